@@ -4,7 +4,9 @@
 
 use std::{ops::Range, path::PathBuf, process::ExitCode};
 
-use tidegate_evaluation::trace::{Demand, Jobs, NAMES, Pairing, Shape, TraceError, contender, curves};
+use tidegate_evaluation::trace::{
+    Demand, Jobs, Pairing, SCHEDULER_NAMES, Shape, TraceError, curves, scheduler,
+};
 use tidegate_sim::backtest::{Contender, Interval, Metric, Setting, backtest};
 
 const USAGE: &str = "usage: pairing --traces DIR [--jobs NAME] [--serving NAME] [--days N] [--history N] [--seeds A..B] [--policy NAME]...";
@@ -29,7 +31,7 @@ struct Asked {
 }
 
 fn main() -> ExitCode {
-    let asked = match asked(std::env::args().skip(1)) {
+    let asked = match decision_hours(std::env::args().skip(1)) {
         Ok(asked) => asked,
         Err(why) => {
             eprintln!("{why}\n{USAGE}");
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn asked(mut arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
+fn decision_hours(mut arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
     let (mut traces, mut policies) = (None, Vec::new());
     let (mut jobs, mut serving, mut seeds) = (Jobs::Itp, Demand::Servegen, 0..5);
     let (mut days, mut history_days) = (14, 0);
@@ -59,7 +61,7 @@ fn asked(mut arguments: impl Iterator<Item = String>) -> Result<Asked, String> {
             "--days" => days = value.parse().map_err(|_| unknown())?,
             "--history" => history_days = value.parse().map_err(|_| unknown())?,
             "--seeds" => seeds = range(&value).ok_or_else(unknown)?,
-            "--policy" if NAMES.contains(&&*value) => policies.push(value),
+            "--policy" if SCHEDULER_NAMES.contains(&&*value) => policies.push(value),
             _ => return Err(unknown()),
         }
     }
@@ -91,7 +93,7 @@ fn run(asked: &Asked) -> Result<(), TraceError> {
     let (jobs, demand) = (asked.jobs.read(&asked.traces)?, asked.serving.read(&asked.traces)?);
     let shape = Shape { days: asked.days, history_days: asked.history_days, ..Shape::default() };
     let pairing = Pairing::new(jobs, Some(demand), measured, shape)?;
-    let makers: Vec<_> = asked.policies.iter().filter_map(|name| contender(name)).collect();
+    let makers: Vec<_> = asked.policies.iter().filter_map(|name| scheduler(name)).collect();
     let makers: Vec<&dyn Fn(&Setting) -> Contender> =
         makers.iter().map(|maker| maker.as_ref() as _).collect();
     let began = std::time::Instant::now();

@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use tidegate_evaluation::sizing::{ScalingRow, SizingTrialError, profiles, scaling_errors};
+use tidegate_evaluation::sizing::{ScalingRow, SizingEvaluationError, profiles, scaling_errors};
 
 const USAGE: &str = "usage: scaling --traces DIR [--fit GPUS] [--json]";
 
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn run(traces: &std::path::Path, fit: u32) -> Result<Vec<ScalingRow>, SizingTrialError> {
+fn run(traces: &std::path::Path, fit: u32) -> Result<Vec<ScalingRow>, SizingEvaluationError> {
     scaling_errors(&profiles(traces)?, fit)
 }
 

@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use tidegate_evaluation::sizing::{RegretTable, SizingTrialError, TERMS, demand_cases, regret_table};
+use tidegate_evaluation::sizing::{RegretTable, SizingEvaluationError, TERMS, demand_cases, regret_table};
 
 const USAGE: &str = "usage: sizing --traces DIR [--rho SHARE,...] [--json]";
 
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn run(traces: &std::path::Path, rhos: &[f64]) -> Result<Vec<RegretTable>, SizingTrialError> {
+fn run(traces: &std::path::Path, rhos: &[f64]) -> Result<Vec<RegretTable>, SizingEvaluationError> {
     rhos.iter().map(|&rho| regret_table(&demand_cases(traces, rho)?, rho)).collect()
 }
 

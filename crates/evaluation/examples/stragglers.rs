@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use tidegate_evaluation::straggler::scene::{Noise, Regime};
-use tidegate_evaluation::straggler::{Judge, Options, Tidegate, hear, run, stands};
+use tidegate_evaluation::straggler::{Method, Options, Tidegate, alarm_outcome, observe, run};
 
 fn main() -> ExitCode {
     let asked = match parse(std::env::args().skip(1)) {
@@ -35,8 +35,8 @@ fn list(options: &Options) {
     for (seed, regime) in (options.seeds.0..options.seeds.1)
         .flat_map(|seed| options.regimes.iter().map(move |&regime| (seed, regime)))
     {
-        let mut judges: Vec<Box<dyn Judge>> = vec![Box::new(Tidegate::new())];
-        let (plan, truth, alarms) = hear(seed, regime, options, &mut judges);
+        let mut methods: Vec<Box<dyn Method>> = vec![Box::new(Tidegate::new())];
+        let (plan, truth, alarms) = observe(seed, regime, options, &mut methods);
         let start_us = truth.attempts[0].from_us;
         let at = |us: i64| (us - start_us) as f64 / 1e6;
         println!(
@@ -59,7 +59,7 @@ fn list(options: &Options) {
                 fault.size,
                 event.slowdown,
                 event.steps,
-                event.care
+                event.relevance
             );
             (event.start_us, text)
         });
@@ -76,7 +76,7 @@ fn list(options: &Options) {
                 alarm.target,
                 alarm.class,
                 alarm.key,
-                stands(&truth, alarm)
+                alarm_outcome(&truth, alarm)
             );
             (alarm.said_us, text)
         });

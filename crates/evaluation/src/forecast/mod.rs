@@ -1,21 +1,21 @@
 //! Protocol of the demand forecasts: series of public traces, origins, scores and rivals, as
 //! published with the figures.
 
+mod datasets;
 mod demand;
 mod metrics;
 mod replay;
 mod report;
 mod rivals;
 mod run;
-mod sets;
 
+pub use datasets::{CLASSES, Series, by_class, load};
 pub use demand::{Claim, hourly};
 pub use metrics::{BUCKETS, ByBucket, QUANTILES, Quantiles, Scores, score};
 pub(crate) use replay::replay;
-pub use report::Of;
+pub use report::SeriesFilter;
 pub use rivals::{RIVALS, rival};
 pub use run::{OURS, Options, Report, Times, run};
-pub use sets::{CLASSES, Series, by_class, load};
 
 /// A trace that cannot be used.
 #[derive(Debug, thiserror::Error)]

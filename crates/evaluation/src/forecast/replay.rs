@@ -32,7 +32,7 @@ pub(crate) fn replay(
 ) -> Result<Replayed, ForecastError> {
     let config = Config { horizon, outages: series.claims.is_empty(), ..Config::default() };
     let mut forecaster = Forecaster::new(config)?;
-    let mut known = Known::new(series);
+    let mut known = ReplayState::new(series);
     let mut replayed = Replayed { forecasts: Vec::new(), taken_ms: Vec::new(), event_us: 0.0 };
     for hour in 0..=asked.last().copied().unwrap_or(0) {
         known.advance(series, hour);
@@ -54,7 +54,7 @@ pub(crate) fn replay(
 }
 
 /// What is known beside the series.
-struct Known {
+struct ReplayState {
     events: Vec<(i64, JobEvent)>,
     next: usize,
     table: JobTable,
@@ -63,7 +63,7 @@ struct Known {
     spent_s: f64,
 }
 
-impl Known {
+impl ReplayState {
     fn new(series: &Series) -> Self {
         Self {
             events: events(series),

@@ -1,19 +1,25 @@
 //! The report as a table, scale-free: geometric means over series relative to SNaive24.
 
 use super::{
+    datasets::CLASSES,
     metrics::{ByBucket, Scores},
     rivals::RIVALS,
     run::{OURS, Report},
-    sets::CLASSES,
 };
 
 /// Series taken together, by name.
-pub type Of = fn(&str) -> bool;
+pub type SeriesFilter = fn(&str) -> bool;
 
 impl Report {
     /// Geometric mean over the series `of` accepts of a score relative to that of SNaive24; `None`
     /// without such series.
-    pub fn relative(&self, model: &str, bucket: usize, metric: fn(&Scores) -> f64, of: Of) -> Option<f64> {
+    pub fn relative(
+        &self,
+        model: &str,
+        bucket: usize,
+        metric: fn(&Scores) -> f64,
+        of: SeriesFilter,
+    ) -> Option<f64> {
         let (rows, base) = (self.series.get(model)?, self.series.get(RIVALS[0])?);
         let logs: Vec<f64> = rows
             .iter()
@@ -26,7 +32,13 @@ impl Report {
     }
 
     /// Mean over the series `of` accepts.
-    pub fn mean(&self, model: &str, bucket: usize, metric: fn(&Scores) -> f64, of: Of) -> Option<f64> {
+    pub fn mean(
+        &self,
+        model: &str,
+        bucket: usize,
+        metric: fn(&Scores) -> f64,
+        of: SeriesFilter,
+    ) -> Option<f64> {
         let rows: Vec<f64> = self
             .series
             .get(model)?
@@ -42,7 +54,7 @@ impl Report {
         let mut out = String::new();
         let wql: fn(&Scores) -> f64 = |s| s.wql;
         let mase: fn(&Scores) -> f64 = |s| s.mase;
-        let groups: [(&str, Of); 8] = [
+        let groups: [(&str, SeriesFilter); 8] = [
             ("job demand", is_demand),
             ("with job events", has_jobs),
             ("itp", |n| n.starts_with("itp")),

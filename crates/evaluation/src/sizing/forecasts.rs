@@ -9,8 +9,8 @@ use tidegate_insight::{
 };
 
 use super::{
-    Case, Outside, SizingTrialError,
-    regret::{TERMS, asked},
+    Case, OutsideExpert, SizingEvaluationError,
+    regret::{TERMS, decision_hours},
 };
 use crate::forecast::{Series, load, replay};
 
@@ -22,28 +22,30 @@ const SERVING: &str = "servegen";
 ///
 /// # Errors
 /// A trace that is missing, a series the forecaster refuses, `rho` out of range.
-pub fn demand_cases(folder: &Path, rho: f64) -> Result<Vec<Case>, SizingTrialError> {
+pub fn demand_cases(folder: &Path, rho: f64) -> Result<Vec<Case>, SizingEvaluationError> {
     let prices = Prices::from_ratio(rho)?;
     let demand = load(folder)?.into_iter().filter(|series| series.set != SERVING);
     demand.map(|series| case(series, prices.critical_ratio())).collect()
 }
 
-fn case(series: Series, level: f64) -> Result<Case, SizingTrialError> {
+fn case(series: Series, level: f64) -> Result<Case, SizingEvaluationError> {
     let commitments = commitments(&series, level)?;
     Ok(Case {
         name: format!("{}/{}", series.set, series.name),
         first: series.first_origin,
         step: series.step,
         demand: series.values,
-        outside: vec![Outside { name: "(d) forecaster".to_owned(), commitments }],
+        outside: vec![OutsideExpert { name: "(d) forecaster".to_owned(), commitments }],
     })
 }
 
 /// What the forecaster would have committed to at each decision and lesson, by hours known and
 /// term.
-fn commitments(series: &Series, level: f64) -> Result<BTreeMap<(usize, usize), f64>, SizingTrialError> {
+fn commitments(series: &Series, level: f64) -> Result<BTreeMap<(usize, usize), f64>, SizingEvaluationError> {
     let mut commitments = BTreeMap::new();
-    for (known, forecast) in replay(series, TERMS[0], &asked(series.first_origin, series.step))?.forecasts {
+    for (known, forecast) in
+        replay(series, TERMS[0], &decision_hours(series.first_origin, series.step))?.forecasts
+    {
         for term in TERMS {
             commitments.insert((known, term), commitment(&forecast, term, level)?);
         }
@@ -52,7 +54,7 @@ fn commitments(series: &Series, level: f64) -> Result<BTreeMap<(usize, usize), f
 }
 
 /// Quantile at `level` of the mixture of the term's hours.
-fn commitment(forecast: &Forecast, term: usize, level: f64) -> Result<f64, SizingTrialError> {
+fn commitment(forecast: &Forecast, term: usize, level: f64) -> Result<f64, SizingEvaluationError> {
     let mut quantiles = Vec::with_capacity(term * LEVELS.len());
     for hour in 1..=term {
         quantiles.extend(LEVELS.iter().map(|&level| forecast.quantile(hour, level).unwrap_or(f64::NAN)));

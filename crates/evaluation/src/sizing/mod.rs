@@ -8,12 +8,12 @@ mod scaling;
 
 pub use forecasts::demand_cases;
 pub use profiles::{Profile, profiles};
-pub use regret::{Case, Outside, Policy, RegretRow, RegretTable, TERMS, regret_table};
+pub use regret::{Case, OutsideExpert, Policy, RegretRow, RegretTable, TERMS, regret_table};
 pub use scaling::{ScalingRow, scaling_errors};
 
 /// A trial that cannot be run.
 #[derive(Debug, thiserror::Error)]
-pub enum SizingTrialError {
+pub enum SizingEvaluationError {
     /// A file is missing, is no Parquet, or lacks a column.
     #[error(transparent)]
     Read(#[from] crate::ReadError),

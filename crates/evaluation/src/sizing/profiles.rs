@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use tidegate_insight::advice::scaling::Size;
 
-use super::SizingTrialError;
+use super::SizingEvaluationError;
 use crate::columns::Columns;
 
 /// One model on one kind of hardware.
@@ -22,7 +22,7 @@ pub struct Profile {
 ///
 /// # Errors
 /// A file or column that is missing.
-pub fn profiles(folder: &Path) -> Result<Vec<Profile>, SizingTrialError> {
+pub fn profiles(folder: &Path) -> Result<Vec<Profile>, SizingEvaluationError> {
     let file = Columns::read(folder, "sia_scaling_profiles")?;
     let (model, hardware, placement) =
         (file.texts("model")?, file.texts("hardware")?, file.texts("placement")?);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use tidegate_insight::sizing::{Decision, Prices, Rule, SWITCHING, TEMPERATURE, blend, follow};
 
-use super::SizingTrialError;
+use super::SizingEvaluationError;
 
 /// Lengths of a commitment, hours.
 pub const TERMS: [usize; 2] = [168, 24];
@@ -34,13 +34,13 @@ pub struct Case {
     /// Hours between decisions.
     pub step: usize,
     /// Experts from outside: forecasts.
-    pub outside: Vec<Outside>,
+    pub outside: Vec<OutsideExpert>,
 }
 
 /// An expert whose commitments are given: by hours known and term. It is asked at decisions and at
 /// lessons; where it has no answer the last week's quantile stands in.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outside {
+pub struct OutsideExpert {
     /// Name of its row.
     pub name: String,
     /// GPUs by (hours known, term), for one break-even.
@@ -53,7 +53,7 @@ pub enum Policy {
     /// By one rule.
     Rule(Rule),
     /// By the outside expert at this place.
-    Outside(usize),
+    OutsideExpert(usize),
     /// The best known afterwards, one number for the term.
     Oracle,
     /// Every hour's demand at the reserved price: a bound no commitment reaches.
@@ -94,14 +94,14 @@ pub struct RegretTable {
 ///
 /// # Errors
 /// A series too short for its decisions; demand, prices or commitments that sizing refuses.
-pub fn regret_table(cases: &[Case], rho: f64) -> Result<RegretTable, SizingTrialError> {
+pub fn regret_table(cases: &[Case], rho: f64) -> Result<RegretTable, SizingEvaluationError> {
     let prices = Prices::from_ratio(rho)?;
     let mut rows = Vec::new();
     for term in TERMS {
         let mut by_policy: Vec<(String, Vec<f64>)> =
             policies(cases).iter().map(|(name, _)| (name.clone(), Vec::new())).collect();
         for case in cases {
-            let lessons = Lessons::new(case, term, &prices)?;
+            let lessons = PastDecisions::new(case, term, &prices)?;
             for (row, (_, policy)) in by_policy.iter_mut().zip(policies(cases)) {
                 row.1.push(regret(case, term, &prices, &policy, &lessons)?);
             }
@@ -139,15 +139,16 @@ fn policies(cases: &[Case]) -> Vec<(String, Policy)> {
         rule("change at this hour, as ratios", change(1008, true, true)),
     ];
     let outside = cases.first().map_or(&[][..], |case| &case.outside);
-    policies
-        .extend(outside.iter().enumerate().map(|(at, expert)| (expert.name.clone(), Policy::Outside(at))));
+    policies.extend(
+        outside.iter().enumerate().map(|(at, expert)| (expert.name.clone(), Policy::OutsideExpert(at))),
+    );
     policies.push(("ours: follow the leader".to_owned(), Policy::Leader));
     policies.push(("ours: blend by trailing regret".to_owned(), Policy::Blend));
     policies
 }
 
 /// Hours at which an expert from outside is asked: decisions, and lessons for all terms.
-pub(super) fn asked(first: usize, step: usize) -> BTreeSet<usize> {
+pub(super) fn decision_hours(first: usize, step: usize) -> BTreeSet<usize> {
     let decisions = (0..DECISIONS).map(|decision| first + decision * step);
     let last = first + (DECISIONS - 1) * step;
     let lessons = (WARM..=last).step_by(LESSON_STRIDE).filter(|at| at + TERMS[0] + LESSON_HOURS >= first);
@@ -155,17 +156,17 @@ pub(super) fn asked(first: usize, step: usize) -> BTreeSet<usize> {
 }
 
 /// What every expert committed to in the past, and what it cost.
-struct Lessons {
+struct PastDecisions {
     term: usize,
     decisions: BTreeMap<usize, Decision>,
 }
 
-impl Lessons {
-    fn new(case: &Case, term: usize, prices: &Prices) -> Result<Self, SizingTrialError> {
+impl PastDecisions {
+    fn new(case: &Case, term: usize, prices: &Prices) -> Result<Self, SizingEvaluationError> {
         let last = case.first + (DECISIONS - 1) * case.step;
         let needed = last + TERMS[0];
         if case.demand.len() < needed {
-            return Err(SizingTrialError::Short {
+            return Err(SizingEvaluationError::Short {
                 name: case.name.clone(),
                 hours: case.demand.len(),
                 needed,
@@ -208,8 +209,8 @@ fn regret(
     term: usize,
     prices: &Prices,
     policy: &Policy,
-    lessons: &Lessons,
-) -> Result<f64, SizingTrialError> {
+    lessons: &PastDecisions,
+) -> Result<f64, SizingEvaluationError> {
     let (mut cost, mut best) = (0.0, 0.0);
     let mut current = None;
     for decision in 0..DECISIONS {
@@ -222,7 +223,7 @@ fn regret(
             Policy::Oracle => oracle,
             Policy::HourlyOracle => demand.iter().map(|gpus| gpus * prices.reserved()).sum(),
             Policy::Rule(rule) => prices.total(reserve(*rule), demand),
-            Policy::Outside(at) => prices.total(outside(case, *at, known, term, prices), demand),
+            Policy::OutsideExpert(at) => prices.total(outside(case, *at, known, term, prices), demand),
             Policy::Leader => {
                 let experts = commitments(case, known, term, prices);
                 let leader = follow(&lessons.at(known), experts.len(), current, SWITCHING)?;
@@ -297,7 +298,7 @@ mod tests {
             .flat_map(|&term| (0..1416 - term).map(move |known| (known, term)))
             .map(|at| (at, best(at.0, at.1)))
             .collect();
-        wild.outside.push(Outside { name: "prophet".to_owned(), commitments });
+        wild.outside.push(OutsideExpert { name: "prophet".to_owned(), commitments });
         let table = regret_table(&[wild], 0.6).unwrap();
         for policy in ["prophet", "ours: follow the leader"] {
             assert!(of(&table, policy, 24).regret < 0.011, "{policy}");
@@ -307,7 +308,7 @@ mod tests {
     #[test]
     fn a_short_series_is_refused() {
         let short = Case { demand: vec![1.0; 500], ..case(|_| 1.0) };
-        assert!(matches!(regret_table(&[short], 0.6), Err(SizingTrialError::Short { .. })));
+        assert!(matches!(regret_table(&[short], 0.6), Err(SizingEvaluationError::Short { .. })));
         assert!(regret_table(&[case(|_| 1.0)], 1.5).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tidegate_insight::advice::scaling::{Curve, Observations, Size};
 
-use super::{Profile, SizingTrialError};
+use super::{Profile, SizingEvaluationError};
 
 /// How far a curve is off on sizes held out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -34,7 +34,10 @@ pub struct ScalingRow {
 ///
 /// # Errors
 /// What advice refuses.
-pub fn scaling_errors(profiles: &[Profile], fitted_gpus: u32) -> Result<Vec<ScalingRow>, SizingTrialError> {
+pub fn scaling_errors(
+    profiles: &[Profile],
+    fitted_gpus: u32,
+) -> Result<Vec<ScalingRow>, SizingEvaluationError> {
     let mut rows = Vec::new();
     for profile in profiles {
         let (small, large): (Vec<_>, Vec<_>) =
@@ -56,7 +59,7 @@ fn score(
     curve: &Curve,
     small: &[(Size, f64)],
     large: &[(Size, f64)],
-) -> Result<ScalingRow, SizingTrialError> {
+) -> Result<ScalingRow, SizingEvaluationError> {
     let throughput = |size: Size, step_s: f64| f64::from(size.gpus) * f64::from(size.local_batch) / step_s;
     let (mut errors, mut linear, mut covered) = (Vec::new(), Vec::new(), 0);
     for &(size, step_s) in large {

@@ -5,8 +5,9 @@
 //! shared with the detector but the types it is told and says. A seed and a regime make one job;
 //! half of the jobs are clean.
 
-mod chance;
-mod judge;
+mod method;
+mod options;
+mod random;
 pub mod real;
 mod report;
 pub mod rivals;
@@ -16,8 +17,9 @@ mod score;
 mod statistics;
 mod tidegate;
 
-pub use judge::{Alarm, Judge, Level, Target};
+pub use method::{Alarm, Level, Method, Target};
+pub use options::Options;
 pub use report::{Group, Interval, Measures, Report};
-pub use run::{Options, hear, run, run_with};
-pub use score::{Hit, JobScore, Standing, score, stands};
+pub use run::{observe, run, run_with};
+pub use score::{AlarmOutcome, Hit, JobScore, alarm_outcome, score};
 pub use tidegate::Tidegate;

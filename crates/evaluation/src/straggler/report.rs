@@ -6,9 +6,9 @@ use rand::Rng;
 use serde::Serialize;
 use tidegate_insight::straggler::Class;
 
-use super::chance::child;
-use super::judge::Level;
-use super::run::Options;
+use super::method::Level;
+use super::options::Options;
+use super::random::child;
 use super::score::{Hit, JobScore};
 use super::statistics::{quantile, wilson};
 
@@ -44,7 +44,8 @@ pub struct Group {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measures {
     /// Its name.
-    pub judge: &'static str,
+    #[serde(rename = "judge")]
+    pub method: &'static str,
     /// Which of its alarms.
     pub level: Level,
     /// Jobs it was scored on.
@@ -89,7 +90,7 @@ pub struct Measures {
 /// A whole trial.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// What was run.
+    /// MessageBody was run.
     pub options: Options,
     /// Jobs by group.
     pub groups: Vec<Group>,
@@ -137,7 +138,7 @@ fn spread(hits: &[&Hit], of: fn(&Hit) -> Option<f64>) -> Option<(f64, f64)> {
 }
 
 impl Measures {
-    pub(crate) fn of(judge: &'static str, level: Level, group: &'static str, scores: &[&JobScore]) -> Self {
+    pub(crate) fn of(method: &'static str, level: Level, group: &'static str, scores: &[&JobScore]) -> Self {
         const CLASSES: [Class; 6] = [
             Class::ComputeThermal,
             Class::ComputeSilent,
@@ -165,7 +166,7 @@ impl Measures {
         let days: f64 = scores.iter().map(|score| score.hours / 24.0).sum();
         let gpu_days: f64 = scores.iter().map(|score| score.gpu_hours / 24.0).sum();
         Self {
-            judge,
+            method,
             level,
             group,
             found,
@@ -240,7 +241,7 @@ impl Measures {
         writeln!(
             text,
             "  {:<34} {:>17} {:>17} {:>17} {:>8.2} {:>9.1} {:>11} {:>11} {:>5} {:>5} {:>5} {:>5}  {}",
-            format!("{}{level}", self.judge),
+            format!("{}{level}", self.method),
             interval(self.precision),
             interval(self.recall),
             interval(self.f1),

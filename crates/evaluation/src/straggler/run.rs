@@ -4,54 +4,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rand::Rng;
-use serde::Serialize;
 
-use super::chance::child;
-use super::judge::{Alarm, Judge, Level};
+use super::method::{Alarm, Level, Method};
+use super::options::Options;
+use super::random::child;
 use super::report::{Group, Measures, Report};
 use super::rivals;
-use super::scene::{Care, Noise, Plan, Regime, Stream, Truth};
+use super::scene::{Plan, Regime, Relevance, Stream, Truth};
 use super::score::{JobScore, score};
 use super::tidegate::Tidegate;
 use tidegate_insight::straggler::Settings;
-
-/// What to run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Options {
-    /// Seeds, from and to (excluded). Those below 100 are for tuning; those from 1,000 on for
-    /// reports nobody tuned on.
-    pub seeds: (u64, u64),
-    /// Regimes; one job of each a seed.
-    pub regimes: Vec<Regime>,
-    /// Length of each job, h; by default drawn, 2 to 4.6.
-    pub hours: Option<f64>,
-    /// How large the injected slowdowns are.
-    pub noise: Noise,
-    /// Whether the rivals run too.
-    pub rivals: bool,
-    /// How far the watermark lags the clock of arrivals, s. Reports later than this are late.
-    pub lag_s: f64,
-    /// How long after a window of a device Tidegate's detector may use it, s.
-    pub evidence_lag_s: f64,
-    /// Threads; the report does not depend on them.
-    #[serde(skip)]
-    pub threads: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            seeds: (0, 100),
-            regimes: vec![Regime::A, Regime::B, Regime::C],
-            hours: None,
-            noise: Noise::Hard,
-            rivals: true,
-            lag_s: 2.0,
-            evidence_lag_s: Settings::default().evidence_lag_us as f64 / 1e6,
-            threads: 1,
-        }
-    }
-}
 
 #[derive(Debug)]
 struct Job {
@@ -64,10 +26,10 @@ struct Job {
 /// Runs Tidegate's detector, with step reports and without, and, if asked, the rivals.
 pub fn run(options: Options) -> Report {
     run_with(options, |options| {
-        let mut judges: Vec<Box<dyn Judge>> =
+        let mut methods: Vec<Box<dyn Method>> =
             vec![Box::new(Tidegate::with(settings(options))), Box::new(Tidegate::by_counters())];
-        judges.extend(if options.rivals { rivals::all() } else { Vec::new() });
-        judges
+        methods.extend(if options.rivals { rivals::all() } else { Vec::new() });
+        methods
     })
 }
 
@@ -76,7 +38,7 @@ fn settings(options: &Options) -> Settings {
 }
 
 /// Runs other detectors, made afresh for each job.
-pub fn run_with(options: Options, make: impl Fn(&Options) -> Vec<Box<dyn Judge>> + Sync) -> Report {
+pub fn run_with(options: Options, make: impl Fn(&Options) -> Vec<Box<dyn Method>> + Sync) -> Report {
     let wanted: Vec<(u64, Regime)> = (options.seeds.0..options.seeds.1)
         .flat_map(|seed| options.regimes.iter().map(move |&regime| (seed, regime)))
         .collect();
@@ -85,7 +47,7 @@ pub fn run_with(options: Options, make: impl Fn(&Options) -> Vec<Box<dyn Judge>>
         for _ in 0..options.threads.max(1) {
             scope.spawn(|| {
                 while let Some(&(seed, regime)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let job = judge(seed, regime, &options, make(&options));
+                    let job = method(seed, regime, &options, make(&options));
                     done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(job);
                 }
             });
@@ -97,47 +59,47 @@ pub fn run_with(options: Options, make: impl Fn(&Options) -> Vec<Box<dyn Judge>>
 }
 
 /// Tells one job to all judges and scores them.
-fn judge(seed: u64, regime: Regime, options: &Options, mut judges: Vec<Box<dyn Judge>>) -> Job {
-    let (_, truth, alarms) = hear(seed, regime, options, &mut judges);
-    let scores = judges.iter().zip(&alarms).flat_map(|(judge, alarms)| {
+fn method(seed: u64, regime: Regime, options: &Options, mut methods: Vec<Box<dyn Method>>) -> Job {
+    let (_, truth, alarms) = observe(seed, regime, options, &mut methods);
+    let scores = methods.iter().zip(&alarms).flat_map(|(method, alarms)| {
         let levels =
-            if judge.suspects() { &[Level::Suspect, Level::Confirmed][..] } else { &[Level::Confirmed] };
-        levels.iter().map(|&level| (judge.name(), level, score(&truth, alarms, level))).collect::<Vec<_>>()
+            if method.suspects() { &[Level::Suspect, Level::Confirmed][..] } else { &[Level::Confirmed] };
+        levels.iter().map(|&level| (method.name(), level, score(&truth, alarms, level))).collect::<Vec<_>>()
     });
     // A job nobody judges still says what it holds.
     let scores = scores.chain([("", Level::Confirmed, score(&truth, &[], Level::Confirmed))]).collect();
-    let dont_care = truth.events.iter().filter(|event| event.care == Care::DontCare).count();
+    let dont_care = truth.events.iter().filter(|event| event.relevance == Relevance::DontCare).count();
     Job { seed, regime, dont_care, scores }
 }
 
 /// Tells one job to all judges: its plan, its truth and, by judge, the alarms.
-pub fn hear(
+pub fn observe(
     seed: u64,
     regime: Regime,
     options: &Options,
-    judges: &mut [Box<dyn Judge>],
+    methods: &mut [Box<dyn Method>],
 ) -> (Plan, Truth, Vec<Vec<Alarm>>) {
     const TICK_US: i64 = 1_000_000;
     let lag_us = (options.lag_s * 1e6) as i64;
     let mut stream = Stream::draw(seed, regime, options.hours, options.noise);
-    let mut alarms = vec![Vec::new(); judges.len()];
+    let mut alarms = vec![Vec::new(); methods.len()];
     let (mut next_us, mut now_us) = (i64::MIN, 0);
-    let mut listen = |judges: &mut [Box<dyn Judge>], now_us: i64| {
-        for (judge, alarms) in judges.iter_mut().zip(&mut alarms) {
-            alarms.extend(judge.take().into_iter().map(|alarm| Alarm { heard_us: now_us, ..alarm }));
+    let mut listen = |methods: &mut [Box<dyn Method>], now_us: i64| {
+        for (method, alarms) in methods.iter_mut().zip(&mut alarms) {
+            alarms.extend(method.take().into_iter().map(|alarm| Alarm { heard_us: now_us, ..alarm }));
         }
     };
-    for told in &mut stream {
-        now_us = told.arrival_us;
+    for message in &mut stream {
+        now_us = message.arrival_us;
         if now_us >= next_us {
-            judges.iter_mut().for_each(|judge| judge.advance(now_us - lag_us));
+            methods.iter_mut().for_each(|method| method.advance(now_us - lag_us));
             next_us = now_us + TICK_US;
         }
-        judges.iter_mut().for_each(|judge| judge.hear(&told));
-        listen(judges, now_us);
+        methods.iter_mut().for_each(|method| method.observe(&message));
+        listen(methods, now_us);
     }
-    judges.iter_mut().for_each(|judge| judge.advance(now_us + lag_us));
-    listen(judges, now_us + lag_us);
+    methods.iter_mut().for_each(|method| method.advance(now_us + lag_us));
+    listen(methods, now_us + lag_us);
     let plan = stream.plan().clone();
     (plan, stream.into_truth(), alarms)
 }
@@ -175,9 +137,9 @@ fn gather(options: Options, jobs: &[Job]) -> Report {
     for (name, keep) in groups(&options.regimes) {
         let jobs: Vec<&Job> = jobs.iter().filter(|job| keep(job)).collect();
         let Some(first) = jobs.first() else { continue };
-        for (at, &(judge, level, _)) in first.scores.iter().enumerate() {
+        for (at, &(method, level, _)) in first.scores.iter().enumerate() {
             let scores: Vec<&JobScore> = jobs.iter().map(|job| &job.scores[at].2).collect();
-            if judge.is_empty() {
+            if method.is_empty() {
                 all.push(Group {
                     name,
                     jobs: jobs.len(),
@@ -187,7 +149,7 @@ fn gather(options: Options, jobs: &[Job]) -> Report {
                     dont_care: jobs.iter().map(|job| job.dont_care).sum(),
                 });
             } else {
-                measures.push(Measures::of(judge, level, name, &scores));
+                measures.push(Measures::of(method, level, name, &scores));
             }
         }
     }

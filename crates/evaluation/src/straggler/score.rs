@@ -3,8 +3,8 @@
 use serde::Serialize;
 use tidegate_insight::straggler::Class;
 
-use super::judge::{Alarm, Level, Target};
-use super::scene::{Care, Event, Place, Truth};
+use super::method::{Alarm, Level, Target};
+use super::scene::{Event, Place, Relevance, Truth};
 
 /// An alarm may come this long after its event's end, µs.
 const AFTERMATH_US: i64 = 60_000_000;
@@ -44,35 +44,35 @@ pub struct JobScore {
     pub ignored: u64,
 }
 
-/// What an alarm is worth.
+/// MessageBody an alarm is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum AlarmOutcome {
     /// It meets an event that counts.
-    Right,
+    TruePositive,
     /// It meets events that do not count alone.
     Ignored,
     /// It meets nothing.
-    Wrong,
+    FalsePositive,
 }
 
 /// How one alarm stands to the truth.
-pub fn stands(truth: &Truth, alarm: &Alarm) -> Standing {
-    standing(truth, &met(truth, alarm))
+pub fn alarm_outcome(truth: &Truth, alarm: &Alarm) -> AlarmOutcome {
+    outcome_of(truth, &met(truth, alarm))
 }
 
 /// Events that the alarm meets, those too short to matter left out.
 fn met(truth: &Truth, alarm: &Alarm) -> Vec<usize> {
-    let is_met = |event: &Event| event.care != Care::Ignored && meets(truth, event, alarm);
+    let is_met = |event: &Event| event.relevance != Relevance::Ignored && meets(truth, event, alarm);
     (0..truth.events.len()).filter(|&i| is_met(&truth.events[i])).collect()
 }
 
-fn standing(truth: &Truth, met: &[usize]) -> Standing {
+fn outcome_of(truth: &Truth, met: &[usize]) -> AlarmOutcome {
     if met.is_empty() {
-        Standing::Wrong
-    } else if met.iter().all(|&i| truth.events[i].care == Care::DontCare) {
-        Standing::Ignored
+        AlarmOutcome::FalsePositive
+    } else if met.iter().all(|&i| truth.events[i].relevance == Relevance::DontCare) {
+        AlarmOutcome::Ignored
     } else {
-        Standing::Right
+        AlarmOutcome::TruePositive
     }
 }
 
@@ -84,10 +84,10 @@ pub fn score(truth: &Truth, alarms: &[Alarm], level: Level) -> JobScore {
     let mut ignored = 0;
     for alarm in alarms.iter().filter(|alarm| alarm.level >= level) {
         let met = met(truth, alarm);
-        match standing(truth, &met) {
-            Standing::Wrong => wrong.push(alarm.key),
-            Standing::Ignored => ignored += 1,
-            Standing::Right => {}
+        match outcome_of(truth, &met) {
+            AlarmOutcome::FalsePositive => wrong.push(alarm.key),
+            AlarmOutcome::Ignored => ignored += 1,
+            AlarmOutcome::TruePositive => {}
         }
         for i in met {
             let first = &mut first[i];
@@ -98,7 +98,7 @@ pub fn score(truth: &Truth, alarms: &[Alarm], level: Level) -> JobScore {
     }
     wrong.sort_unstable();
     wrong.dedup();
-    let counted = truth.events.iter().zip(first).filter(|(event, _)| event.care == Care::Counts);
+    let counted = truth.events.iter().zip(first).filter(|(event, _)| event.relevance == Relevance::Counts);
     JobScore {
         hours: truth.hours,
         gpu_hours: truth.gpu_hours,
@@ -192,7 +192,7 @@ mod tests {
 
     const START: i64 = 1_000_000_000;
 
-    fn event(place: Place, class: Class, start_s: i64, end_s: i64, care: Care) -> Event {
+    fn event(place: Place, class: Class, start_s: i64, end_s: i64, relevance: Relevance) -> Event {
         let fault = Injected { class, place, start_s: 0.0, end_s: 0.0, size: 0.2, evidence: true };
         Event {
             fault,
@@ -201,7 +201,7 @@ mod tests {
             first_us: START + (start_s + 2) * 1_000_000,
             steps: 50,
             slowdown: 0.1,
-            care,
+            relevance,
         }
     }
 
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn an_alarm_on_the_faulty_rank_is_a_hit_with_its_delay() {
-        let truth = truth(vec![event(Place::Device(9), Class::ComputeSilent, 100, 400, Care::Counts)]);
+        let truth = truth(vec![event(Place::Device(9), Class::ComputeSilent, 100, 400, Relevance::Counts)]);
         let class = Class::ComputeSilent;
         let said = [alarm(1, Target::Rank(9), class, 150), alarm(2, Target::Rank(9), class, 300)];
         let got = score(&truth, &said, Level::Confirmed);
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn another_rank_or_another_time_is_false() {
-        let truth = truth(vec![event(Place::Device(9), Class::ComputeSilent, 100, 400, Care::Counts)]);
+        let truth = truth(vec![event(Place::Device(9), Class::ComputeSilent, 100, 400, Relevance::Counts)]);
         let class = Class::ComputeSilent;
         for (target, said_s) in
             [(Target::Rank(8), 150), (Target::Rank(9), 461), (Target::Rank(9), 99), (Target::Fabric, 150)]
@@ -259,8 +259,8 @@ mod tests {
     fn what_does_not_count_is_neither_right_nor_wrong() {
         let place = Place::Node(2);
         let truth = truth(vec![
-            event(place, Class::Host, 100, 140, Care::DontCare),
-            event(place, Class::Host, 1000, 1010, Care::Ignored),
+            event(place, Class::Host, 100, 140, Relevance::DontCare),
+            event(place, Class::Host, 1000, 1010, Relevance::Ignored),
         ]);
         let got = score(&truth, &[alarm(1, Target::Node(12), Class::Host, 130)], Level::Confirmed);
         assert_eq!((got.false_alarms, got.ignored, got.hits.len()), (0, 1, 0));
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_network_is_met_by_who_speaks_of_it() {
-        let truth = truth(vec![event(Place::Node(1), Class::Communication, 0, 400, Care::Counts)]);
+        let truth = truth(vec![event(Place::Node(1), Class::Communication, 0, 400, Relevance::Counts)]);
         let comm = Class::Communication;
         let one = |alarm: Alarm| score(&truth, &[alarm], Level::Confirmed);
         assert_eq!(one(alarm(1, Target::Node(11), comm, 50)).hits[0].blamed, Some(true));
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!((fabric.false_alarms, fabric.hits[0].blamed), (0, Some(false)));
         let job = one(Alarm { class: None, ..alarm(1, Target::Job, comm, 50) });
         assert_eq!((job.false_alarms, job.hits[0].blamed, job.hits[0].classed), (0, None, None));
-        let all = self::truth(vec![event(Place::Fabric, comm, 0, 400, Care::Counts)]);
+        let all = self::truth(vec![event(Place::Fabric, comm, 0, 400, Relevance::Counts)]);
         assert_eq!(
             score(&all, &[alarm(1, Target::Rank(3), Class::ComputeSilent, 50)], Level::Confirmed)
                 .false_alarms,

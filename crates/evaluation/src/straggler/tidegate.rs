@@ -2,8 +2,8 @@
 
 use tidegate_insight::straggler::{Blame, Class, Detector, Settings, Signal, Stage};
 
-use super::judge::{Alarm, Judge, Level, Target};
-use super::scene::{Told, What};
+use super::method::{Alarm, Level, Method, Target};
+use super::scene::{Message, MessageBody};
 
 /// The detector, by default with its default thresholds.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl Tidegate {
     }
 }
 
-/// What a signal alarms about: closings and corrections of what was said before do not, nor what is
+/// MessageBody a signal alarms about: closings and corrections of what was said before do not, nor what is
 /// nobody's fault.
 fn alarm(signal: &Signal) -> Option<Alarm> {
     let level = match signal.stage {
@@ -50,7 +50,7 @@ fn alarm(signal: &Signal) -> Option<Alarm> {
     Some(Alarm { key, level, target, class: Some(class), said_us, heard_us: said_us })
 }
 
-impl Judge for Tidegate {
+impl Method for Tidegate {
     fn name(&self) -> &'static str {
         if self.is_deaf { "Tidegate, counters alone" } else { "Tidegate" }
     }
@@ -59,14 +59,16 @@ impl Judge for Tidegate {
         true
     }
 
-    fn hear(&mut self, told: &Told) {
-        match (&told.what, &mut self.detector) {
-            (What::Shape(shape), None) => self.detector = Some(Detector::new(shape.clone(), self.settings)),
-            (What::Shape(shape), Some(detector)) => detector.restart(shape.clone()),
-            (What::Step(report), Some(detector)) if !self.is_deaf => detector.step(report),
-            (What::Step(_), _) => {}
-            (What::Device(window), Some(detector)) => detector.device(window),
-            (What::Fault(fault), Some(detector)) => detector.fault(fault),
+    fn observe(&mut self, message: &Message) {
+        match (&message.body, &mut self.detector) {
+            (MessageBody::Shape(shape), None) => {
+                self.detector = Some(Detector::new(shape.clone(), self.settings))
+            }
+            (MessageBody::Shape(shape), Some(detector)) => detector.restart(shape.clone()),
+            (MessageBody::Step(report), Some(detector)) if !self.is_deaf => detector.step(report),
+            (MessageBody::Step(_), _) => {}
+            (MessageBody::Device(window), Some(detector)) => detector.device(window),
+            (MessageBody::Fault(fault), Some(detector)) => detector.fault(fault),
             (_, None) => {}
         }
     }
@@ -106,12 +108,12 @@ mod tests {
 
     #[test]
     fn counters_alone_accuse_nobody_of_what_they_do_not_show() {
-        let mut judge = Tidegate::by_counters();
+        let mut method = Tidegate::by_counters();
         let mut said = Vec::new();
-        for told in hot_and_silent() {
-            judge.advance(told.arrival_us - 2_000_000);
-            judge.hear(&told);
-            said.extend(judge.take());
+        for message in hot_and_silent() {
+            method.advance(message.arrival_us - 2_000_000);
+            method.observe(&message);
+            said.extend(method.take());
         }
         assert!(said.iter().all(|alarm| alarm.target == Target::Rank(9)), "{said:?}");
         assert!(said.iter().any(|alarm| alarm.level == Level::Confirmed), "{said:?}");

@@ -7,7 +7,7 @@ use tidegate_insight::advice::scaling::Size;
 use tidegate_sim::measured;
 
 use super::TraceError;
-use crate::sizing::{Profile, SizingTrialError, profiles};
+use crate::sizing::{Profile, SizingEvaluationError, profiles};
 
 /// GPUs that the global batch of a job fills with its largest local batch.
 const FILLS_GPUS: u32 = 8;
@@ -22,7 +22,7 @@ const FILLS_GPUS: u32 = 8;
 /// [`TraceError`] if the file is missing or of another form, or if no profile is left.
 pub fn curves(folder: &Path, max_gpus: u32) -> Result<Vec<(String, ScalingCurve)>, TraceError> {
     let profiles = profiles(folder).map_err(|error| match error {
-        SizingTrialError::Read(error) => TraceError::Read(error),
+        SizingEvaluationError::Read(error) => TraceError::Read(error),
         other => TraceError::Shape { what: other.to_string() },
     })?;
     let curve = |p: &Profile| Some((p.name.clone(), measured(&throughputs(p), max_gpus)?));

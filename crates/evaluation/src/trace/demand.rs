@@ -7,7 +7,7 @@ use tidegate_sim::{
     generate::{self, Load},
 };
 
-use super::{Rows, TraceError};
+use super::{RowCounts, TraceError};
 use crate::columns::Columns;
 
 /// A trace of online demand, by the file it is in.
@@ -33,7 +33,7 @@ pub struct DemandTrace {
     /// Length of a step, µs.
     pub step_us: i64,
     /// What became of its rows.
-    pub rows: Rows,
+    pub rows: RowCounts,
 }
 
 const STEP_S: f64 = 600.0;
@@ -61,7 +61,7 @@ impl Demand {
     }
 }
 
-type Levels = (&'static str, Vec<f64>, Rows);
+type Levels = (&'static str, Vec<f64>, RowCounts);
 
 fn servegen(folder: &Path) -> Result<Levels, TraceError> {
     const FILE: &str = "servegen_load_10min";
@@ -69,7 +69,7 @@ fn servegen(folder: &Path) -> Result<Levels, TraceError> {
     let file = Columns::read(folder, FILE)?;
     let (model, at, rate) = (file.texts("model")?, file.numbers("timestamp_s")?, file.numbers("rate_rps")?);
     let mut by_model: BTreeMap<&str, (usize, Vec<f64>)> = BTreeMap::new();
-    let mut rows = Rows::default();
+    let mut rows = RowCounts::default();
     for i in 0..at.len() {
         let step = (at[i] / STEP_S) as usize;
         if !(at[i] >= 0.0 && step < STEPS && rate[i].is_finite() && rate[i] >= 0.0) {
@@ -101,7 +101,7 @@ fn dlrm(folder: &Path) -> Result<Levels, TraceError> {
     let file = Columns::read(folder, FILE)?;
     let (role, gpus) = (file.texts("role")?, file.numbers("gpu_request")?);
     let (created, deleted) = (file.numbers("creation_time")?, file.numbers("deletion_time")?);
-    let mut rows = Rows::default();
+    let mut rows = RowCounts::default();
     // What changes at a time, s; those of one time are one change.
     let mut changes: Vec<(i64, i64)> = Vec::new();
     for i in 0..role.len() {
@@ -157,7 +157,7 @@ impl DemandTrace {
         let service = generate::load(&load, 0, 1);
         let peak = service.demand_gpus.iter().copied().max().unwrap_or(1).max(1);
         let shares = service.demand_gpus.iter().map(|gpus| f64::from(*gpus) / f64::from(peak)).collect();
-        Self { file: "made-up", shares, step_us: service.step_us, rows: Rows::default() }
+        Self { file: "made-up", shares, step_us: service.step_us, rows: RowCounts::default() }
     }
 
     /// Length of the trace, µs.
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_window_goes_on_at_the_beginning() {
         let shares = vec![0.1, 0.5, 1.0];
-        let trace = DemandTrace { file: "made", shares, step_us: 10 * SECOND_US, rows: Rows::default() };
+        let trace = DemandTrace { file: "made", shares, step_us: 10 * SECOND_US, rows: RowCounts::default() };
         assert_eq!(trace.window(20 * SECOND_US, 40 * SECOND_US, 15), [15, 2, 8, 15]);
     }
 }

@@ -13,9 +13,9 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use tidegate_sim::backtest::Arrival;
+use tidegate_sim::{MINUTE_US, backtest::Arrival};
 
-use super::{JobTrace, Rows, TraceError, jobs::minutes_us};
+use super::{JobTrace, RowCounts, TraceError};
 use crate::columns::Columns;
 
 /// GPUs of a node, above which jobs count apart.
@@ -43,7 +43,7 @@ pub(super) struct Minute {
 
 /// All virtual clusters, minute by minute, without the minutes of an outage, when nothing is said
 /// to run anywhere.
-pub(super) fn minutes(folder: &Path) -> Result<(BTreeMap<String, Vec<Minute>>, Rows), TraceError> {
+pub(super) fn minutes(folder: &Path) -> Result<(BTreeMap<String, Vec<Minute>>, RowCounts), TraceError> {
     let file = Columns::read(folder, FILE)?;
     let (time, vc) = (file.micros("time")?, file.texts("vc")?);
     let names = [
@@ -59,7 +59,7 @@ pub(super) fn minutes(folder: &Path) -> Result<(BTreeMap<String, Vec<Minute>>, R
     ];
     let columns = names.iter().map(|name| file.numbers(name)).collect::<Result<Vec<_>, _>>()?;
     let first_us = time.iter().flatten().min().copied().unwrap_or(0);
-    let (mut by_vc, mut rows) = (BTreeMap::<String, Vec<Minute>>::new(), Rows::default());
+    let (mut by_vc, mut rows) = (BTreeMap::<String, Vec<Minute>>::new(), RowCounts::default());
     for i in 0..vc.len() {
         let numbers: Option<Vec<u32>> = columns.iter().map(|column| whole(column[i])).collect();
         let (Some(at_us), Some(n), false) = (time[i], numbers, vc[i].is_empty() || vc[i] == "total") else {
@@ -124,7 +124,7 @@ pub(super) fn read(folder: &Path) -> Result<JobTrace, TraceError> {
 
 /// Some GPUs asked for at a time, and given at a time.
 #[derive(Debug, Clone, Copy)]
-struct Lot {
+struct JobGroup {
     gpus: u32,
     submit: i64,
     start: i64,
@@ -133,7 +133,8 @@ struct Lot {
 /// Jobs of one virtual cluster that explain its minutes, and GPUs that were asked for and never
 /// given. What runs in the last minute ends with it.
 pub(super) fn explain(minutes: impl Iterator<Item = (i64, Level)>, large: bool) -> (Vec<Arrival>, u32) {
-    let (mut waiting, mut running, mut jobs): (Vec<Lot>, Vec<Lot>, Vec<Arrival>) = Default::default();
+    let (mut waiting, mut running, mut jobs): (Vec<JobGroup>, Vec<JobGroup>, Vec<Arrival>) =
+        Default::default();
     let (mut before, mut last, mut gave_up) = (Level::default(), 0, 0);
     for (at, level) in minutes {
         last = at;
@@ -152,17 +153,17 @@ pub(super) fn explain(minutes: impl Iterator<Item = (i64, Level)>, large: bool) 
         let cancelled = before.waiting.saturating_sub(level.waiting + started);
         let new_jobs = level.jobs_running.saturating_sub(before.jobs_running) + level.jobs_waiting;
         let new_jobs = new_jobs.saturating_sub(before.jobs_waiting);
-        let lot = |gpus| Lot { gpus, submit: at, start: at };
+        let lot = |gpus| JobGroup { gpus, submit: at, start: at };
         waiting.extend(sizes(submitted, new_jobs, large).into_iter().map(lot));
         take(&mut waiting, cancelled, true, |lot| gave_up += lot.gpus);
-        take(&mut waiting, started, false, |lot| running.push(Lot { start: at, ..lot }));
+        take(&mut waiting, started, false, |lot| running.push(JobGroup { start: at, ..lot }));
         before = level;
     }
     running.into_iter().for_each(|lot| jobs.extend(finished(lot, last + 1)));
     (jobs, gave_up)
 }
 
-fn finished(lot: Lot, end: i64) -> Option<Arrival> {
+fn finished(lot: JobGroup, end: i64) -> Option<Arrival> {
     let work_us = minutes_us(end - lot.start);
     (work_us > 0).then(|| Arrival {
         submit_us: minutes_us(lot.submit),
@@ -174,8 +175,8 @@ fn finished(lot: Lot, end: i64) -> Option<Arrival> {
 
 /// Takes `gpus` out of lots: one of exactly that size, else from the latest or the earliest on, the
 /// last of them in part.
-fn take(lots: &mut Vec<Lot>, gpus: u32, latest: bool, mut taken: impl FnMut(Lot)) {
-    let exactly = |lot: &Lot| lot.gpus == gpus;
+fn take(lots: &mut Vec<JobGroup>, gpus: u32, latest: bool, mut taken: impl FnMut(JobGroup)) {
+    let exactly = |lot: &JobGroup| lot.gpus == gpus;
     let found = if latest { lots.iter().rposition(exactly) } else { lots.iter().position(exactly) };
     if let Some(at) = found {
         return taken(lots.remove(at));
@@ -188,7 +189,7 @@ fn take(lots: &mut Vec<Lot>, gpus: u32, latest: bool, mut taken: impl FnMut(Lot)
             taken(lots.remove(at));
         } else {
             lots[at].gpus -= left;
-            taken(Lot { gpus: left, ..lots[at] });
+            taken(JobGroup { gpus: left, ..lots[at] });
             left = 0;
         }
     }
@@ -209,4 +210,9 @@ fn sizes(gpus: u32, jobs: u32, large: bool) -> Vec<u32> {
     // What is no whole node, or less than one.
     sizes[0] = sizes[0] + gpus - sizes.iter().sum::<u32>();
     sizes
+}
+
+/// A minute of a trace in µs.
+fn minutes_us(minutes: i64) -> i64 {
+    minutes * MINUTE_US
 }

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use tidegate_sim::{DAY_US, MINUTE_US, SECOND_US, backtest::Arrival};
+use tidegate_sim::{DAY_US, SECOND_US, backtest::Arrival};
 
-use super::{JobTrace, Rows, TraceError, helios};
+use super::{JobTrace, RowCounts, TraceError, helios};
 use crate::columns::Columns;
 
 /// A trace of jobs, by the file it is in.
@@ -76,7 +76,7 @@ fn arrivals<'a>(
     rows: impl Iterator<Item = Row<'a>>,
     from_s: f64,
     days: i64,
-    counted: &mut Rows,
+    counted: &mut RowCounts,
 ) -> Vec<Arrival> {
     let until_s = (days * DAY_US / SECOND_US) as f64;
     let mut taken: Vec<Arrival> = Vec::new();
@@ -115,7 +115,7 @@ fn itp(folder: &Path) -> Result<JobTrace, TraceError> {
     let (submit, work) = (file.numbers("submission_time")?, file.numbers("duration")?);
     let (gpus, team) = (file.numbers("num_gpu")?, file.texts("cluster")?);
     let row = |i: usize| Row { submit_s: submit[i], work_s: work[i], gpus: gpus[i], team: &team[i] };
-    let mut rows = Rows::default();
+    let mut rows = RowCounts::default();
     let arrivals = arrivals((0..submit.len()).map(row), 0.0, DAYS, &mut rows);
     Ok(JobTrace::of(FILE, arrivals, DAYS * DAY_US, rows))
 }
@@ -129,7 +129,7 @@ fn philly(folder: &Path) -> Result<JobTrace, TraceError> {
     let (submit, work) = (file.micros("timestamp")?, file.numbers("duration")?);
     let (gpus, team) = (file.numbers("num_gpus")?, file.texts("cluster")?);
     let row = |i: usize| Row { submit_s: seconds(submit[i]), work_s: work[i], gpus: gpus[i], team: &team[i] };
-    let mut rows = Rows::default();
+    let mut rows = RowCounts::default();
     let arrivals = arrivals((0..submit.len()).map(row), FROM_S, DAYS, &mut rows);
     Ok(JobTrace::of(FILE, arrivals, DAYS * DAY_US, rows))
 }
@@ -161,7 +161,7 @@ fn philly_attempts(folder: &Path) -> Result<JobTrace, TraceError> {
         gpus: gpus[i],
         team: &team[i],
     };
-    let mut rows = Rows::default();
+    let mut rows = RowCounts::default();
     rows.add("further attempts of a job, added to its first", id.len() - jobs.len());
     let arrivals = arrivals(jobs.into_iter().map(row), first_us as f64 / 1e6, days, &mut rows);
     Ok(JobTrace::of(FILE, arrivals, days * DAY_US, rows))
@@ -181,16 +181,11 @@ fn openb(folder: &Path) -> Result<JobTrace, TraceError> {
         gpus: gpus[i],
         team: &qos[i],
     };
-    let mut rows = Rows::default();
+    let mut rows = RowCounts::default();
     let from_s = (FROM_DAY * DAY_US / SECOND_US) as f64;
     let arrivals = arrivals((0..created.len()).map(row), from_s, DAYS, &mut rows);
     let nodes = Columns::read(folder, "alibaba_openb_nodes")?;
     let sizes = nodes.numbers("gpu")?.into_iter().filter(|gpus| *gpus >= 1.0 && *gpus <= MOST_GPUS);
     let trace = JobTrace::of(FILE, arrivals, DAYS * DAY_US, rows);
     Ok(JobTrace { node_gpus: sizes.map(|gpus| gpus as u32).collect(), ..trace })
-}
-
-/// A minute of a trace in µs.
-pub(super) fn minutes_us(minutes: i64) -> i64 {
-    minutes * MINUTE_US
 }

@@ -6,13 +6,13 @@
 //! reason and said; a file that is missing is an error. [`site`] takes a site's own history in the
 //! same way.
 
-mod contenders;
 mod curves;
 mod demand;
 mod helios;
 mod jobs;
 mod pairing;
 mod quotas;
+mod schedulers;
 pub mod site;
 #[cfg(test)]
 mod tests;
@@ -22,12 +22,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tidegate_sim::backtest::Arrival;
 
-pub use contenders::{Make, NAMES, contender, of_policy};
 pub use curves::curves;
 pub use demand::{Demand, DemandTrace};
 pub use jobs::Jobs;
-pub use pairing::{About, Pairing, Shape};
+pub use pairing::{Pairing, Provenance, Shape};
 pub use quotas::{QuotaReport, QuotaRow, Recorded, lend_quotas};
+pub use schedulers::{SCHEDULER_NAMES, SchedulerFactory, autopilot, scheduler};
 
 /// A trace that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ pub enum TraceError {
         /// Name of the file.
         file: &'static str,
         /// What its rows were.
-        rows: Rows,
+        rows: RowCounts,
     },
     /// Trace and cluster do not fit together.
     #[error("{what}")]
@@ -59,9 +59,9 @@ pub enum TraceError {
 /// How many rows of a file there were, by what became of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(transparent)]
-pub struct Rows(BTreeMap<&'static str, usize>);
+pub struct RowCounts(BTreeMap<&'static str, usize>);
 
-impl Rows {
+impl RowCounts {
     fn count(&mut self, what: &'static str) {
         self.add(what, 1);
     }
@@ -73,7 +73,7 @@ impl Rows {
     }
 
     /// Of the rows that became `from`, so many became `to` after all.
-    fn turn(&mut self, from: &'static str, to: &'static str, rows: usize) {
+    fn reclassify(&mut self, from: &'static str, to: &'static str, rows: usize) {
         if let Some(count) = self.0.get_mut(from) {
             *count -= rows.min(*count);
         }
@@ -86,7 +86,7 @@ impl Rows {
     }
 }
 
-impl std::fmt::Display for Rows {
+impl std::fmt::Display for RowCounts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let parts: Vec<String> = self.0.iter().map(|(what, rows)| format!("{rows} {what}")).collect();
         f.write_str(&parts.join(", "))
@@ -108,11 +108,11 @@ pub struct JobTrace {
     /// Quotas of teams, GPUs; empty where the trace does not tell.
     pub quotas: BTreeMap<String, u32>,
     /// What became of its rows.
-    pub rows: Rows,
+    pub rows: RowCounts,
 }
 
 impl JobTrace {
-    fn of(file: &'static str, arrivals: Vec<Arrival>, length_us: i64, rows: Rows) -> Self {
+    fn of(file: &'static str, arrivals: Vec<Arrival>, length_us: i64, rows: RowCounts) -> Self {
         Self { file, arrivals, length_us, node_gpus: Vec::new(), quotas: BTreeMap::new(), rows }
     }
 

@@ -60,15 +60,15 @@ pub struct Pairing {
 
 /// What a pairing is, for reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct About {
+pub struct Provenance {
     /// File of the jobs, and what became of its rows.
     pub jobs: &'static str,
     /// See `jobs`.
-    pub job_rows: super::Rows,
+    pub job_rows: super::RowCounts,
     /// File of the demand, and what became of its rows; `None` where there is no service.
     pub demand: Option<&'static str>,
     /// See `demand`.
-    pub demand_rows: Option<super::Rows>,
+    pub demand_rows: Option<super::RowCounts>,
     /// Nodes and GPUs for jobs and for the service.
     pub train_nodes: usize,
     /// See `train_nodes`.
@@ -191,9 +191,9 @@ impl Pairing {
     }
 
     /// What it is made of.
-    pub fn about(&self) -> About {
+    pub fn about(&self) -> Provenance {
         let nodes = |pool| self.spec.nodes.iter().filter(|n| n.pool == pool).count();
-        About {
+        Provenance {
             jobs: self.jobs.file,
             job_rows: self.jobs.rows.clone(),
             demand: self.demand.as_ref().map(|d| d.file),

@@ -10,7 +10,7 @@ use tidegate_sim::{
     gpu_hours,
 };
 
-use super::{About, Jobs, Pairing, Shape, TraceError, helios};
+use super::{Jobs, Pairing, Provenance, Shape, TraceError, helios};
 
 /// What a trace recorded of waiting demand beside idle quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -38,7 +38,7 @@ pub struct QuotaRow {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QuotaReport {
     /// The trace.
-    pub about: About,
+    pub about: Provenance,
     /// What it recorded.
     pub recorded: Recorded,
     /// Walls first, then lent.

@@ -204,10 +204,10 @@ fn demand_is_a_share_of_its_greatest() {
 
 #[test]
 fn what_forecasts_have_seen_is_what_came_before() {
-    let jobs = JobTrace::of("no jobs", Vec::new(), 9 * DAY_US, Rows::default());
+    let jobs = JobTrace::of("no jobs", Vec::new(), 9 * DAY_US, RowCounts::default());
     let steps = 9 * 144;
     let shares = (0..steps).map(|step| f64::from(step) / f64::from(steps - 1)).collect();
-    let demand = DemandTrace { file: "counts", shares, step_us: 10 * MINUTE_US, rows: Rows::default() };
+    let demand = DemandTrace { file: "counts", shares, step_us: 10 * MINUTE_US, rows: RowCounts::default() };
     let shape = |days, history_days| Shape {
         days,
         history_days,
@@ -288,7 +288,7 @@ fn a_backtest_of_two_jobs_by_hand() {
     let folder = tempfile::tempdir().unwrap();
     let pairing = small_pairing(folder.path());
     let quiet = (0..50).find(|seed| pairing.setting(*seed).faults.is_empty()).unwrap();
-    let make = contender("static").unwrap();
+    let make = scheduler("static").unwrap();
     let rows = backtest(&[&*make], quiet..quiet + 1, &|seed| pairing.setting(seed)).unwrap();
     let of = |metric: Metric| rows[0].values[metric as usize].unwrap().value;
     // 8 GPUs for 10 hours and for 2; the service is given (7 + 6 + 6) / 3 GPUs for 56 days, and
@@ -310,7 +310,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_one_others() {
     let folder = tempfile::tempdir().unwrap();
     let told = |seeds: std::ops::Range<u64>| {
         let pairing = small_pairing(folder.path());
-        let makers = ["static", "lyra", "clairvoyant"].map(|name| contender(name).unwrap());
+        let makers = ["static", "lyra", "clairvoyant"].map(|name| scheduler(name).unwrap());
         let makers: Vec<&dyn Fn(&_) -> _> = makers.iter().map(|make| &**make as _).collect();
         let rows = backtest(&makers, seeds, &|seed| pairing.setting(seed)).unwrap();
         serde_json::to_string(&(pairing.about(), rows)).unwrap()

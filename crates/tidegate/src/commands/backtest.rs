@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use tidegate_evaluation::trace::{Make, NAMES, contender, of_policy};
+use tidegate_evaluation::trace::{SCHEDULER_NAMES, SchedulerFactory, autopilot, scheduler};
 use tidegate_sim::backtest::{Contender, Setting, backtest};
 
 use self::report::{Report, bounds, tell, tell_quotas};
@@ -95,14 +95,14 @@ pub fn run(args: BacktestArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn maker(name: &str) -> Result<Make, CommandError> {
-    if let Some(known) = contender(name) {
+fn maker(name: &str) -> Result<SchedulerFactory, CommandError> {
+    if let Some(known) = scheduler(name) {
         return Ok(known);
     }
     let file = PathBuf::from(name);
     if file.is_file() {
-        return Ok(of_policy(policy::read(&file)?));
+        return Ok(autopilot(policy::read(&file)?));
     }
-    let names = NAMES.join(", ");
+    let names = SCHEDULER_NAMES.join(", ");
     Err(format!("{name} is no policy and no file: name {names} or a policy's TOML file").into())
 }

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tidegate_evaluation::straggler::scene::{Injected, Place as Where, Plan, Regime, Stream, What};
+use tidegate_evaluation::straggler::scene::{Injected, MessageBody, Place as Where, Plan, Regime, Stream};
 use tidegate_events::{Event, v1};
 use tidegate_insight::straggler::{Class, StepReport};
 
@@ -83,8 +83,8 @@ fn scene() -> Vec<Event> {
         job(v1::JobEventKind::Started, "slow", u64::from(ranks), START_MS),
     ];
     let mut end_ms = START_MS;
-    for told in Stream::new(plan, vec![slow]) {
-        let What::Step(report) = told.what else { continue };
+    for message in Stream::new(plan, vec![slow]) {
+        let MessageBody::Step(report) = message.body else { continue };
         end_ms = end_ms.max(report.end_us / 1_000);
         events.push(step(&report, ranks, &nodes));
     }

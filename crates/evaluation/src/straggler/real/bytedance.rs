@@ -17,7 +17,7 @@ const PUBLISHED: [(&str, f64); 3] = [("AR", 1.973), ("SE", 1.537), ("ST", 1.179)
 
 /// One job of the trace.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Traced {
+pub struct TracedJob {
     /// AR: one worker slowed. SE: sequences uneven. ST: last stage longer.
     pub job: String,
     /// Replicas.
@@ -31,7 +31,7 @@ pub struct Traced {
     /// Correlation of forward and backward times of the same micro-batch, each against the mean of
     /// its stage.
     pub correlation: Option<f64>,
-    /// What the what-if says.
+    /// MessageBody the what-if says.
     pub found: Option<WhatIf>,
     /// The authors' slowdown.
     pub published: f64,
@@ -51,7 +51,7 @@ struct Job {
 }
 
 impl Job {
-    fn traced(&self, job: &str, published: f64) -> Traced {
+    fn traced(&self, job: &str, published: f64) -> TracedJob {
         let replicas = self.compute.keys().map(|key| key.1 + 1).max().unwrap_or(0);
         let stages = self.compute.keys().map(|key| key.2 + 1).max().unwrap_or(0);
         let micro_batches = self.compute.values().map(|cell| cell.1 as usize).max().unwrap_or(0);
@@ -71,7 +71,7 @@ impl Job {
         let peer_noise = self.noise(replicas, stages);
         let found = what_if(&tables, correlation);
         let error = found.map(|found| found.slowdown / published - 1.0);
-        Traced {
+        TracedJob {
             job: job.to_owned(),
             replicas,
             stages,
@@ -138,7 +138,7 @@ impl Job {
 ///
 /// # Errors
 /// The file is missing, damaged, or lacks a column.
-pub fn bytedance(folder: &Path) -> Result<Vec<Traced>, ReadError> {
+pub fn bytedance(folder: &Path) -> Result<Vec<TracedJob>, ReadError> {
     let columns = Columns::read(folder, "bytedance_straggler_ops")?;
     let (names, ops) = (columns.texts("job")?, columns.texts("optype")?);
     let numbers = |column| columns.numbers(column);

@@ -7,8 +7,8 @@
 mod bytedance;
 mod pai;
 
-pub use bytedance::{Traced, bytedance};
-pub use pai::{Watched, pai};
+pub use bytedance::{TracedJob, bytedance};
+pub use pai::{WatchedJob, pai};
 
 #[cfg(test)]
 mod tests;

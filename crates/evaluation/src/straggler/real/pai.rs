@@ -16,9 +16,9 @@ use crate::straggler::statistics::{median, peer_noise};
 /// between two of them.
 const STEP_US: i64 = 10_000_000;
 
-/// What the detector said of one job.
+/// MessageBody the detector said of one job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Watched {
+pub struct WatchedJob {
     /// Name in the trace.
     pub job: String,
     /// Workers.
@@ -36,7 +36,7 @@ pub struct Watched {
 ///
 /// # Errors
 /// The file is missing, damaged, or lacks a column.
-pub fn pai(folder: &Path) -> Result<Vec<Watched>, ReadError> {
+pub fn pai(folder: &Path) -> Result<Vec<WatchedJob>, ReadError> {
     let columns = Columns::read(folder, "alibaba_pai_minibatch_time")?;
     let names = columns.texts("job")?;
     let (worker, time, taken) =
@@ -51,7 +51,7 @@ pub fn pai(folder: &Path) -> Result<Vec<Watched>, ReadError> {
     Ok(jobs.into_iter().map(|(job, times)| watch(job, &times)).collect())
 }
 
-fn watch(job: &str, times: &BTreeMap<i64, BTreeMap<u32, u64>>) -> Watched {
+fn watch(job: &str, times: &BTreeMap<i64, BTreeMap<u32, u64>>) -> WatchedJob {
     let workers = times.values().flat_map(|ranks| ranks.keys()).max().map_or(0, |&rank| rank as usize + 1);
     let node = (0..workers as u32).collect();
     let shape = JobShape { attempt: 1, node, role: vec![0; workers], stages: 1, micro_batches: 1 };
@@ -78,7 +78,7 @@ fn watch(job: &str, times: &BTreeMap<i64, BTreeMap<u32, u64>>) -> Watched {
         detector.advance(end_us);
         signals.extend(detector.take().into_iter().map(|signal| (iteration, signal)));
     }
-    Watched {
+    WatchedJob {
         job: job.to_owned(),
         workers,
         iterations: iterations.len(),

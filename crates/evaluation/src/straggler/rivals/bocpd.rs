@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 
 use super::frames::{Edges, Frames};
-use crate::straggler::judge::{Alarm, Judge, Target};
-use crate::straggler::scene::Told;
+use crate::straggler::method::{Alarm, Method, Target};
+use crate::straggler::scene::Message;
 use crate::straggler::statistics::mean;
 
 /// A change in 250 steps, and run lengths beyond 400 steps put together.
@@ -129,13 +129,13 @@ fn log_sum(logs: &[f64]) -> f64 {
     top + logs.iter().map(|log| (log - top).exp()).sum::<f64>().ln()
 }
 
-impl Judge for Bocpd {
+impl Method for Bocpd {
     fn name(&self) -> &'static str {
         if self.verify { "BOCPD, verified 10 %, job" } else { "BOCPD, job" }
     }
 
-    fn hear(&mut self, told: &Told) {
-        if self.frames.hear(told) {
+    fn observe(&mut self, message: &Message) {
+        if self.frames.observe(message) {
             *self = Self {
                 frames: std::mem::take(&mut self.frames),
                 edges: std::mem::take(&mut self.edges),

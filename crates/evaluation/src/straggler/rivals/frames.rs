@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tidegate_insight::straggler::JobShape;
 
-use crate::straggler::judge::{Alarm, Level, Target};
-use crate::straggler::scene::{Told, What};
+use crate::straggler::method::{Alarm, Level, Target};
+use crate::straggler::scene::{Message, MessageBody};
 
 /// One step of all ranks.
 #[derive(Debug)]
@@ -32,15 +32,15 @@ pub(crate) struct Frames {
 
 impl Frames {
     /// Takes in one thing; true when an attempt starts.
-    pub(crate) fn hear(&mut self, told: &Told) -> bool {
-        match &told.what {
-            What::Shape(shape) => {
+    pub(crate) fn observe(&mut self, message: &Message) -> bool {
+        match &message.body {
+            MessageBody::Shape(shape) => {
                 self.shape = Some(shape.clone());
                 self.open.clear();
                 self.done = None;
                 return true;
             }
-            What::Step(report) => {
+            MessageBody::Step(report) => {
                 let Some(shape) = self.shape.as_ref().filter(|shape| shape.attempt == report.attempt) else {
                     return false;
                 };
@@ -62,7 +62,7 @@ impl Frames {
                 frame.compute_s[rank] = seconds(report.compute_us);
                 frame.data_s[rank] = seconds(report.data_us);
             }
-            What::Device(_) | What::Fault(_) => {}
+            MessageBody::Device(_) | MessageBody::Fault(_) => {}
         }
         false
     }

@@ -4,8 +4,8 @@
 use tidegate_insight::straggler::DeviceWindow;
 
 use super::frames::{Edges, Frames};
-use crate::straggler::judge::{Alarm, Judge, Target};
-use crate::straggler::scene::{Told, What};
+use crate::straggler::method::{Alarm, Method, Target};
+use crate::straggler::scene::{Message, MessageBody};
 use crate::straggler::statistics::mean;
 
 /// Its counters are read over windows; the same machine must be farthest for four minutes.
@@ -84,13 +84,13 @@ fn farthest(values: &[f64]) -> Option<usize> {
     (apart && far - middle > FAR * spread.max(0.01 * middle)).then_some(top)
 }
 
-impl Judge for Minder {
+impl Method for Minder {
     fn name(&self) -> &'static str {
         "Minder-like peer distance, 4 min"
     }
 
-    fn hear(&mut self, told: &Told) {
-        if self.frames.hear(told) {
+    fn observe(&mut self, message: &Message) {
+        if self.frames.observe(message) {
             let shape_nodes = self.frames.shape.as_ref().map(|shape| shape.node.clone()).unwrap_or_default();
             self.nodes = shape_nodes.clone();
             self.nodes.sort_unstable();
@@ -102,7 +102,7 @@ impl Judge for Minder {
             self.held = Default::default();
             self.edges.reset();
         }
-        if let What::Device(window) = &told.what {
+        if let MessageBody::Device(window) = &message.body {
             self.device(window);
         }
     }

@@ -18,10 +18,10 @@ pub use nvrx::{Against, Nvrx};
 pub use spread::Spread;
 pub use window::Window;
 
-use super::judge::Judge;
+use super::method::Method;
 
 /// All rivals, fresh.
-pub fn all() -> Vec<Box<dyn Judge>> {
+pub fn all() -> Vec<Box<dyn Method>> {
     vec![
         Box::new(Nvrx::new(Against::AllRanks)),
         Box::new(Nvrx::new(Against::Group)),

@@ -2,15 +2,15 @@
 //! `identify_stragglers`).
 
 use super::frames::{Edges, Frames};
-use crate::straggler::judge::{Alarm, Judge, Target};
-use crate::straggler::scene::Told;
+use crate::straggler::method::{Alarm, Method, Target};
+use crate::straggler::scene::Message;
 use crate::straggler::statistics::median;
 
 /// Report interval of its documentation, and the threshold of all four of its scores.
 const EVERY_US: i64 = 300_000_000;
 const THRESHOLD: f64 = 0.75;
 
-/// What a rank's median is held against.
+/// MessageBody a rank's median is held against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Against {
     /// The fastest rank of the job: the relative score as published.
@@ -63,7 +63,7 @@ impl Nvrx {
     }
 }
 
-impl Judge for Nvrx {
+impl Method for Nvrx {
     fn name(&self) -> &'static str {
         match self.against {
             Against::AllRanks => "NVRx relative 0.75, all ranks",
@@ -72,8 +72,8 @@ impl Judge for Nvrx {
         }
     }
 
-    fn hear(&mut self, told: &Told) {
-        if self.frames.hear(told) {
+    fn observe(&mut self, message: &Message) {
+        if self.frames.observe(message) {
             let ranks = self.frames.shape.as_ref().map_or(0, |shape| shape.node.len());
             self.times = vec![Vec::new(); ranks];
             self.best = vec![f64::INFINITY; ranks];

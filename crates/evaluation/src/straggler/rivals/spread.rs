@@ -2,8 +2,8 @@
 //! on step reports.
 
 use super::frames::{Edges, Frames};
-use crate::straggler::judge::{Alarm, Judge, Target};
-use crate::straggler::scene::Told;
+use crate::straggler::method::{Alarm, Method, Target};
+use crate::straggler::scene::Message;
 use crate::straggler::statistics::median;
 
 const DEVIATIONS: f64 = 5.0;
@@ -24,13 +24,13 @@ impl Spread {
     }
 }
 
-impl Judge for Spread {
+impl Method for Spread {
     fn name(&self) -> &'static str {
         "median + 5 MAD in group"
     }
 
-    fn hear(&mut self, told: &Told) {
-        if self.frames.hear(told) {
+    fn observe(&mut self, message: &Message) {
+        if self.frames.observe(message) {
             self.edges.reset();
         }
     }

@@ -1,14 +1,14 @@
 use tidegate_insight::straggler::{DeviceWindow, JobShape, StepReport};
 
 use super::*;
-use crate::straggler::judge::{Alarm, Target};
-use crate::straggler::scene::{Told, What};
+use crate::straggler::method::{Alarm, Target};
+use crate::straggler::scene::{Message, MessageBody};
 
 const RANKS: usize = 32;
 
 /// A job of 4 nodes and 2 stages in which rank `r` computes `compute(step, r)` seconds in step
 /// `step` and all end after `2 * slowest` seconds; told to the judge without loss.
-fn tell(judge: &mut dyn Judge, steps: u64, compute: impl Fn(u64, usize) -> f64) -> Vec<Alarm> {
+fn tell(method: &mut dyn Method, steps: u64, compute: impl Fn(u64, usize) -> f64) -> Vec<Alarm> {
     let node = |rank: usize| 100 + rank as u32 / 8;
     let shape = JobShape {
         attempt: 1,
@@ -17,7 +17,7 @@ fn tell(judge: &mut dyn Judge, steps: u64, compute: impl Fn(u64, usize) -> f64) 
         stages: 2,
         micro_batches: 4,
     };
-    judge.hear(&Told { arrival_us: 0, what: What::Shape(shape) });
+    method.observe(&Message { arrival_us: 0, body: MessageBody::Shape(shape) });
     let (mut now_us, mut alarms, mut window_us) = (0_i64, Vec::new(), 0);
     for step in 0..steps {
         // A little that differs by rank and step, as no two are equal.
@@ -38,7 +38,7 @@ fn tell(judge: &mut dyn Judge, steps: u64, compute: impl Fn(u64, usize) -> f64) 
                 tokens: None,
                 squared_tokens: None,
             };
-            judge.hear(&Told { arrival_us: now_us + 1000, what: What::Step(report) });
+            method.observe(&Message { arrival_us: now_us + 1000, body: MessageBody::Step(report) });
         }
         while window_us + 10_000_000 <= now_us {
             window_us += 10_000_000;
@@ -50,11 +50,11 @@ fn tell(judge: &mut dyn Judge, steps: u64, compute: impl Fn(u64, usize) -> f64) 
                     sm_clock_mhz: Some(1700.0 + f64::from(rank % 3)),
                     ..DeviceWindow::default()
                 };
-                judge.hear(&Told { arrival_us: now_us + 2000, what: What::Device(window) });
+                method.observe(&Message { arrival_us: now_us + 2000, body: MessageBody::Device(window) });
             }
         }
-        judge.advance(now_us);
-        alarms.extend(judge.take());
+        method.advance(now_us);
+        alarms.extend(method.take());
     }
     alarms
 }
@@ -73,26 +73,26 @@ fn long_stage(_: u64, rank: usize) -> f64 {
 
 #[test]
 fn all_are_quiet_on_a_healthy_job() {
-    for mut judge in all() {
+    for mut method in all() {
         // BOCPD may see changes in anything; verified ones it may not.
-        let alarms = tell(judge.as_mut(), 900, healthy);
-        assert!(alarms.is_empty(), "{}: {}", judge.name(), alarms.len());
+        let alarms = tell(method.as_mut(), 900, healthy);
+        assert!(alarms.is_empty(), "{}: {}", method.name(), alarms.len());
     }
 }
 
 #[test]
 fn a_slow_rank_of_40_percent_is_found_by_those_that_can() {
-    for mut judge in all() {
-        let alarms = tell(judge.as_mut(), 900, |step, rank| slow_later(step, rank, 0.4));
-        assert!(!alarms.is_empty(), "{}", judge.name());
+    for mut method in all() {
+        let alarms = tell(method.as_mut(), 900, |step, rank| slow_later(step, rank, 0.4));
+        assert!(!alarms.is_empty(), "{}", method.name());
         let (first, started_us) = (alarms[0], 800_000_000);
-        assert!(first.said_us > started_us, "{}", judge.name());
+        assert!(first.said_us > started_us, "{}", method.name());
         assert!(
             matches!(first.target, Target::Rank(5) | Target::Node(100) | Target::Job),
             "{:?}",
             first.target
         );
-        assert_eq!(alarms.len(), 1, "{}", judge.name());
+        assert_eq!(alarms.len(), 1, "{}", method.name());
     }
 }
 

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use super::frames::{Edges, Frames};
-use crate::straggler::judge::{Alarm, Judge, Target};
-use crate::straggler::scene::Told;
+use crate::straggler::method::{Alarm, Method, Target};
+use crate::straggler::scene::Message;
 
 const RECENT: usize = 10;
 const BEFORE: usize = 50;
@@ -26,13 +26,13 @@ impl Window {
     }
 }
 
-impl Judge for Window {
+impl Method for Window {
     fn name(&self) -> &'static str {
         "sliding window 10 %, job"
     }
 
-    fn hear(&mut self, told: &Told) {
-        if self.frames.hear(told) {
+    fn observe(&mut self, message: &Message) {
+        if self.frames.observe(message) {
             self.steps.clear();
             self.edges.reset();
         }

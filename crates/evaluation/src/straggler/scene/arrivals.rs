@@ -6,9 +6,9 @@ use std::collections::BinaryHeap;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
+use super::message::{Message, MessageBody};
 use super::plan::Plan;
-use super::stream::{Told, What};
-use crate::straggler::chance::child;
+use crate::straggler::random::child;
 
 /// 1 % of the reports are lost and 1 % late, by halves one by one and a node's of a step together.
 const HALF_LOST: f64 = 0.005;
@@ -19,7 +19,7 @@ const LATEST: i64 = 60_000_000;
 const LEAST: i64 = 60_000;
 const USUAL: std::ops::Range<i64> = LEAST..500_000;
 
-/// What becomes of a report.
+/// MessageBody becomes of a report.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fate {
     Lost,
@@ -33,7 +33,7 @@ pub(crate) struct Arrivals {
     rng: ChaCha8Rng,
     /// Arrival, order of sending, place in `held`.
     order: BinaryHeap<Reverse<(i64, u64, usize)>>,
-    held: Vec<Option<What>>,
+    held: Vec<Option<MessageBody>>,
     free: Vec<usize>,
     sent: u64,
 }
@@ -49,7 +49,7 @@ impl Arrivals {
         }
     }
 
-    /// What becomes of all reports of a node's step, where one thing befalls them all.
+    /// MessageBody becomes of all reports of a node's step, where one thing befalls them all.
     pub(crate) fn together(&mut self) -> Option<Fate> {
         let draw: f64 = self.rng.random();
         if draw < HALF_LOST {
@@ -59,7 +59,7 @@ impl Arrivals {
     }
 
     /// Sends a report that ends now.
-    pub(crate) fn report(&mut self, what: What, now_us: i64, together: Option<Fate>) {
+    pub(crate) fn report(&mut self, body: MessageBody, now_us: i64, together: Option<Fate>) {
         let draw: f64 = self.rng.random();
         let usual = self.rng.random_range(USUAL);
         let after = match together {
@@ -71,35 +71,35 @@ impl Arrivals {
         };
         if draw > 1.0 - TWICE {
             let again = now_us + after + self.rng.random_range(0..LATEST / 2);
-            self.send(what.clone(), again);
+            self.send(body.clone(), again);
         }
-        self.send(what, now_us + after);
+        self.send(body, now_us + after);
     }
 
     /// Sends what is never lost: shapes, windows of devices, faults.
-    pub(crate) fn sure(&mut self, what: What, now_us: i64) {
+    pub(crate) fn sure(&mut self, body: MessageBody, now_us: i64) {
         let after = self.rng.random_range(USUAL);
-        self.send(what, now_us + after);
+        self.send(body, now_us + after);
     }
 
-    pub(crate) fn send(&mut self, what: What, arrival_us: i64) {
+    pub(crate) fn send(&mut self, body: MessageBody, arrival_us: i64) {
         let at = self.free.pop().unwrap_or_else(|| {
             self.held.push(None);
             self.held.len() - 1
         });
-        self.held[at] = Some(what);
+        self.held[at] = Some(body);
         self.order.push(Reverse((arrival_us, self.sent, at)));
         self.sent += 1;
     }
 
     /// The next thing, if it arrives before anything yet to be sent after `now_us` can.
-    pub(crate) fn next(&mut self, now_us: i64) -> Option<Told> {
+    pub(crate) fn next(&mut self, now_us: i64) -> Option<Message> {
         let &Reverse((arrival_us, _, at)) = self.order.peek()?;
         if arrival_us > now_us {
             return None;
         }
         self.order.pop();
         self.free.push(at);
-        self.held[at].take().map(|what| Told { arrival_us, what })
+        self.held[at].take().map(|body| Message { arrival_us, body })
     }
 }

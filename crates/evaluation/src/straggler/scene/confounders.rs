@@ -1,4 +1,4 @@
-//! What happens in every job and is nobody's fault. A detector that alarms on any of it is wrong.
+//! MessageBody happens in every job and is nobody's fault. A detector that alarms on any of it is wrong.
 //!
 //! Rates and sizes are those of the specification: Python's garbage collection, checkpoint pauses,
 //! changes of the curriculum, the time of day (1 to 2 %, Llama 3), short bursts of a rank or of the
@@ -9,14 +9,14 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::plan::{PER_NODE, Plan};
-use crate::straggler::chance::{child, exponential, normal, poisson};
+use crate::straggler::random::{child, exponential, normal, poisson};
 
 const GC_PER_RANK_STEP: f64 = 1.0 / 300.0;
 const BURSTS_PER_RANK_S: f64 = 1.0 / 86_400.0;
 const COMM_BURSTS_PER_S: f64 = 4.0 / 3600.0;
 const WANDER_EVERY_S: f64 = 60.0;
 
-/// What a step has to bear as a whole.
+/// MessageBody a step has to bear as a whole.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weather {
     /// All computing, times this.

@@ -1,4 +1,4 @@
-//! What devices and nodes show beside the reports: clocks, throttling, links, network marks, XIDs.
+//! MessageBody devices and nodes show beside the reports: clocks, throttling, links, network marks, XIDs.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -7,7 +7,7 @@ use tidegate_insight::straggler::{Class, DeviceWindow, Fault};
 use super::confounders::Confounders;
 use super::faults::{Injected, Place};
 use super::plan::{PER_NODE, Plan};
-use crate::straggler::chance::{child, exponential, lognormal, normal, poisson};
+use crate::straggler::random::{child, exponential, lognormal, normal, poisson};
 
 /// Length of a window, seconds.
 pub(crate) const WINDOW_S: f64 = 10.0;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tidegate_insight::straggler::Class;
 
 use super::plan::{PER_NODE, Plan};
-use crate::straggler::chance::{child, lognormal};
+use crate::straggler::random::{child, lognormal};
 
 /// How large the injected slowdowns of one device are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]

@@ -4,12 +4,14 @@ mod arrivals;
 mod confounders;
 mod devices;
 mod faults;
+mod message;
 mod plan;
 mod steps;
 mod stream;
 mod truth;
 
 pub use faults::{Injected, Noise, Place};
+pub use message::{Message, MessageBody};
 pub use plan::{Plan, Regime};
-pub use stream::{Stream, Told, What};
-pub use truth::{Care, Event, Truth};
+pub use stream::Stream;
+pub use truth::{Event, Relevance, Truth};

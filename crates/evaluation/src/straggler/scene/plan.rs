@@ -3,7 +3,7 @@
 use rand::Rng;
 use serde::Serialize;
 
-use crate::straggler::chance::{STUDENT3_NOISE, child, normal};
+use crate::straggler::random::{STUDENT3_NOISE, child, normal};
 
 /// Devices of a node, as in every published source used here.
 pub(crate) const PER_NODE: usize = 8;

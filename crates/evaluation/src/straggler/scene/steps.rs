@@ -6,9 +6,9 @@ use tidegate_insight::straggler::Class;
 use super::confounders::{Confounders, Weather};
 use super::faults::{Injected, Place};
 use super::plan::{PER_NODE, Pause, Plan};
-use crate::straggler::chance::{STUDENT3_NOISE, child, normal, student3};
+use crate::straggler::random::{STUDENT3_NOISE, child, normal, student3};
 
-/// What one step came to. Seconds; lists by rank.
+/// MessageBody one step came to. Seconds; lists by rank.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
     /// Its work: slowest path and transfer.

@@ -8,10 +8,11 @@ use tidegate_insight::straggler::{Class, DeviceWindow, Fault, JobShape, StepRepo
 use super::arrivals::Arrivals;
 use super::devices::Devices;
 use super::faults::{Injected, Noise};
+use super::message::{Message, MessageBody};
 use super::plan::{PER_NODE, Plan};
 use super::steps::Steps;
 use super::truth::{Attempt, Tally, Truth};
-use crate::straggler::chance::child;
+use crate::straggler::random::child;
 
 /// 2026-01-01T00:00:00Z.
 const START_US: i64 = 1_767_225_600_000_000;
@@ -23,28 +24,6 @@ const TOKENS: f64 = 32_768.0;
 const LENGTH: f64 = 4096.0;
 /// Share of the computing that grows with squared lengths.
 const SQUARED_SHARE: f64 = 0.7;
-
-/// Something that arrived.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Told {
-    /// When, on the clock of whoever hears it, µs since 1970.
-    pub arrival_us: i64,
-    /// What.
-    pub what: What,
-}
-
-/// What can arrive.
-#[derive(Debug, Clone, PartialEq)]
-pub enum What {
-    /// An attempt starts.
-    Shape(JobShape),
-    /// A rank's step.
-    Step(StepReport),
-    /// A device's window.
-    Device(DeviceWindow),
-    /// A device's fault.
-    Fault(Fault),
-}
 
 /// One job: an iterator of what arrives, and its truth at the end.
 #[derive(Debug)]
@@ -91,7 +70,7 @@ impl Stream {
             over: false,
             plan,
         };
-        stream.arrivals.send(What::Shape(stream.shape()), START_US);
+        stream.arrivals.send(MessageBody::Shape(stream.shape()), START_US);
         stream
     }
 
@@ -154,7 +133,7 @@ impl Stream {
                 && let Some(ranks) = self.truth.ranks_of(fault.place, start_us)
             {
                 let xid = Fault { rank: ranks.start, time_us: at_us(fault.start_s), xid: Some(74) };
-                self.arrivals.sure(What::Fault(xid), end_us);
+                self.arrivals.sure(MessageBody::Fault(xid), end_us);
             }
         }
     }
@@ -168,7 +147,7 @@ impl Stream {
                 let parts = !self.rng.random_bool(NO_PARTS);
                 let part = |seconds: f64| parts.then_some((seconds * 1e6) as u64);
                 let tokens = TOKENS * step.bias[rank % dp] * step.tokens;
-                // What makes computing grow by the sequence's factor when it is linear in tokens
+                // MessageBody makes computing grow by the sequence's factor when it is linear in tokens
                 // and squares.
                 let squares = tokens * LENGTH * (1.0 + (step.sequence[rank % dp] - 1.0) / SQUARED_SHARE);
                 let report = StepReport {
@@ -183,7 +162,7 @@ impl Stream {
                     tokens: self.plan.tokens.then_some(tokens as u64),
                     squared_tokens: self.plan.squared_tokens.then_some(squares.max(0.0) as u64),
                 };
-                self.arrivals.report(What::Step(report), end_us, together);
+                self.arrivals.report(MessageBody::Step(report), end_us, together);
             }
         }
     }
@@ -197,12 +176,12 @@ impl Stream {
                 let start_us = end_us - (super::devices::WINDOW_S * 1e6) as i64;
                 // Windows of the step that just ended are sent now: nothing sent later may arrive
                 // sooner.
-                arrivals.sure(What::Device(DeviceWindow { start_us, end_us, ..window }), at_us(now_s));
+                arrivals.sure(MessageBody::Device(DeviceWindow { start_us, end_us, ..window }), at_us(now_s));
             });
         }
         self.devices.xids(&self.plan, &self.order, now_s, |node, at_s, fault| {
             let time_us = at_us(at_s) + skew[node];
-            arrivals.sure(What::Fault(Fault { time_us, ..fault }), at_us(now_s));
+            arrivals.sure(MessageBody::Fault(Fault { time_us, ..fault }), at_us(now_s));
         });
     }
 
@@ -235,18 +214,18 @@ impl Stream {
         self.devices.skip_to(self.now_s);
         let from_us = at_us(self.now_s);
         self.truth.attempts.push(Attempt { from_us, order: self.order.clone() });
-        self.arrivals.send(What::Shape(self.shape()), from_us);
+        self.arrivals.send(MessageBody::Shape(self.shape()), from_us);
     }
 }
 
 impl Iterator for Stream {
-    type Item = Told;
+    type Item = Message;
 
-    fn next(&mut self) -> Option<Told> {
+    fn next(&mut self) -> Option<Message> {
         loop {
             let horizon_us = if self.over { i64::MAX } else { at_us(self.now_s) };
-            if let Some(told) = self.arrivals.next(horizon_us) {
-                return Some(told);
+            if let Some(message) = self.arrivals.next(horizon_us) {
+                return Some(message);
             }
             if self.over {
                 return None;

@@ -1,4 +1,4 @@
-//! What really happened to a job, and what an alarm about it means.
+//! MessageBody really happened to a job, and what an alarm about it means.
 
 use serde::Serialize;
 use tidegate_insight::straggler::Class;
@@ -9,7 +9,7 @@ use super::plan::{PER_NODE, Plan};
 /// Whether an event counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Care {
+pub enum Relevance {
     /// It slows the job by 5 % or more for at least 10 steps and 60 s.
     Counts,
     /// Smaller or shorter, but longer than 30 s or 5 steps: an alarm about it is neither right nor
@@ -35,7 +35,7 @@ pub struct Event {
     /// How much longer the job's steps took while it acted: 0.05 is 5 %.
     pub slowdown: f64,
     /// Whether it counts.
-    pub care: Care,
+    pub relevance: Relevance,
 }
 
 /// Which node each block of eight ranks was on, from when.
@@ -137,14 +137,14 @@ impl Tally {
         let (start_us, first_us, end_us) = self.span_us?;
         let slowdown = self.with_s / self.without_s - 1.0;
         let lasted_s = (end_us - start_us) as f64 / 1e6;
-        let care = if slowdown >= 0.05 && self.steps >= 10 && lasted_s >= 60.0 {
-            Care::Counts
+        let relevance = if slowdown >= 0.05 && self.steps >= 10 && lasted_s >= 60.0 {
+            Relevance::Counts
         } else if lasted_s > 30.0 || self.steps > 5 {
-            Care::DontCare
+            Relevance::DontCare
         } else {
-            Care::Ignored
+            Relevance::Ignored
         };
-        Some(Event { fault, start_us, end_us, first_us, steps: self.steps, slowdown, care })
+        Some(Event { fault, start_us, end_us, first_us, steps: self.steps, slowdown, relevance })
     }
 }
 
@@ -159,7 +159,7 @@ impl Event {
 mod tests {
     use super::*;
 
-    fn event(steps: u64, step_s: f64, slowdown: f64) -> Care {
+    fn event(steps: u64, step_s: f64, slowdown: f64) -> Relevance {
         let fault = Injected {
             class: Class::Host,
             place: Place::Node(0),
@@ -173,18 +173,18 @@ mod tests {
             let us = (step_s * 1e6) as i64;
             tally.step(step * us, (step + 1) * us, step_s, step_s / (1.0 + slowdown));
         }
-        tally.event(fault).unwrap().care
+        tally.event(fault).unwrap().relevance
     }
 
     #[test]
     fn an_event_counts_by_effect_and_length() {
-        assert_eq!(event(60, 1.0, 0.05001), Care::Counts);
-        assert_eq!(event(59, 1.0, 0.06), Care::DontCare);
-        assert_eq!(event(10, 6.0, 0.06), Care::Counts);
-        assert_eq!(event(9, 15.0, 0.06), Care::DontCare);
-        assert_eq!(event(600, 1.0, 0.049), Care::DontCare);
-        assert_eq!(event(5, 6.0, 0.5), Care::Ignored);
-        assert_eq!(event(6, 2.0, 0.5), Care::DontCare);
+        assert_eq!(event(60, 1.0, 0.05001), Relevance::Counts);
+        assert_eq!(event(59, 1.0, 0.06), Relevance::DontCare);
+        assert_eq!(event(10, 6.0, 0.06), Relevance::Counts);
+        assert_eq!(event(9, 15.0, 0.06), Relevance::DontCare);
+        assert_eq!(event(600, 1.0, 0.049), Relevance::DontCare);
+        assert_eq!(event(5, 6.0, 0.5), Relevance::Ignored);
+        assert_eq!(event(6, 2.0, 0.5), Relevance::DontCare);
         assert_eq!(
             Tally::new().event(Injected {
                 class: Class::Host,

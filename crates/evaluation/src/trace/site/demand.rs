@@ -15,7 +15,7 @@ const MOST_STEPS: i64 = 28 * DAY_US / STEP_US;
 /// Where a demand is known from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Known {
+pub enum DemandSource {
     /// The jobs of the pool: what they held, and what they asked for while they waited.
     Jobs,
     /// Samples of the pool.
@@ -24,12 +24,12 @@ pub enum Known {
 
 /// GPUs that `pool` needed in each step of the history: the most at once. `None`: it has neither
 /// jobs nor samples.
-pub fn demand(history: &History, pool: &str) -> Option<(Known, Vec<u32>)> {
+pub fn demand(history: &History, pool: &str) -> Option<(DemandSource, Vec<u32>)> {
     let is_its = |a: &&Attempt| a.pool.as_deref() == Some(pool);
     let jobs: Vec<(i64, i64, u32)> =
         history.attempts.iter().filter(is_its).flat_map(|a| needs(a, history)).collect();
     if !jobs.is_empty() {
-        return Some((Known::Jobs, gpus(&levels(&jobs, history))));
+        return Some((DemandSource::Jobs, gpus(&levels(&jobs, history))));
     }
     let sample = |s: &Sample| (s.at_us, s.at_us + s.interval_ms * 1_000, whole(s.gpus_milli));
     let samples: Vec<_> = history.samples.iter().filter(|s| s.pool == pool).map(sample).collect();
@@ -37,7 +37,7 @@ pub fn demand(history: &History, pool: &str) -> Option<(Known, Vec<u32>)> {
     if told.iter().all(|count| *count == 0.0) {
         return None;
     }
-    Some((Known::Samples, gpus(&bridged(&levels(&samples, history), &told))))
+    Some((DemandSource::Samples, gpus(&bridged(&levels(&samples, history), &told))))
 }
 
 /// GPUs that `pool` needed in each step up to the beginning of the history, from the first hour

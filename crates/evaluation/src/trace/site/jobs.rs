@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use tidegate_sim::{HOUR_US, MINUTE_US, backtest::Arrival, backtest::Terms, gpu_hours};
 
-use super::super::Rows;
+use super::super::RowCounts;
 use super::rows::{Attempt, History};
 
 /// Jobs of one size from which lengths are drawn; with fewer, jobs of any size are taken.
@@ -17,7 +17,7 @@ const NOTHING_KNOWN_US: i64 = HOUR_US;
 
 /// A job as far as its history tells.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct RecordedJob {
     /// The job; of one that is not over, with the work it did as far as it was seen.
     pub arrival: Arrival,
     /// Of one that is not over: how long it had run in all, µs, before the time too. How long it
@@ -43,9 +43,9 @@ pub struct Recorded {
 pub struct Jobs {
     /// By submission; what ran when the time began first, in the order of its start, then what
     /// waited.
-    pub told: Vec<Told>,
+    pub recorded_jobs: Vec<RecordedJob>,
     /// What became of the history's jobs.
-    pub rows: Rows,
+    pub rows: RowCounts,
     /// See [`Recorded`].
     pub recorded: Recorded,
     /// Jobs that ran when the time began, and that waited then; of those used.
@@ -66,7 +66,7 @@ impl Jobs {
     /// The jobs of `history` that `is_taken` keeps, told by their first stretch. `model` finds a
     /// model of GPU in the cluster, that is large enough for the job; `rename` gives a team the
     /// name it has there.
-    pub fn of(
+    pub fn from_history(
         history: &History,
         is_taken: &dyn Fn(&Attempt) -> bool,
         model: &dyn Fn(&str, u32) -> Option<u16>,
@@ -80,13 +80,13 @@ impl Jobs {
         let (mut held, mut of_teams) = (Level::default(), BTreeMap::<String, Level>::new());
         let mut waits: Vec<i64> = Vec::new();
         // Order within one moment: what ran, by its start; then what waited, by its submission.
-        let mut placed: Vec<((i64, bool, i64), Told)> = Vec::new();
+        let mut placed: Vec<((i64, bool, i64), RecordedJob)> = Vec::new();
         for mut stretches in by_job.into_values() {
             stretches.sort_by_key(|s| (s.from_us.is_none(), s.from_us, s.queued_from_us));
             if !is_taken(stretches[0]) {
                 continue;
             }
-            let life = Life::of(&stretches, history);
+            let life = JobHistory::of(&stretches, history);
             let team = rename(stretches[0].team.as_deref().unwrap_or("unknown"));
             for (from_us, to_us, gpus) in &life.held {
                 held.add((*from_us, *to_us), *gpus);
@@ -113,11 +113,11 @@ impl Jobs {
                 terms: life.terms(&stretches, model),
             };
             let order = (submit_us, at_start.is_none(), at_start.unwrap_or(life.submit_us));
-            placed.push((order, Told { arrival, open_us: life.open_us }));
+            placed.push((order, RecordedJob { arrival, open_us: life.open_us }));
         }
         jobs.rows.add("used", placed.len());
         placed.sort_by_key(|(order, _)| *order);
-        jobs.told = placed.into_iter().map(|(_, told)| told).collect();
+        jobs.recorded_jobs = placed.into_iter().map(|(_, told)| told).collect();
         jobs.lengths.sort();
         let mean = |waits: &[i64]| waits.iter().map(|us| *us as f64).sum::<f64>() / waits.len() as f64;
         jobs.recorded = Recorded {
@@ -133,7 +133,7 @@ impl Jobs {
     /// What a seed is tried on: jobs that are not over run as long as one of the history did that
     /// ran at least as long.
     pub fn arrivals(&self, rng: &mut ChaCha8Rng) -> Vec<Arrival> {
-        let arrival = |told: &Told| {
+        let arrival = |told: &RecordedJob| {
             let mut arrival = told.arrival.clone();
             if let Some(ran_us) = told.open_us {
                 arrival.work_us += (self.lengths.draw(arrival.gpus, ran_us, rng) - ran_us).max(0);
@@ -143,17 +143,17 @@ impl Jobs {
             }
             arrival
         };
-        self.told.iter().map(arrival).collect()
+        self.recorded_jobs.iter().map(arrival).collect()
     }
 
     /// Jobs that are not over.
     pub fn open(&self) -> usize {
-        self.told.iter().filter(|told| told.open_us.is_some()).count()
+        self.recorded_jobs.iter().filter(|told| told.open_us.is_some()).count()
     }
 }
 
 /// One job, from its stretches.
-struct Life {
+struct JobHistory {
     submit_us: i64,
     first_start_us: Option<i64>,
     gpus: u32,
@@ -166,7 +166,7 @@ struct Life {
     held: Vec<(i64, i64, u32)>,
 }
 
-impl Life {
+impl JobHistory {
     fn of(stretches: &[&Attempt], history: &History) -> Self {
         let asked = stretches.iter().filter_map(|s| s.asked_gpus_milli.or(s.gpus_milli)).max();
         let gpus = whole(asked.unwrap_or(0));

@@ -38,13 +38,13 @@ use tidegate_sim::{
     backtest::{Setting, Unknowns},
 };
 
-pub use demand::Known;
+pub use demand::DemandSource;
 pub use jobs::Recorded;
 pub use rows::{Attempt, History, Hour, Node, Quota, Sample};
 
 use self::demand::STEP_US;
 use self::jobs::{Jobs, whole};
-use super::{Rows, TraceError};
+use super::{RowCounts, TraceError};
 
 const NODE_GPUS: u32 = 8;
 /// Work that is not parallel where no curve is known, ppm.
@@ -52,7 +52,7 @@ const SERIAL_PPM: u32 = 20_000;
 
 /// What is asked for beside the history.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct SiteOptions {
     /// Pools that serve.
     pub serves: Vec<String>,
     /// Nodes of 8 GPUs for jobs instead of those of the log.
@@ -64,7 +64,7 @@ pub struct Wanted {
 /// Where nodes are known from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sized {
+pub enum CapacitySource {
     /// The log.
     Log,
     /// The most that was held or needed at once.
@@ -83,9 +83,9 @@ pub struct Service {
     /// See `nodes`.
     pub gpus: u32,
     /// Where they are known from.
-    pub nodes_from: Sized,
+    pub nodes_from: CapacitySource,
     /// Where its demand is known from.
-    pub demand_from: Known,
+    pub demand_from: DemandSource,
     /// The greatest demand, GPUs.
     pub peak_gpus: u32,
     /// Hours before the time that is looked at in which its demand is known: forecasts have seen
@@ -95,7 +95,7 @@ pub struct Service {
 
 /// What a history is, for reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct About {
+pub struct Provenance {
     /// The cluster.
     pub cluster: String,
     /// The time, µs since 1970.
@@ -103,7 +103,7 @@ pub struct About {
     /// See `from_us`.
     pub to_us: i64,
     /// What became of the jobs that were there between the two.
-    pub job_rows: Rows,
+    pub job_rows: RowCounts,
     /// Jobs that ran when the time began, and that waited then; of those used.
     pub ran_before: usize,
     /// See `ran_before`.
@@ -115,7 +115,7 @@ pub struct About {
     /// See `train_nodes`.
     pub train_gpus: u32,
     /// Where they are known from.
-    pub nodes_from: Sized,
+    pub nodes_from: CapacitySource,
     /// Pools that serve.
     pub services: Vec<Service>,
     /// Teams with a quota that holds.
@@ -135,7 +135,7 @@ pub struct Site {
     spec: ClusterSpec,
     services: Vec<ServiceSpec>,
     past_gpus: Vec<Vec<u32>>,
-    about: About,
+    about: Provenance,
 }
 
 impl Site {
@@ -144,7 +144,7 @@ impl Site {
     /// # Errors
     /// [`TraceError::Shape`] says what is missing: no job that can be used, or a pool that is to
     /// serve and has no demand.
-    pub fn new(history: &History, wanted: &Wanted) -> Result<Self, TraceError> {
+    pub fn new(history: &History, wanted: &SiteOptions) -> Result<Self, TraceError> {
         let serves = |pool: &str| wanted.serves.iter().position(|name| name == pool);
         let mut spec = ClusterSpec {
             name: history.cluster.clone(),
@@ -164,8 +164,8 @@ impl Site {
             None => team.to_owned(),
         };
         let is_taken = |a: &Attempt| a.pool.as_deref().and_then(serves).is_none();
-        let jobs = Jobs::of(history, &is_taken, &in_train, &rename);
-        let mut about = About {
+        let jobs = Jobs::from_history(history, &is_taken, &in_train, &rename);
+        let mut about = Provenance {
             cluster: history.cluster.clone(),
             from_us: history.from_us,
             to_us: history.to_us,
@@ -175,15 +175,15 @@ impl Site {
             open: jobs.open(),
             train_nodes: 0,
             train_gpus: 0,
-            nodes_from: if wanted.train.is_some() { Sized::Asked } else { Sized::Log },
+            nodes_from: if wanted.train.is_some() { CapacitySource::Asked } else { CapacitySource::Log },
             services: Vec::new(),
             quotas: 0,
             exceeded_quotas: 0,
             recorded: jobs.recorded,
             price_micros: wanted.price_micros.or(history.price_micros),
         };
-        if jobs.told.is_empty() {
-            let what = match jobs.rows == Rows::default() {
+        if jobs.recorded_jobs.is_empty() {
+            let what = match jobs.rows == RowCounts::default() {
                 true => "the log tells of no jobs between the two times outside the pools that serve".into(),
                 false => format!("none of the jobs between the two times can be used ({})", jobs.rows),
             };
@@ -192,9 +192,9 @@ impl Site {
         spec.pools = vec![PoolSpec { name: train_pool(history, wanted), floor_gpus: 0 }];
         spec.nodes = train;
         if spec.nodes.is_empty() {
-            about.nodes_from = Sized::Peak;
+            about.nodes_from = CapacitySource::Peak;
             // At least as many as the largest job needs, which may have waited all the time.
-            let largest = jobs.told.iter().map(|told| told.arrival.gpus).max().unwrap_or(0);
+            let largest = jobs.recorded_jobs.iter().map(|told| told.arrival.gpus).max().unwrap_or(0);
             add_nodes(&mut spec, 0, jobs.recorded.most_gpus.max(largest));
         }
         (about.train_nodes, about.train_gpus) = (spec.nodes.len(), spec.pool_gpus(0));
@@ -210,8 +210,12 @@ impl Site {
         for quota in &history.quotas {
             let (name, gpus) = (rename(&quota.owner), whole(quota.gpus_milli));
             let Some(most) = jobs.most_of_teams.get(&name) else { continue };
-            let asked =
-                jobs.told.iter().filter(|told| told.arrival.team == name).map(|told| told.arrival.gpus).max();
+            let asked = jobs
+                .recorded_jobs
+                .iter()
+                .filter(|told| told.arrival.team == name)
+                .map(|told| told.arrival.gpus)
+                .max();
             if *most <= gpus && asked <= Some(gpus) {
                 about.quotas += 1;
                 spec.teams.push(TeamSpec { name, pool: 0, quota_gpus: Some(gpus) });
@@ -219,8 +223,8 @@ impl Site {
                 about.exceeded_quotas += 1;
             }
         }
-        let too_large = jobs.told.iter().filter(|told| told.arrival.gpus > about.train_gpus).count();
-        about.job_rows.turn("used", "larger than all nodes for jobs together", too_large);
+        let too_large = jobs.recorded_jobs.iter().filter(|told| told.arrival.gpus > about.train_gpus).count();
+        about.job_rows.reclassify("used", "larger than all nodes for jobs together", too_large);
         Ok(Self { jobs, spec, services, past_gpus, about })
     }
 
@@ -243,7 +247,7 @@ impl Site {
     }
 
     /// What it is.
-    pub fn about(&self) -> &About {
+    pub fn about(&self) -> &Provenance {
         &self.about
     }
 }
@@ -261,7 +265,7 @@ fn models(history: &History) -> Vec<String> {
 
 /// The log's nodes: those for jobs, and those of each pool that serves. Parts of a GPU of a node
 /// count for nothing.
-fn nodes(history: &History, wanted: &Wanted, models: &[String]) -> (Vec<NodeSpec>, Vec<Vec<NodeSpec>>) {
+fn nodes(history: &History, wanted: &SiteOptions, models: &[String]) -> (Vec<NodeSpec>, Vec<Vec<NodeSpec>>) {
     let mut train = Vec::new();
     let mut served = vec![Vec::new(); wanted.serves.len()];
     let mut listed: Vec<&Node> = history.nodes.iter().filter(|n| n.gpus_milli >= 1_000).collect();
@@ -309,7 +313,7 @@ fn add_nodes(spec: &mut ClusterSpec, pool: usize, gpus: u32) {
 }
 
 /// The name of the one pool for jobs; of several, `train`.
-fn train_pool(history: &History, wanted: &Wanted) -> String {
+fn train_pool(history: &History, wanted: &SiteOptions) -> String {
     let mut pools: Vec<&str> = history.attempts.iter().filter_map(|a| a.pool.as_deref()).collect();
     pools.retain(|pool| !wanted.serves.iter().any(|name| name == pool));
     pools.sort_unstable();
@@ -332,7 +336,7 @@ fn serve(
     })?;
     let (at, peak_gpus) = (spec.pools.len(), demand_gpus.iter().copied().max().unwrap_or(0));
     spec.pools.push(PoolSpec { name: pool.to_owned(), floor_gpus: 0 });
-    let nodes_from = if nodes.is_empty() { Sized::Peak } else { Sized::Log };
+    let nodes_from = if nodes.is_empty() { CapacitySource::Peak } else { CapacitySource::Log };
     match nodes.is_empty() {
         true => add_nodes(spec, at, peak_gpus),
         false => spec.nodes.extend(nodes),

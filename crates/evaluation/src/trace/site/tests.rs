@@ -5,7 +5,7 @@ use tidegate_sim::backtest::{Metric, backtest};
 use tidegate_sim::{HOUR_US, MINUTE_US};
 
 use super::*;
-use crate::trace::contender;
+use crate::trace::scheduler;
 
 /// 2026-01-05T00:00:00Z.
 const FROM_US: i64 = 1_767_571_200_000_000;
@@ -71,14 +71,17 @@ fn morning() -> History {
 
 #[test]
 fn jobs_are_what_the_log_says_and_what_it_does_not_say_is_drawn() {
-    let site = Site::new(&morning(), &Wanted::default()).unwrap();
+    let site = Site::new(&morning(), &SiteOptions::default()).unwrap();
     let about = site.about();
     let of = |what: &str| about.job_rows.of(what);
     assert_eq!((of("used"), of("no GPUs")), (6, 1), "{about:?}");
     assert_eq!(of("left the queue before they started: how long they would run is unknown"), 1);
     assert_eq!((about.ran_before, about.waited_before, about.open), (1, 1, 2));
     // From 0 to 60: 8 + 8; from 60: 4 + 4 + 1 (half a GPU, 60 to 90); from 120: 8 + 1.
-    assert_eq!((about.recorded.most_gpus, about.nodes_from, about.train_nodes), (16, Sized::Peak, 2));
+    assert_eq!(
+        (about.recorded.most_gpus, about.nodes_from, about.train_nodes),
+        (16, CapacitySource::Peak, 2)
+    );
     // 8 + 4 (waited) + 8 + 4 (resized) + 1 (preempted) GPU-hours, and 8 for two hours of the open
     // one.
     assert_eq!(about.recorded.held_gpu_hours, 8.0 + 4.0 + 12.0 + 1.0 + 16.0);
@@ -121,8 +124,8 @@ fn another_policy_comes_to_something_else() {
     };
     let attempts = vec![job("a", 0, 2, 8), job("b", 1, 1, 16), job("c", 2, 1, 8)];
     let history = History { attempts, ..morning() };
-    let site = Site::new(&history, &Wanted { train: Some(2), ..Wanted::default() }).unwrap();
-    let makers = ["static", "backfill"].map(|name| contender(name).unwrap());
+    let site = Site::new(&history, &SiteOptions { train: Some(2), ..SiteOptions::default() }).unwrap();
+    let makers = ["static", "backfill"].map(|name| scheduler(name).unwrap());
     let makers: Vec<_> = makers.iter().map(|make| make.as_ref() as _).collect();
     let rows = backtest(&makers, 0..2, &|seed| site.setting(seed)).unwrap();
     let queued = |row: usize| Metric::QueueHours.of(&rows[row].runs[0]).unwrap();
@@ -157,12 +160,12 @@ fn pools_that_serve_have_the_demand_that_was_held_and_waited_for_there() {
     ];
     history.attempts[0].gpu_model = Some("A".into());
     history.attempts[1].gpu_model = Some("B".into());
-    let wanted = Wanted { serves: vec!["serve".into()], ..Wanted::default() };
+    let wanted = SiteOptions { serves: vec!["serve".into()], ..SiteOptions::default() };
     let site = Site::new(&history, &wanted).unwrap();
     let about = site.about();
-    assert_eq!((about.train_nodes, about.train_gpus, about.nodes_from), (3, 24, Sized::Log));
+    assert_eq!((about.train_nodes, about.train_gpus, about.nodes_from), (3, 24, CapacitySource::Log));
     let service = &about.services[0];
-    assert_eq!((service.gpus, service.peak_gpus, service.demand_from), (8, 12, Known::Jobs));
+    assert_eq!((service.gpus, service.peak_gpus, service.demand_from), (8, 12, DemandSource::Jobs));
     assert_eq!((about.quotas, about.exceeded_quotas), (1, 0));
     let setting = site.setting(0);
     let demand = &setting.services[0].demand_gpus;
@@ -206,7 +209,7 @@ fn pools_that_serve_have_the_demand_that_was_held_and_waited_for_there() {
 
 #[test]
 fn what_is_missing_is_said() {
-    let refused = |history: &History| Site::new(history, &Wanted::default()).unwrap_err().to_string();
+    let refused = |history: &History| Site::new(history, &SiteOptions::default()).unwrap_err().to_string();
     let empty = History { attempts: Vec::new(), ..morning() };
     assert!(refused(&empty).contains("no jobs between the two times"), "{}", refused(&empty));
     let mut useless = morning();
@@ -215,7 +218,7 @@ fn what_is_missing_is_said() {
     // A quota that the team did not keep to is none.
     let mut history = morning();
     history.quotas = vec![Quota { owner: "vision".into(), gpus_milli: 15_000 }];
-    let site = Site::new(&history, &Wanted::default()).unwrap();
+    let site = Site::new(&history, &SiteOptions::default()).unwrap();
     assert_eq!((site.about().quotas, site.about().exceeded_quotas), (0, 1));
     assert_eq!(site.setting(0).spec.teams[0].quota_gpus, None);
 }

@@ -12,18 +12,18 @@ use tidegate_sim::policy::fluid_bound_gpu_us;
 /// What policies were compared on.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub enum About {
+pub enum Provenance {
     /// Public traces.
-    Traces(trace::About),
+    Traces(trace::Provenance),
     /// The site's own log.
-    Log(site::About),
+    Log(site::Provenance),
 }
 
 /// A comparison of policies.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The traces or the log; `None` where all was made up.
-    pub about: Option<About>,
+    pub about: Option<Provenance>,
     /// Useful GPU-hours that no policy can exceed, mean over seeds.
     pub bound_gpu_hours: f64,
     /// One for each policy.
@@ -44,8 +44,8 @@ pub fn bounds(seeds: Range<u64>, setting: &dyn Fn(u64) -> Setting) -> f64 {
 /// ratio to the first policy's.
 pub fn tell(report: &Report) {
     match &report.about {
-        Some(About::Traces(about)) => tell_about(about),
-        Some(About::Log(about)) => tell_log(about),
+        Some(Provenance::Traces(about)) => tell_about(about),
+        Some(Provenance::Log(about)) => tell_log(about),
         None => {}
     }
     let rows = &report.rows;
@@ -71,7 +71,7 @@ fn shown(value: Option<Interval>, ratio: Option<Interval>) -> String {
     format!("{:>13.2} {:<9}{ratio:>6}", value.value, format!("±{:.2}", (value.high - value.low) / 2.0))
 }
 
-fn tell_log(about: &site::About) {
+fn tell_log(about: &site::Provenance) {
     let time = |us: i64| DateTime::from_timestamp_micros(us).unwrap_or_default().format("%F %R");
     say!("{} from {} to {} UTC", about.cluster, time(about.from_us), time(about.to_us));
     say!(
@@ -81,10 +81,10 @@ fn tell_log(about: &site::About) {
         about.waited_before,
         about.open
     );
-    let from = |sized: site::Sized| match sized {
-        site::Sized::Log => "as the log knows them",
-        site::Sized::Peak => "as many as were needed at once: the log knows no nodes",
-        site::Sized::Asked => "as asked for",
+    let from = |sized: site::CapacitySource| match sized {
+        site::CapacitySource::Log => "as the log knows them",
+        site::CapacitySource::Peak => "as many as were needed at once: the log knows no nodes",
+        site::CapacitySource::Asked => "as asked for",
     };
     say!("{} nodes with {} GPUs for jobs, {}", about.train_nodes, about.train_gpus, from(about.nodes_from));
     for service in &about.services {
@@ -107,8 +107,9 @@ fn tell_log(about: &site::About) {
     );
 }
 
-fn tell_about(about: &trace::About) {
-    let trace::About { jobs, train_nodes, train_gpus, serve_nodes, serve_gpus, peak_gpus, days, .. } = about;
+fn tell_about(about: &trace::Provenance) {
+    let trace::Provenance { jobs, train_nodes, train_gpus, serve_nodes, serve_gpus, peak_gpus, days, .. } =
+        about;
     say!("jobs of {jobs} ({}), {days} days at a time", about.job_rows);
     if let (Some(demand), Some(rows)) = (about.demand, &about.demand_rows) {
         say!("demand of {demand} ({rows}), at most {peak_gpus} GPUs");

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
-use tidegate_evaluation::trace::site::{Site, Wanted};
+use tidegate_evaluation::trace::site::{Site, SiteOptions};
 use tidegate_evaluation::trace::{
     Demand, DemandTrace, Jobs, Pairing, QuotaReport, Shape, curves, lend_quotas,
 };
@@ -13,7 +13,7 @@ use tidegate_sim::backtest::Setting;
 use tidegate_sim::generate::{Arrivals, Load};
 use tidegate_sim::{DAY_US, MINUTE_US};
 
-use super::report::About;
+use super::report::Provenance;
 use super::site::Asked;
 use crate::commands::CommandError;
 use crate::commands::up::demo;
@@ -137,10 +137,10 @@ impl Source {
     }
 
     /// What the traces or the log are; `None` where all is made up.
-    pub fn about(&self) -> Option<About> {
+    pub fn about(&self) -> Option<Provenance> {
         match self {
-            Self::Traced(pairing) => Some(About::Traces(pairing.about())),
-            Self::Site(site) => Some(About::Log(site.about().clone())),
+            Self::Traced(pairing) => Some(Provenance::Traces(pairing.about())),
+            Self::Site(site) => Some(Provenance::Log(site.about().clone())),
             Self::MadeUp { .. } => None,
         }
     }
@@ -150,7 +150,7 @@ impl SourceArgs {
     /// What the log told, for the simulator.
     pub fn site(&self, asked: &Asked) -> Result<Source, CommandError> {
         let train = self.train.map(usize::from);
-        let wanted = Wanted { serves: asked.serves.clone(), train, price_micros: self.price };
+        let wanted = SiteOptions { serves: asked.serves.clone(), train, price_micros: self.price };
         Ok(Source::Site(Box::new(Site::new(&asked.history, &wanted)?)))
     }
 

@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::straggler::scene::{Care, Place, Regime};
+use crate::straggler::scene::{Place, Regime, Relevance};
 
 fn small(seed: u64) -> Plan {
     let mut plan =
@@ -14,12 +14,12 @@ fn small(seed: u64) -> Plan {
 fn arrivals_are_in_order_and_as_unreliable_as_specified() {
     let mut stream = Stream::new(small(40), Vec::new());
     let (mut before, mut seen, mut twice, mut late, mut last) = (0, HashSet::new(), 0_u32, 0_u32, 0);
-    for told in &mut stream {
-        assert!(told.arrival_us >= before);
-        before = told.arrival_us;
-        if let What::Step(report) = told.what {
+    for message in &mut stream {
+        assert!(message.arrival_us >= before);
+        before = message.arrival_us;
+        if let MessageBody::Step(report) = message.body {
             twice += u32::from(!seen.insert((report.rank, report.step)));
-            late += u32::from(told.arrival_us - report.end_us > 700_000);
+            late += u32::from(message.arrival_us - report.end_us > 700_000);
             last = last.max(report.step);
         }
     }
@@ -37,8 +37,8 @@ fn arrivals_are_in_order_and_as_unreliable_as_specified() {
 fn the_same_seed_tells_the_same_job() {
     let tell = |seed| {
         let mut stream = Stream::draw(seed, Regime::B, Some(0.5), Noise::Hard);
-        let told: Vec<Told> = stream.by_ref().collect();
-        (told, stream.into_truth())
+        let message: Vec<Message> = stream.by_ref().collect();
+        (message, stream.into_truth())
     };
     let (first, again, other) = (tell(3), tell(3), tell(4));
     assert!(first == again);
@@ -60,10 +60,10 @@ fn a_fault_follows_its_device_through_a_restart() {
     let mut stream = Stream::new(plan, vec![fault]);
     let mut slow = std::collections::BTreeMap::<(u32, u32), (f64, u32)>::new();
     let mut shapes = 0;
-    for told in &mut stream {
-        match told.what {
-            What::Shape(_) => shapes += 1,
-            What::Step(report) if report.end_us > at_us(950.0) && report.end_us < at_us(3400.0) => {
+    for message in &mut stream {
+        match message.body {
+            MessageBody::Shape(_) => shapes += 1,
+            MessageBody::Step(report) if report.end_us > at_us(950.0) && report.end_us < at_us(3400.0) => {
                 let sum = slow.entry((report.attempt, report.rank)).or_default();
                 sum.0 += report.compute_us.map_or(0.0, |us| us as f64);
                 sum.1 += u32::from(report.compute_us.is_some());
@@ -116,14 +116,16 @@ fn what_a_fault_costs_is_known() {
     let mut stream = Stream::new(plan, faults);
     let marks: Vec<(u32, i64, u64)> = stream
         .by_ref()
-        .filter_map(|told| match told.what {
-            What::Device(window) => window.network_marks.map(|marks| (window.rank, window.end_us, marks)),
+        .filter_map(|message| match message.body {
+            MessageBody::Device(window) => {
+                window.network_marks.map(|marks| (window.rank, window.end_us, marks))
+            }
             _ => None,
         })
         .collect();
     let counters = stream.plan.network_counters;
     let truth = stream.into_truth();
-    assert!(truth.events.iter().all(|event| event.care == Care::Counts));
+    assert!(truth.events.iter().all(|event| event.relevance == Relevance::Counts));
     // 8 s of 10 by a quarter, 1.8 s doubled, 2 s more; garbage collection and noise of others hide
     // a little.
     for (event, want) in truth.events.iter().zip([0.2, 0.18, 0.2]) {

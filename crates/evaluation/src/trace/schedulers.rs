@@ -10,16 +10,17 @@ use tidegate_sim::{
 };
 
 /// Makes a contender anew for each run.
-pub type Make = Box<dyn Fn(&Setting) -> Contender>;
+pub type SchedulerFactory = Box<dyn Fn(&Setting) -> Contender>;
 
 /// Names that [`contender`] knows.
-pub const NAMES: [&str; 7] = ["static", "backfill", "lyra", "gfs", "clairvoyant", "lender", "autopilot"];
+pub const SCHEDULER_NAMES: [&str; 7] =
+    ["static", "backfill", "lyra", "gfs", "clairvoyant", "lender", "autopilot"];
 
 /// Jobs that may start before the first one in line, where that does not put it off.
 const BACKFILL_DEPTH: usize = 100;
 
 /// The policy of a name, or `None` if there is none of it.
-pub fn contender(name: &str) -> Option<Make> {
+pub fn scheduler(name: &str) -> Option<SchedulerFactory> {
     Some(match name {
         "static" => Box::new(|_| Static::default().into()),
         "backfill" => Box::new(|_| Static { backfill: Some(BACKFILL_DEPTH) }.into()),
@@ -27,13 +28,13 @@ pub fn contender(name: &str) -> Option<Make> {
         "gfs" => Box::new(|_| Gfs::default().into()),
         "clairvoyant" => Box::new(|_| Clairvoyant::default().into()),
         "lender" => Box::new(|_| Lender::default().into()),
-        "autopilot" => of_policy(Policy::auto()),
+        "autopilot" => autopilot(Policy::auto()),
         _ => return None,
     })
 }
 
 /// The product by a policy: planner, guard and executor.
-pub fn of_policy(policy: Policy) -> Make {
+pub fn autopilot(policy: Policy) -> SchedulerFactory {
     Box::new(move |_| Contender::Pilot {
         rules: Box::new(policy.clone()),
         control: Control::default(),

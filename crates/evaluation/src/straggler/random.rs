@@ -22,7 +22,7 @@ pub(crate) fn student3(rng: &mut ChaCha8Rng) -> f64 {
     ((3.0 * (1.0 / (u * u) - 1.0)).sqrt() * (std::f64::consts::TAU * v).cos()).clamp(-40.0, 40.0)
 }
 
-/// What a scale of Student's t of three degrees of freedom has to be divided by to have its noise
+/// MessageBody a scale of Student's t of three degrees of freedom has to be divided by to have its noise
 /// as published: 1.4826 times the median of |t|, 0.764892.
 pub(crate) const STUDENT3_NOISE: f64 = 1.134_029;
 

@@ -1,9 +1,9 @@
-//! What is judged: whatever hears a job's reports and raises alarms.
+//! MessageBody is judged: whatever hears a job's reports and raises alarms.
 
 use serde::Serialize;
 use tidegate_insight::straggler::Class;
 
-use super::scene::Told;
+use super::scene::Message;
 
 /// How sure an alarm is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -11,7 +11,7 @@ use super::scene::Told;
 pub enum Level {
     /// A first suspicion.
     Suspect,
-    /// What may be acted on.
+    /// MessageBody may be acted on.
     Confirmed,
 }
 
@@ -49,7 +49,7 @@ pub struct Alarm {
 }
 
 /// A detector on trial. It is told one job from its first shape on, in order of arrival.
-pub trait Judge {
+pub trait Method {
     /// Name in the report.
     fn name(&self) -> &'static str;
     /// Whether it says that it suspects before it confirms.
@@ -57,7 +57,7 @@ pub trait Judge {
         false
     }
     /// One thing that arrived.
-    fn hear(&mut self, told: &Told);
+    fn observe(&mut self, message: &Message);
     /// Everything that ended before this and is not late has arrived.
     fn advance(&mut self, watermark_us: i64);
     /// Alarms since the last call.
