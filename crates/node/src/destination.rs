@@ -159,8 +159,8 @@ mod tests {
             ("mqtt://h", "mqtt:// is not known"),
             ("", "or a folder"),
         ] {
-            let said = wrong.parse::<Destination>().unwrap_err();
-            assert!(said.contains(what), "{wrong}: {said}");
+            let error = wrong.parse::<Destination>().unwrap_err();
+            assert!(error.contains(what), "{wrong}: {error}");
         }
     }
 }

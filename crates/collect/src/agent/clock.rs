@@ -76,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_runs_and_one_that_was_set_are_told_apart() {
+    fn a_step_is_detected_and_drift_is_not() {
         let watch = ClockStepDetector::new(&Set(1_000_000, 50_000));
         assert_eq!(watch.stepped(&Set(1_001_000, 51_000)), None);
         // It runs a little slow, and the machine slept an hour.
         assert_eq!(watch.stepped(&Set(4_600_500, 3_651_000)), None);
         assert_eq!(watch.stepped(&Set(1_001_500, 3_652_000)), Some(-3_600_000));
-        assert_eq!(watch.stepped(&Set(1_002_500, 3_653_000)), None, "told once");
+        assert_eq!(watch.stepped(&Set(1_002_500, 3_653_000)), None, "reported once");
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn report_losses(shared: &Shared, queue: &mut WriteQueue, dropped: &[Dropped]) {
     let overrun = queue.overrun - queue.overrun_reported;
     if overrun > 0 {
         queue.overrun_reported = queue.overrun;
-        let why = "more was told than could be written".to_owned();
+        let why = "events arrived faster than they could be written".to_owned();
         queue.take_event(Dropped { count: overrun, why, ..Dropped::default() }.to_event(now_ms));
     }
 }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_taken_apart() {
+    fn samples_are_parsed() {
         let sample =
             one(r#"A_b:c{gpu="0",UUID="GPU-1", err_msg="a, \"b\" = {c}\\\n",} 9223372036854775794 17"#);
         assert_eq!((sample.name, sample.value), ("A_b:c", "9223372036854775794"));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_samples_are_told() {
+    fn invalid_lines_are_reported() {
         let bad = [
             "x",
             "x{",

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_repeats_is_no_new_time() {
+    fn a_repeated_page_is_no_news() {
         let (sink, mut watch) = watch();
         for second in [0, 10, 20] {
             watch.page(at(second), &page(&[(0, 1_000, 50, None)])).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_stands_still_beside_others_is_stale() {
+    fn a_device_without_news_while_others_have_some_is_stale() {
         let (sink, mut watch) = watch();
         for step in 0..12 {
             let moved = 1_000 * step;
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(readings[1].get(Metric::GpuUtil), Value::Missing(MissingReason::Stale));
         assert_eq!(watch.status.stale, 1);
 
-        // It answers again: nobody knows over what its next values are averages.
+        // It answers again, with an unknown averaging window.
         watch.page(at(130), &page(&[(0, 99_500, 50, None), (1, 3_500, 10, None)])).unwrap();
         let (readings, events) = sink.take();
         assert_eq!((events.len(), events[0].kind()), (1, v1::NodeEventKind::DeviceAnswers));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exporter_that_is_gone_makes_all_stale_once() {
+    fn an_absent_exporter_makes_all_devices_stale_once() {
         let (sink, mut watch) = watch();
         watch.page(at(0), &page(&[(0, 1, 5, None), (1, 1, 5, None)])).unwrap();
         watch.page(at(10), &page(&[(0, 2, 5, None), (1, 2, 5, None)])).unwrap();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_xid_is_told_when_its_code_changes() {
+    fn an_xid_is_emitted_when_its_code_changes() {
         let (sink, mut watch) = watch();
         // The one that is there at first may be days old.
         let xids = [
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_was_asked_for() {
+    fn left_out_metrics_are_missing() {
         let (sink, mut watch) = watch();
         let other = |value: i64| format!("DCGM_FI_PROF_SM_ACTIVE{{gpu=\"0\",UUID=\"GPU-0\"}} 0.{value}\n");
         watch.page(at(0), &(page(&[(0, 1, 5, None), (1, 1, 5, None)]) + &other(4))).unwrap();
@@ -385,13 +385,13 @@ mod tests {
         let (readings, _) = sink.take();
         let sm: Vec<_> = readings.iter().map(|r| r.get(Metric::SmActive)).collect();
         use MissingReason::{NotSupported, Stale};
-        // The second GPU cannot tell it; then the exporter has it of neither.
+        // The second GPU lacks it; then the exporter has it for neither.
         let missing = Value::Missing;
         assert_eq!(sm, [Value::Is(500_000), missing(NotSupported), missing(Stale), missing(Stale)]);
     }
 
     #[test]
-    fn what_is_no_page_is_refused() {
+    fn an_invalid_page_is_refused() {
         let (_, mut watch) = watch();
         let cut = page(&[(0, 1, 5, None)]);
         for text in ["", "<html>\n", "up 1\n", cut.trim_end()] {

@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn jobs_are_those_that_have_cgroups() {
         let (_folder, roots) = made_up();
-        assert_eq!(roots.jobs(), None, "without Slurm's cgroups nothing can be told");
+        assert_eq!(roots.jobs(), None, "nothing is known without Slurm's cgroups");
         let scope = roots.cgroup.join("system.slice/slurmstepd.scope");
         fs::create_dir_all(scope.join("system")).unwrap();
         assert_eq!(roots.jobs(), Some(Jobs { numbers: BTreeMap::new(), complete: true }));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_process_tells_by_its_environment() {
+    fn the_environment_of_a_real_process_is_read() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .envs([("SLURM_JOB_ID", "4711"), ("SLURM_PROCID", "0")])

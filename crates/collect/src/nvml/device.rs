@@ -101,7 +101,7 @@ struct Gpu<'a> {
     shared: &'a Shared,
     slot: &'a Slot,
     handle: &'a Handle<'a>,
-    asked: RefusalCache,
+    refusals: RefusalCache,
     fast: Fields,
     slow: Fields,
     one_link: Option<Fields>,
@@ -138,7 +138,7 @@ impl<'a> Gpu<'a> {
             shared,
             slot,
             handle,
-            asked: RefusalCache::default(),
+            refusals: RefusalCache::default(),
             fast: Fields::new(Call::Fields, FAST),
             slow: Fields::new(Call::SlowFields, SLOW),
             one_link: (links == 1).then(|| Fields::new(Call::Fields, ONE_LINK)),
@@ -157,7 +157,7 @@ impl<'a> Gpu<'a> {
 
     /// Forgets everything from before the device was lost.
     fn forget(&mut self) {
-        self.asked = RefusalCache::default();
+        self.refusals = RefusalCache::default();
         self.gpm = Gpm::default();
         (self.last_read, self.this_read) = (None, None);
         (self.slow_at, self.processes_at) = (0, 0);
@@ -224,30 +224,30 @@ impl<'a> Gpu<'a> {
 
     fn read_fast(&mut self, now: Instant, reading: &mut Reading) -> Result<(), DriverError> {
         let d = self.handle;
-        let rates = self.ask(Call::Utilization, now, || d.utilization_rates())?;
+        let rates = self.call(Call::Utilization, now, || d.utilization_rates())?;
         reading.set(Metric::GpuUtil, ppm(rates.as_ref().map(|r| r.gpu).map_err(|e| *e)));
         reading.set(Metric::MemoryUtil, ppm(rates.map(|r| r.memory)));
-        let memory = self.ask(Call::Memory, now, || d.memory_info())?;
+        let memory = self.call(Call::Memory, now, || d.memory_info())?;
         set_memory(reading, memory);
-        reading.set(Metric::Power, value(self.ask(Call::Power, now, || d.power_usage())?));
-        let temperature = self.ask(Call::Temperature, now, || d.temperature(TemperatureSensor::Gpu))?;
+        reading.set(Metric::Power, value(self.call(Call::Power, now, || d.power_usage())?));
+        let temperature = self.call(Call::Temperature, now, || d.temperature(TemperatureSensor::Gpu))?;
         reading.set(Metric::GpuTemp, value(temperature));
-        reading.set(Metric::SmClock, value(self.ask(Call::SmClock, now, || d.clock_info(Clock::SM))?));
+        reading.set(Metric::SmClock, value(self.call(Call::SmClock, now, || d.clock_info(Clock::SM))?));
         reading.set(
             Metric::MemoryClock,
-            value(self.ask(Call::MemoryClock, now, || d.clock_info(Clock::Memory))?),
+            value(self.call(Call::MemoryClock, now, || d.clock_info(Clock::Memory))?),
         );
         // nvml-wrapper drops bits that it does not know.
-        let reasons = self.ask(Call::Throttle, now, || d.current_throttle_reasons())?;
+        let reasons = self.call(Call::Throttle, now, || d.current_throttle_reasons())?;
         reading.set(Metric::ThrottleReasons, value(reasons.map(|r| r.bits())));
-        let encoder = self.ask(Call::Encoder, now, || d.encoder_utilization())?;
+        let encoder = self.call(Call::Encoder, now, || d.encoder_utilization())?;
         reading.set(Metric::EncoderUtil, ppm(encoder.map(|u| u.utilization)));
-        let decoder = self.ask(Call::Decoder, now, || d.decoder_utilization())?;
+        let decoder = self.call(Call::Decoder, now, || d.decoder_utilization())?;
         reading.set(Metric::DecoderUtil, ppm(decoder.map(|u| u.utilization)));
         self.slot.doing(Call::Fields);
-        self.fast.read(d, &mut self.asked, now, reading)?;
+        self.fast.read(d, &mut self.refusals, now, reading)?;
         match &mut self.one_link {
-            Some(fields) => drop(fields.read(d, &mut self.asked, now, reading)?),
+            Some(fields) => drop(fields.read(d, &mut self.refusals, now, reading)?),
             None => [Metric::NvlinkTx, Metric::NvlinkRx]
                 .map(|metric| reading.set(metric, Value::Missing(MissingReason::NotSupported)))
                 .into_iter()
@@ -264,7 +264,7 @@ impl<'a> Gpu<'a> {
         }
         self.slot.doing(Call::Gpm);
         let handle = self.handle;
-        self.gpm.read(&self.session.nvml, &mut self.asked, Instant::now(), reading, || handle.gpm_sample())
+        self.gpm.read(&self.session.nvml, &mut self.refusals, Instant::now(), reading, || handle.gpm_sample())
     }
 
     /// Reads slowly changing values.
@@ -272,24 +272,25 @@ impl<'a> Gpu<'a> {
         let d = self.handle;
         let mut carried = Reading::new(Arc::clone(&self.slot.gpu.device), 0);
         self.slot.doing(Call::SlowFields);
-        self.slow.read(d, &mut self.asked, now, &mut carried)?;
+        self.slow.read(d, &mut self.refusals, now, &mut carried)?;
         let by_link = self.links > 0 && matches!(carried.get(Metric::NvlinkErrors), Value::Missing(_));
         if by_link {
             let links = self.links;
-            let errors = self.ask(Call::NvlinkErrors, now, || link_errors(d, links))?;
+            let errors = self.call(Call::NvlinkErrors, now, || link_errors(d, links))?;
             carried.set(Metric::NvlinkErrors, value(errors));
         }
         for (metric, call, kind) in [
             (Metric::EccCorrected, Call::EccCorrected, MemoryError::Corrected),
             (Metric::EccUncorrected, Call::EccUncorrected, MemoryError::Uncorrected),
         ] {
-            let count = self.ask(call, now, || d.total_ecc_errors(kind, EccCounter::Volatile))?;
+            let count = self.call(call, now, || d.total_ecc_errors(kind, EccCounter::Volatile))?;
             carried.set(metric, value(count));
         }
-        carried.set(Metric::PowerLimit, value(self.ask(Call::PowerLimit, now, || d.enforced_power_limit())?));
-        let clock = self.ask(Call::SmClockMax, now, || d.max_clock_info(Clock::SM))?;
+        carried
+            .set(Metric::PowerLimit, value(self.call(Call::PowerLimit, now, || d.enforced_power_limit())?));
+        let clock = self.call(Call::SmClockMax, now, || d.max_clock_info(Clock::SM))?;
         carried.set(Metric::SmClockMax, value(clock));
-        let clock = self.ask(Call::MemoryClockMax, now, || d.max_clock_info(Clock::Memory))?;
+        let clock = self.call(Call::MemoryClockMax, now, || d.max_clock_info(Clock::Memory))?;
         carried.set(Metric::MemoryClockMax, value(clock));
         for metric in [Metric::Processes, Metric::ProcessMemory] {
             carried.set(metric, self.carried.get(metric));
@@ -305,7 +306,7 @@ impl<'a> Gpu<'a> {
             instance.list(now, root, &doing)?;
         }
         let (count, memory) = if self.instances.all.is_empty() {
-            self.processes.read(self.handle, &mut self.asked, now, root, &doing)?;
+            self.processes.read(self.handle, &mut self.refusals, now, root, &doing)?;
             (self.processes.count, self.processes.memory)
         } else {
             // Processes belong to the readings of instances; the GPU gets the sums.
@@ -324,8 +325,14 @@ impl<'a> Gpu<'a> {
         self.instances.version = self.session.layout_changed.load(Ordering::Acquire);
         let doing = self.doing();
         let root = &self.options.proc_root;
-        let changed =
-            self.instances.refresh(self.handle, &self.slot.gpu.device, &mut self.asked, now, root, doing)?;
+        let changed = self.instances.refresh(
+            self.handle,
+            &self.slot.gpu.device,
+            &mut self.refusals,
+            now,
+            root,
+            doing,
+        )?;
         if let Some(description) = changed {
             self.slot.set_instances(self.instances.all.iter().map(|i| Arc::clone(&i.device)).collect());
             self.shared.emitter.device(&self.slot.gpu, NodeEventKind::MigChanged, description);
@@ -334,14 +341,14 @@ impl<'a> Gpu<'a> {
         Ok(())
     }
 
-    fn ask<T>(
+    fn call<T>(
         &mut self,
         call: Call,
         now: Instant,
-        ask: impl FnOnce() -> Result<T, NvmlError>,
+        request: impl FnOnce() -> Result<T, NvmlError>,
     ) -> Result<Answer<T>, DriverError> {
         self.slot.doing(call);
-        self.asked.ask(call, now, ask)
+        self.refusals.call(call, now, request)
     }
 }
 

@@ -114,11 +114,11 @@ pub(super) struct RefusalCache([Option<(MissingReason, Instant)>; Call::COUNT]);
 
 impl RefusalCache {
     /// Calls the driver, unless a cached refusal is still valid.
-    pub(super) fn ask<T>(
+    pub(super) fn call<T>(
         &mut self,
         call: Call,
         now: Instant,
-        ask: impl FnOnce() -> Result<T, NvmlError>,
+        request: impl FnOnce() -> Result<T, NvmlError>,
     ) -> Result<Answer<T>, DriverError> {
         let known = &mut self.0[call as usize];
         if let Some((reason, until)) = *known
@@ -127,7 +127,7 @@ impl RefusalCache {
             return Ok(Err(reason));
         }
         *known = None;
-        match ask() {
+        match request() {
             Ok(value) => Ok(Ok(value)),
             Err(error) => {
                 let reason = refusal(&error)?;
@@ -173,35 +173,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_at_their_places() {
+    fn calls_are_numbered_by_their_places() {
         assert!(Call::ALL.iter().enumerate().all(|(place, call)| *call as usize == place));
     }
 
     #[test]
-    fn a_refusal_is_believed_for_a_while() {
-        let (mut memory, now) = (RefusalCache::default(), Instant::now());
-        let mut asked = 0;
-        let mut ask = |memory: &mut RefusalCache, at, answer: Result<u32, NvmlError>| {
-            memory.ask(Call::Power, at, || {
-                asked += 1;
+    fn a_refusal_is_cached_for_a_while() {
+        let (mut refusals, now) = (RefusalCache::default(), Instant::now());
+        let mut calls = 0;
+        let mut ask = |refusals: &mut RefusalCache, at, answer: Result<u32, NvmlError>| {
+            refusals.call(Call::Power, at, || {
+                calls += 1;
                 answer
             })
         };
-        assert_eq!(ask(&mut memory, now, Err(NvmlError::NotSupported)), Ok(Err(MissingReason::NotSupported)));
-        assert_eq!(ask(&mut memory, now, Ok(1)), Ok(Err(MissingReason::NotSupported)));
-        assert_eq!(ask(&mut memory, now + RETRY_NOT_SUPPORTED, Ok(1)), Ok(Ok(1)));
-        assert_eq!(ask(&mut memory, now, Err(NvmlError::Unknown)), Ok(Err(MissingReason::Unspecified)));
-        assert_eq!(ask(&mut memory, now, Ok(2)), Ok(Ok(2)));
-        assert!(matches!(ask(&mut memory, now, Err(NvmlError::GpuLost)), Err(DriverError::DeviceLost(_))));
+        assert_eq!(
+            ask(&mut refusals, now, Err(NvmlError::NotSupported)),
+            Ok(Err(MissingReason::NotSupported))
+        );
+        assert_eq!(ask(&mut refusals, now, Ok(1)), Ok(Err(MissingReason::NotSupported)));
+        assert_eq!(ask(&mut refusals, now + RETRY_NOT_SUPPORTED, Ok(1)), Ok(Ok(1)));
+        assert_eq!(ask(&mut refusals, now, Err(NvmlError::Unknown)), Ok(Err(MissingReason::Unspecified)));
+        assert_eq!(ask(&mut refusals, now, Ok(2)), Ok(Ok(2)));
+        assert!(matches!(ask(&mut refusals, now, Err(NvmlError::GpuLost)), Err(DriverError::DeviceLost(_))));
         assert!(matches!(
-            ask(&mut memory, now, Err(NvmlError::LibRmVersionMismatch)),
+            ask(&mut refusals, now, Err(NvmlError::LibRmVersionMismatch)),
             Err(DriverError::Driver(_))
         ));
-        assert_eq!(asked, 6);
+        assert_eq!(calls, 6);
     }
 
     #[test]
-    fn numbers_that_do_not_fit_are_not_known() {
+    fn numbers_out_of_range_are_missing() {
         assert_eq!(value(Ok(u64::MAX)), Value::Missing(MissingReason::Unspecified));
         assert_eq!(ppm(Ok(100)), Value::Is(1_000_000));
     }

@@ -107,7 +107,7 @@ impl Fields {
     pub(super) fn read(
         &mut self,
         device: &Device<'_>,
-        memory: &mut RefusalCache,
+        refusals: &mut RefusalCache,
         now: Instant,
         reading: &mut Reading,
     ) -> Result<usize, DriverError> {
@@ -122,7 +122,7 @@ impl Fields {
         if self.ids.is_empty() {
             return Ok(0);
         }
-        let answers = match memory.ask(self.call, now, || device.field_values_for(&self.ids))? {
+        let answers = match refusals.call(self.call, now, || device.field_values_for(&self.ids))? {
             Ok(answers) => answers,
             Err(reason) => {
                 self.places.iter().for_each(|place| self.set(*place, Err(reason), reading));

@@ -75,7 +75,7 @@ impl<'nvml> Gpm<'nvml> {
     pub(super) fn read(
         &mut self,
         nvml: &'nvml Nvml,
-        memory: &mut RefusalCache,
+        refusals: &mut RefusalCache,
         now: Instant,
         reading: &mut Reading,
         sample: impl FnOnce() -> Result<GpmSample<'nvml>, NvmlError>,
@@ -85,7 +85,7 @@ impl<'nvml> Gpm<'nvml> {
             set_all(reading, MissingReason::Unspecified);
             return Ok(());
         }
-        let sample = match memory.ask(Call::Gpm, now, sample)? {
+        let sample = match refusals.call(Call::Gpm, now, sample)? {
             Ok(sample) => sample,
             Err(reason) => {
                 // A later sample must be compared with one taken at the reading before it.

@@ -21,7 +21,7 @@ pub(super) struct Instance<'nvml> {
     gpu_instance: Option<u32>,
     slices: Option<u32>,
     memory_bytes: Option<u64>,
-    asked: RefusalCache,
+    refusals: RefusalCache,
     gpm: Gpm<'nvml>,
     processes: Processes,
 }
@@ -40,17 +40,17 @@ impl<'nvml> Instances<'nvml> {
         &mut self,
         gpu: &Handle<'nvml>,
         of: &Arc<Device>,
-        asked: &mut RefusalCache,
+        refusals: &mut RefusalCache,
         now: Instant,
         proc_root: &Path,
         doing: impl Fn(Call),
     ) -> Result<Option<String>, DriverError> {
         doing(Call::MigMode);
-        let on = asked.ask(Call::MigMode, now, || gpu.mig_mode())?.is_ok_and(|mode| mode.current == 1);
+        let on = refusals.call(Call::MigMode, now, || gpu.mig_mode())?.is_ok_and(|mode| mode.current == 1);
         let mut found = Vec::new();
         if on {
             doing(Call::MigList);
-            let most = asked.ask(Call::MigList, now, || gpu.mig_device_count())?.unwrap_or(0);
+            let most = refusals.call(Call::MigList, now, || gpu.mig_device_count())?.unwrap_or(0);
             for index in 0..most {
                 // The count is a maximum; unused places are not found.
                 match gpu.mig_device_by_index(index).and_then(|handle| Ok((handle.uuid()?, handle))) {
@@ -138,7 +138,7 @@ impl<'nvml> Instance<'nvml> {
             memory_bytes: attributes.map(|a| a.memory_size_mb << 20),
             handle,
             gpu_instance: None,
-            asked: RefusalCache::default(),
+            refusals: RefusalCache::default(),
             gpm: Gpm::default(),
             processes: Processes::default(),
         }
@@ -151,7 +151,7 @@ impl<'nvml> Instance<'nvml> {
         proc_root: &Path,
         doing: impl Fn(Call),
     ) -> Result<(), DriverError> {
-        self.processes.read(&self.handle, &mut self.asked, now, proc_root, doing)?;
+        self.processes.read(&self.handle, &mut self.refusals, now, proc_root, doing)?;
         if let Some(number) = self.processes.gpu_instance
             && self.gpu_instance != Some(number)
         {
@@ -176,11 +176,11 @@ impl<'nvml> Instance<'nvml> {
         mut reading: Reading,
         now: Instant,
     ) -> Result<Reading, DriverError> {
-        let memory = self.asked.ask(Call::Memory, now, || self.handle.memory_info())?;
+        let memory = self.refusals.call(Call::Memory, now, || self.handle.memory_info())?;
         set_memory(&mut reading, memory);
         match self.gpu_instance.filter(|_| has_gpm) {
             Some(number) => {
-                self.gpm.read(nvml, &mut self.asked, now, &mut reading, || gpu.gpm_mig_sample(number))?;
+                self.gpm.read(nvml, &mut self.refusals, now, &mut reading, || gpu.gpm_mig_sample(number))?;
             }
             None => super::gpm::metrics()
                 .for_each(|metric| reading.set(metric, Value::Missing(MissingReason::NotSupported))),

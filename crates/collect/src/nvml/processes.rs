@@ -34,17 +34,17 @@ impl Processes {
     pub(super) fn read(
         &mut self,
         device: &Device<'_>,
-        asked: &mut RefusalCache,
+        refusals: &mut RefusalCache,
         now: Instant,
         proc_root: &Path,
         doing: impl Fn(Call),
     ) -> Result<(), DriverError> {
         doing(Call::Compute);
-        let compute = asked.ask(Call::Compute, now, || device.running_compute_processes())?;
+        let compute = refusals.call(Call::Compute, now, || device.running_compute_processes())?;
         doing(Call::Graphics);
-        let graphics = asked.ask(Call::Graphics, now, || device.running_graphics_processes())?;
+        let graphics = refusals.call(Call::Graphics, now, || device.running_graphics_processes())?;
         doing(Call::Mps);
-        let mps = asked.ask(Call::Mps, now, || device.mps_running_compute_processes())?;
+        let mps = refusals.call(Call::Mps, now, || device.mps_running_compute_processes())?;
         self.list.clear();
         self.gpu_instance = None;
         let why = compute.as_ref().err().copied();

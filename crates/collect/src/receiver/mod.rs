@@ -126,7 +126,7 @@ pub enum ReceiverError {
     #[error("cannot give {path} to group {group}: {what}; the agent must be a member of it, or root")]
     Group { path: PathBuf, group: String, what: String },
     #[error(
-        "{address} is no loopback address; jobs on this node reach 127.0.0.1, and nobody else should reach the agent"
+        "{address} is no loopback address; jobs on this node reach 127.0.0.1, and other machines must not reach the agent"
     )]
     NotLoopback { address: SocketAddr },
     #[error("cannot listen on {address}: {source}")]

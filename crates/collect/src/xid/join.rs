@@ -172,7 +172,7 @@ mod tests {
         (join, Instant::now())
     }
 
-    fn told(join: &Join, now: Instant) -> Vec<(u32, &'static str)> {
+    fn due(join: &Join, now: Instant) -> Vec<(u32, &'static str)> {
         join.due(now, false).into_iter().map(|(o, evidence)| (o.code, evidence)).collect()
     }
 
@@ -180,7 +180,7 @@ mod tests {
     fn a_line_and_an_event_are_one_occurrence_in_either_order() {
         let (join, now) = join();
         join.kernel(Occurrence { pid: Some(7), ..report(31, 1) }, now);
-        assert_eq!(told(&join, now), []);
+        assert_eq!(due(&join, now), []);
         join.driver(report(31, 1), now);
         join.driver(report(79, 2), now);
         join.kernel(Occurrence { pid: Some(9), at_ms: 5, ..report(79, 2) }, now);
@@ -200,17 +200,17 @@ mod tests {
         join.driver(report(13, 1), now);
         join.driver(report(13, 1), now);
         let later = now + Duration::from_secs(3);
-        assert_eq!(told(&join, later), [(13, "nvml,kmsg"), (13, "nvml,kmsg"), (13, "kmsg")]);
+        assert_eq!(due(&join, later), [(13, "nvml,kmsg"), (13, "nvml,kmsg"), (13, "kmsg")]);
     }
 
     #[test]
-    fn events_that_piled_up_confirm_the_lines_there_are() {
+    fn piled_up_events_confirm_existing_lines() {
         let (join, now) = join();
         join.kernel(report(31, 1), now);
         join.kernel(report(43, 1), now);
         join.driver(report(43, 1), now);
         join.driver(report(43, 1), now);
-        assert_eq!(told(&join, now), [(31, "nvml,kmsg"), (43, "nvml,kmsg")]);
+        assert_eq!(due(&join, now), [(31, "nvml,kmsg"), (43, "nvml,kmsg")]);
     }
 
     #[test]
@@ -220,20 +220,20 @@ mod tests {
         join.driver(report(31, 2), now);
         let later = now + Duration::from_secs(4);
         join.driver(report(31, 1), later);
-        assert_eq!(told(&join, later), [(31, "kmsg"), (31, "nvml")]);
-        assert_eq!(told(&join, later + Duration::from_secs(3)), [(31, "nvml")]);
+        assert_eq!(due(&join, later), [(31, "kmsg"), (31, "nvml")]);
+        assert_eq!(due(&join, later + Duration::from_secs(3)), [(31, "nvml")]);
     }
 
     #[test]
-    fn nothing_is_told_before_what_is_older() {
+    fn nothing_overtakes_an_older_occurrence() {
         let (join, now) = join();
         join.kernel(report(31, 1), now);
         join.kernel(Occurrence { switch: true, ..report(20, 9) }, now);
         join.kernel(report(79, 2), now);
         join.driver(report(79, 2), now);
-        assert_eq!(told(&join, now), []);
+        assert_eq!(due(&join, now), []);
         let later = now + Duration::from_secs(3);
-        assert_eq!(told(&join, later), [(31, "kmsg"), (20, "kmsg"), (79, "nvml,kmsg")]);
+        assert_eq!(due(&join, later), [(31, "kmsg"), (20, "kmsg"), (79, "nvml,kmsg")]);
     }
 
     #[test]
@@ -241,11 +241,11 @@ mod tests {
         let (join, now) = join();
         join.kernel_reads(false);
         join.driver(report(48, 1), now);
-        assert_eq!(told(&join, now), [(48, "nvml")]);
+        assert_eq!(due(&join, now), [(48, "nvml")]);
     }
 
     #[test]
-    fn an_event_of_no_known_device_finds_its_line() {
+    fn an_event_without_a_device_finds_its_line() {
         let (join, now) = join();
         join.driver(Occurrence { pci: None, ..report(79, 0) }, now);
         join.kernel(report(79, 4), now);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forms_there_are() {
+    fn all_forms_of_lines_are_parsed() {
         let new =
             report("NVRM: Xid (PCI:0000:17:00): 79, pid=1234, name=python3, GPU has fallen off the bus.");
         assert_eq!((new.code, new.pid, new.process.as_deref()), (79, Some(1234), Some("python3")));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_say_nothing() {
+    fn other_lines_are_ignored() {
         for line in [
             "",
             "NVRM: GPU at PCI:0000:03:00: GPU-b850f46d-d5ea-c752-ddf3-c4453e44d3f7",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_one_however_written() {
+    fn all_forms_of_an_address_are_equal() {
         let all = ["0000:17:00", "PCI:0000:17:00", "00000000:17:00.0", "0000:17:00.0", "0:17:0"];
         assert!(all.iter().all(|a| PciAddress::parse(a) == PciAddress::parse("0000:17:00")));
         assert_eq!(PciAddress::parse("17:00.0"), None);

@@ -28,7 +28,7 @@ impl LogPosition {
     pub(crate) fn open(file: Option<PathBuf>) -> Self {
         let has_file = file.is_some();
         let (saved, checkpoint) = Checkpoint::open::<State>(file).unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot tell how far the kernel's log was read");
+            tracing::warn!(%error, "the saved position in the kernel log cannot be read");
             (None, Checkpoint::default())
         });
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -48,7 +48,7 @@ impl LogPosition {
         self.state.record = self.state.record.max(record.unwrap_or(0));
         self.checkpoint.add(events);
         if let Err(error) = self.checkpoint.hand_on(&self.state, sink) {
-            tracing::warn!(%error, "cannot remember how far the kernel's log was read");
+            tracing::warn!(%error, "the position in the kernel log cannot be saved");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Files as they really are: compressed, cut off, wrong, vanished, without line ends.
+//! Real-world files: compressed, cut off, malformed, vanished, without line ends.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ fn gzip(content: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// The error of an import that must fail, having written nothing.
+/// Error of an import that must fail and write nothing.
 fn failure(source: Source) -> ImportError {
     let log = MemoryLog::default();
     let error = import(source, &jobs(), &ImportOptions::default(), &log, &mut |_| {}).unwrap_err();
@@ -53,7 +53,7 @@ fn parquet_columns(times: ArrayRef) -> Vec<(&'static str, ArrayRef)> {
 }
 
 #[test]
-fn gzip_is_told_by_its_first_bytes() {
+fn gzip_is_detected_by_its_first_bytes() {
     let (log, summary) = run(text("misleading.csv", gzip(ROWS.as_bytes())), &jobs()).unwrap();
     assert_eq!((summary.rows_accepted, gpu_ms(&log.jobs())), (2, 2 * 3_600_000));
 }
@@ -85,7 +85,7 @@ fn quoted_fields_hold_delimiters_quotes_and_line_ends() {
 }
 
 #[test]
-fn a_gzip_file_cut_off_is_named_with_its_place() {
+fn a_truncated_gzip_file_is_reported_with_its_line() {
     let mut content = ROWS.to_owned();
     for row in 0..20_000 {
         content.push_str(&format!("{row}-{},1,2024-01-01T00:00:00Z,,\n", row * 7919 % 1_000_003));
@@ -97,7 +97,7 @@ fn a_gzip_file_cut_off_is_named_with_its_place() {
 }
 
 #[test]
-fn files_that_cannot_be_used_write_nothing() {
+fn unusable_files_write_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let absent = folder.path().join("absent.csv");
     let error = failure(Source::File(absent.clone()));
@@ -115,7 +115,7 @@ fn files_that_cannot_be_used_write_nothing() {
 }
 
 #[test]
-fn parquet_is_told_by_its_first_bytes_and_its_times_are_typed() {
+fn parquet_is_detected_by_its_first_bytes_and_has_typed_times() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.csv");
     let micros = vec![1_704_067_200_000_000, 1_704_067_200_000_000];
@@ -150,7 +150,7 @@ fn parquet_with_a_wrong_type_or_cut_off_writes_nothing() {
     );
 }
 
-/// A header, one line of `left` bytes and a good row, made as they are read.
+/// A header, one line of `left` bytes and a good row, generated as they are read.
 struct GiantLine {
     before: std::io::Cursor<Vec<u8>>,
     left: u64,
@@ -160,7 +160,7 @@ struct GiantLine {
 
 impl Read for GiantLine {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        // A reader that holds the line would ask for more and more at once.
+        // A reader that holds the line would request more and more at once.
         self.largest_read = self.largest_read.max(buffer.len());
         assert!(self.largest_read < 4 << 20, "the reader's buffer grew to {}", self.largest_read);
         let count = self.before.read(buffer)?;
@@ -177,7 +177,7 @@ impl Read for GiantLine {
     }
 }
 
-/// Most memory this process has had, KiB.
+/// Peak memory of this process, KiB.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -185,7 +185,7 @@ fn peak_kib() -> u64 {
 }
 
 #[test]
-fn a_giant_line_is_refused_in_constant_memory() {
+fn a_giant_line_is_rejected_in_constant_memory() {
     for quote in ["", "\""] {
         let reader = GiantLine {
             before: std::io::Cursor::new(format!("{ROWS}{quote}").into_bytes()),
@@ -224,7 +224,7 @@ fn progress_ends_at_the_size_of_the_file() {
 }
 
 #[test]
-fn a_file_that_shrinks_under_the_reader_is_not_taken_for_a_whole_one() {
+fn a_file_that_shrinks_while_read_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.csv");
     let mut content = ROWS.to_owned();

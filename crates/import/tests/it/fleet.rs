@@ -1,4 +1,4 @@
-//! Nodes declared for a history that tells of none.
+//! Nodes declared for a history without node events.
 
 use crate::support::{MemoryLog, text};
 use tidegate_events::{Event, v1};
@@ -11,7 +11,7 @@ a,2,1,2024-03-01T00:05:00Z,2024-03-01T00:20:00Z,2024-03-01T01:00:00Z
 b,3,1,2024-03-01T02:00:00Z,2024-03-01T02:20:00Z,2024-03-01T03:00:00Z
 ";
 
-fn of(fleet: Fleet, rows: &str, log: &MemoryLog) -> Result<ImportSummary, ImportError> {
+fn import_with(fleet: Fleet, rows: &str, log: &MemoryLog) -> Result<ImportSummary, ImportError> {
     let options = ImportOptions { fleet, ..ImportOptions::default() };
     import(text("jobs.csv", rows), &Mapping::load("jobs_csv").unwrap(), &options, log, &mut |_| {})
 }
@@ -39,24 +39,24 @@ fn nodes(log: &MemoryLog) -> Vec<String> {
 }
 
 #[test]
-fn declared_nodes_are_there_from_the_beginning_of_their_history() {
+fn declared_nodes_exist_from_the_beginning_of_their_history() {
     let fleet = declared(&["a/gpu[1-2]:8:a100:x", "b/n:4"]);
     let log = MemoryLog::default();
-    of(fleet.clone(), JOBS, &log).unwrap();
+    import_with(fleet.clone(), JOBS, &log).unwrap();
     assert_eq!(nodes(&log), ["a gpu1 8000 a100 x 5", "a gpu2 8000 a100 x 5", "b n 4000 - - 120"]);
-    // Again: nothing new.
-    let again = of(fleet, JOBS, &log).unwrap();
+    // Importing again adds nothing.
+    let again = import_with(fleet, JOBS, &log).unwrap();
     assert_eq!((again.events_written, nodes(&log).len()), (0, 3));
 }
 
 #[test]
-fn a_time_given_makes_overlapping_exports_tell_the_same() {
+fn a_fixed_time_makes_overlapping_exports_agree() {
     let log = MemoryLog::default();
     let mut fleet = declared(&["a/gpu1:8"]);
     fleet.since(1_709_251_200_000);
     let lines: Vec<&str> = JOBS.lines().collect();
-    of(fleet.clone(), &lines[..3].join("\n"), &log).unwrap();
-    of(fleet, &lines[..2].join("\n"), &log).unwrap();
+    import_with(fleet.clone(), &lines[..3].join("\n"), &log).unwrap();
+    import_with(fleet, &lines[..2].join("\n"), &log).unwrap();
     assert_eq!(nodes(&log), ["a gpu1 8000 - - 0"]);
 }
 
@@ -66,14 +66,14 @@ fn a_table_names_nodes_too() {
     let mut fleet = Fleet::default();
     let table = "cluster,node,gpus,gpu_model,pool\na,n[1-2],8,h100,\"x,y\"\nb,m,0,,\n";
     fleet.add_table(text("nodes.csv", table)).unwrap();
-    of(fleet, JOBS, &log).unwrap();
+    import_with(fleet, JOBS, &log).unwrap();
     assert_eq!(nodes(&log), ["a n1 8000 h100 x,y 5", "a n2 8000 h100 x,y 5", "b m 0 - - 120"]);
 }
 
 #[test]
-fn what_cannot_be_declared_says_so() {
+fn invalid_declarations_are_explained() {
     let log = MemoryLog::default();
-    let refused = |fleet| of(fleet, JOBS, &log).unwrap_err().to_string();
+    let refused = |fleet| import_with(fleet, JOBS, &log).unwrap_err().to_string();
     let without = refused(declared(&["gpu1:8"]));
     assert!(without.contains("has several: a, b; write CLUSTER/ before the names"), "{without}");
     let wrong = refused(declared(&["c/gpu1:8"]));

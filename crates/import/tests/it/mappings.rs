@@ -1,11 +1,11 @@
-//! Mapping files: the shipped ones on rows of their own, a user's own, and mistakes in them.
+//! Mapping files: the built-in ones on rows of their own, a user's own, and invalid ones.
 
 use crate::support::{gpu_ms, run, text};
 use tidegate_events::{Event, v1};
 use tidegate_import::{ImportError, ImportOptions, Mapping, MappingError, import};
 
-/// One small file for each shipped mapping, with the number of events it gives besides dead letters
-/// and heartbeats.
+/// A small file for each built-in mapping, with the number of its events beside dead letters and
+/// heartbeats.
 const SAMPLES: &[(&str, &str, usize)] = &[
     (
         "alibaba_openb_nodes",
@@ -99,7 +99,7 @@ fn gpu_time_is_exact_to_the_thousandth() {
 }
 
 #[test]
-fn attempts_that_were_followed_are_requeued() {
+fn attempts_followed_by_another_are_requeued() {
     let jobs = jobs("philly_multigpu_attempts");
     let ends = jobs.iter().filter(|job| job.kind() == v1::JobEventKind::Ended);
     let states: Vec<_> = ends.map(|job| (job.attempt_id, job.final_state.as_deref())).collect();
@@ -107,7 +107,7 @@ fn attempts_that_were_followed_are_requeued() {
 }
 
 #[test]
-fn codes_units_and_markers_of_no_value_are_understood() {
+fn codes_units_and_null_markers_are_parsed() {
     let jobs = jobs("mit_supercloud_slurm_sample");
     let submitted = &jobs[0];
     assert_eq!(
@@ -159,7 +159,7 @@ values = ["test"]
 "#;
 
 #[test]
-fn a_mapping_of_ones_own_is_loaded_by_its_path() {
+fn a_users_mapping_is_loaded_by_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ours.toml");
     std::fs::write(&path, OWN).unwrap();
@@ -176,7 +176,7 @@ fn a_mapping_of_ones_own_is_loaded_by_its_path() {
 }
 
 #[test]
-fn mistakes_in_a_mapping_are_named_with_what_would_be_right() {
+fn errors_in_a_mapping_say_what_would_be_right() {
     let cases = [
         ("name = \"ours\"", "name = \"o u r s\"", &["name", "letters"][..]),
         ("kind = \"jobs\"", "kind = \"job\"", &["kind", "pool_samples"]),

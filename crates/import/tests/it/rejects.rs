@@ -1,4 +1,4 @@
-//! Every reason to refuse a row, and what the dead letter says about it.
+//! Every reason to reject a row, and the dead letter of each.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ fn imported(rows: &str) -> (MemoryLog, ImportSummary) {
     run(text("jobs.csv", format!("{HEADER}\n{rows}")), &Mapping::load("jobs_csv").unwrap()).unwrap()
 }
 
-/// Refuses the row between two good ones, and gives the reason.
+/// Imports the row between two good ones, and returns the reason of its rejection.
 fn refused(row: &str, code: RejectCode) -> String {
     let good =
         |id: &str| format!("{id},1,2024-01-01T00:00:00Z,2024-01-01T00:00:00Z,2024-01-01T01:00:00Z,COMPLETED");
@@ -34,7 +34,7 @@ fn refused(row: &str, code: RejectCode) -> String {
 }
 
 #[test]
-fn bad_rows_are_refused_with_their_code() {
+fn bad_rows_are_rejected_with_their_code() {
     let times = "2024-01-01T00:00:00Z,2024-01-01T01:00:00Z,2024-01-01T02:00:00Z";
     let cases = [
         (format!(",1,{times},COMPLETED"), RejectCode::MissingValue),
@@ -79,7 +79,7 @@ fn the_reason_names_the_value() {
 }
 
 #[test]
-fn rows_that_are_not_utf8_are_refused() {
+fn rows_that_are_not_utf8_are_rejected() {
     let mut content = format!("{HEADER}\n").into_bytes();
     content
         .extend_from_slice(b"caf\xe9,1,2024-01-01T00:00:00Z,,,PENDING\nb,1,2024-01-01T00:00:00Z,,,PENDING\n");
@@ -90,7 +90,7 @@ fn rows_that_are_not_utf8_are_refused() {
 }
 
 #[test]
-fn bad_slurm_ids_are_refused() {
+fn bad_slurm_ids_are_rejected() {
     for (id, hint) in [
         ("abc", "Slurm job id"),
         ("12_x", "Slurm job id"),
@@ -108,7 +108,7 @@ fn bad_slurm_ids_are_refused() {
 }
 
 #[test]
-fn equal_rows_are_duplicates_and_not_refused() {
+fn equal_rows_are_duplicates_and_not_rejected() {
     let row = "a,1,2024-01-01T00:00:00Z,2024-01-01T00:00:00Z,2024-01-01T01:00:00Z,COMPLETED\n";
     let (log, summary) = imported(&row.repeat(3));
     assert_eq!((summary.rows_accepted, summary.rows_duplicate, summary.rejected()), (1, 2, 0));

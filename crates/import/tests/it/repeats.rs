@@ -13,7 +13,7 @@ use tidegate_log::{
     TopicConfig, TopicPartition, partition_for,
 };
 
-/// Many chunks: each partition gets more events than one chunk holds.
+/// Many chunks: each partition gets more events than a chunk holds.
 fn content() -> Vec<u8> {
     let mut bytes = Vec::new();
     sacct(&mut bytes, &SacctFile { days: 90, ..SacctFile::year(1, 30_000, 1024) }).unwrap();
@@ -36,7 +36,7 @@ fn ids(log: &MemoryLog) -> BTreeSet<Vec<u8>> {
     log.events("jobs").iter().map(|event| event.envelope().unwrap().event_id.clone()).collect()
 }
 
-/// Fails from the given append on, as a process that is killed there would.
+/// Fails from the given append on, like a process killed there.
 struct Dying<'a> {
     log: &'a MemoryLog,
     appends_left: AtomicUsize,
@@ -146,7 +146,7 @@ fn a_longer_export_repeats_the_ids_of_a_shorter_one() {
 }
 
 #[test]
-fn events_of_a_chunk_are_numbered_and_of_a_key_stay_together() {
+fn events_of_a_chunk_are_numbered_and_keys_stay_together() {
     let log = MemoryLog::default();
     let bytes = content();
     let text = String::from_utf8(bytes).unwrap();
@@ -168,7 +168,7 @@ fn events_of_a_chunk_are_numbered_and_of_a_key_stay_together() {
 }
 
 #[test]
-fn every_partition_hears_how_far_the_cluster_was_observed() {
+fn every_partition_gets_the_observed_time_of_the_cluster() {
     let log = MemoryLog::default();
     let rows = "job_id,gpus,submit_time,start_time,end_time,cluster\n1,1,1704067200,1704067300,1704067400,A\n2,1,1704067200,,,B\n";
     let mapping = Mapping::load("jobs_csv").unwrap();
@@ -184,7 +184,7 @@ fn every_partition_hears_how_far_the_cluster_was_observed() {
 }
 
 #[test]
-fn the_embedded_log_recognises_a_repeated_import_after_it_was_reopened() {
+fn a_reopened_embedded_log_recognises_a_repeated_import() {
     let (folder, content) = (tempfile::tempdir().unwrap(), content());
     let open = || EmbeddedLog::open(folder.path(), EmbeddedOptions::default()).unwrap();
     let first = import_into(&open(), &content).unwrap();

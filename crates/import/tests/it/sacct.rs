@@ -1,4 +1,4 @@
-//! Slurm accounting output: its spellings, and whole generated files.
+//! Slurm accounting output: its formats, and whole generated files.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ fn mapping() -> Mapping {
     Mapping::load("sacct").unwrap()
 }
 
-/// The events of rows without a refusal.
+/// Events of rows, none of which may be rejected.
 fn events(rows: &[&str]) -> Vec<JobEvent> {
     let content = format!("{HEADER}\n{}\n", rows.join("\n"));
     let (log, summary) = run(text("sacct.txt", content), &mapping()).unwrap();
@@ -76,7 +76,7 @@ fn job_ids_name_arrays_tasks_and_steps() {
 }
 
 #[test]
-fn a_pending_array_is_all_its_tasks() {
+fn a_pending_array_stands_for_all_its_tasks() {
     let pending = "9_[1-3,8-12:4%2]|teamA|ann|2024-03-01T09:00:00|2024-03-01T09:30:00|Unknown|Unknown|PENDING|0:0|gres/gpu=2||\
                    None assigned|Partition_Limit|Priority";
     let jobs = events(&[pending]);
@@ -109,7 +109,7 @@ fn waits(
     assert_eq!(summary.rejected(), 0, "{:?}", log.dead_letters());
     let jobs = log.jobs();
     let submitted = jobs.iter().find(|job| job.kind() == JobEventKind::Submitted).unwrap();
-    // Else exports of before and after the start would differ in it.
+    // Otherwise exports from before and after the start would differ.
     assert_eq!((&submitted.reason, submitted.priority), (&None, None));
     let waiting = jobs.iter().filter(|job| job.kind() == JobEventKind::Waiting);
     let minutes = |job: &JobEvent| (time_ms(job) - time_ms(submitted)) / 60_000;
@@ -117,16 +117,16 @@ fn waits(
 }
 
 #[test]
-fn what_a_job_waited_for_is_told_for_its_wait() {
+fn a_jobs_reason_covers_its_wait() {
     let told = |minute, reason: &str| (minute, Some(reason.to_owned()), Some(4711));
     let limit = "AssocGrpGRES";
     assert_eq!(waits("09:00", "10:00", "11:00", "COMPLETED", limit), [told(0, limit)]);
     assert_eq!(waits("09:20", "10:00", "11:00", "COMPLETED", limit), [told(20, limit)]);
     assert_eq!(waits("09:20", "Unknown", "Unknown", "PENDING", limit), [told(20, limit)]);
-    // Cancelled before it was eligible: it had waited for that all the while.
+    // Cancelled before it was eligible: it waited for that the whole time.
     assert_eq!(waits("Unknown", "Unknown", "09:30", "CANCELLED", "JobHeldUser"), [told(0, "JobHeldUser")]);
-    // What keeps a job from being eligible bound until it was; why it waited from then on nobody
-    // says.
+    // A reason that keeps a job from being eligible holds until it is; the reason after that is
+    // unknown.
     let then_nothing = (20, None, Some(4711));
     assert_eq!(
         waits("09:20", "10:00", "11:00", "COMPLETED", "Dependency"),
@@ -197,7 +197,7 @@ fn requeued_records_are_attempts_of_one_job() {
 }
 
 #[test]
-fn wall_times_are_of_the_time_zone() {
+fn wall_times_are_in_the_time_zone() {
     let row = completed("1").replace("2024-03-01", "2024-07-01");
     let source = || text("sacct.txt", format!("{HEADER}\n{row}\n"));
     let zone =
@@ -246,7 +246,7 @@ fn generated(file: &SacctFile) -> (Vec<u8>, Generated) {
 }
 
 #[test]
-fn generated_files_import_whole_and_are_the_same_for_a_seed() {
+fn generated_files_import_completely_and_depend_on_the_seed_only() {
     let file = SacctFile { days: 14, steps: true, ..SacctFile::year(7, 3000, 256) };
     let (bytes, account) = generated(&file);
     assert_eq!(generated(&file), (bytes.clone(), account));
@@ -282,7 +282,7 @@ fn generated_attempts_never_hold_more_of_a_node_than_it_has() {
             changes.extend(end.map(|end| (time_ms(end), -each, node)));
         }
     }
-    // Of changes at the same instant the releases come first.
+    // At the same instant, releases come first.
     changes.sort_unstable();
     for (_, change, node) in changes {
         let now = held.entry(node).or_default();

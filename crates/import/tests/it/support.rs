@@ -1,4 +1,4 @@
-//! A log in memory, and what tests ask of it.
+//! An in-memory log, and accessors for tests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use tidegate_log::{
 };
 use tidegate_testing::needs;
 
-/// Keeps appended records; knows producers, so that a repeated chunk is recognised. Topics are made
-/// by the importer.
+/// Keeps appended records and remembers producers, so that a repeated chunk is recognised. The
+/// importer creates topics.
 #[derive(Debug, Default)]
 pub struct MemoryLog {
     state: Mutex<State>,
@@ -145,14 +145,14 @@ pub fn text(name: &str, content: impl Into<Vec<u8>>) -> Source {
     Source::Reader { name: name.into(), reader: Box::new(std::io::Cursor::new(content.into())) }
 }
 
-/// Imports into a log of its own with default options.
+/// Imports into a new log with default options.
 pub fn run(source: Source, mapping: &Mapping) -> Result<(MemoryLog, ImportSummary), ImportError> {
     let log = MemoryLog::default();
     let summary = import(source, mapping, &ImportOptions::default(), &log, &mut |_| {})?;
     Ok((log, summary))
 }
 
-/// GPU time of STARTED..ENDED pairs in GPU milliseconds, steps left out.
+/// GPU time of STARTED..ENDED pairs in GPU × ms, without steps.
 pub fn gpu_ms(jobs: &[v1::JobEvent]) -> i128 {
     let mut starts = HashMap::new();
     let mut total = 0;
@@ -173,7 +173,7 @@ pub fn gpu_ms(jobs: &[v1::JobEvent]) -> i128 {
     total
 }
 
-/// A file of the public traces, if they are beside the repository; otherwise the test is skipped.
+/// A file of the public traces, if they are next to the repository; otherwise the test is skipped.
 pub fn trace(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("TIDEGATE_SHARED_DATA")
         .map_or_else(|| PathBuf::from("../../../shared/data"), PathBuf::from);

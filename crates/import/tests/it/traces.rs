@@ -1,5 +1,4 @@
-//! The shipped mappings on the public traces: counts and GPU time against sums made directly from
-//! the columns.
+//! The built-in mappings on the public traces: counts and GPU time against sums of the columns.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +12,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tidegate_events::{Event, v1};
 use tidegate_import::{ImportSummary, Mapping, Source};
 
-/// Imports the trace of the mapping's name; none if the traces are not there.
+/// Imports the trace with the mapping's name; `None` if it is absent.
 fn imported(name: &str) -> Option<(MemoryLog, ImportSummary, Columns)> {
     let path = trace(&format!("{name}.parquet"))?;
     let (log, summary) = run(Source::File(path.clone()), &Mapping::load(name).unwrap()).unwrap();
