@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use tidegate_events::SchemaId;
 
-use self::plan::{Extent, RecomputePlan, windows_in};
+use self::plan::{Extent, RecomputePlan, width_us, windows_in};
 use self::recompute::{Inputs, Recompute};
 use super::publish::Visibility;
 use super::{CommitStats, Lake, Sharing};
@@ -25,7 +25,7 @@ use crate::exec::run::first_time;
 use crate::pipeline::definition::{Extent as SourceExtent, Shape};
 use crate::pipeline::plan::{Group, Planned};
 use crate::raw::raw_tables;
-use crate::window::{MICROS_PER_MS, Span, floor_to};
+use crate::window::{Span, floor_to};
 
 /// Joined tables belong to no log partition. The owner of this partition of this raw table owns all
 /// of them.
@@ -273,10 +273,4 @@ impl Lake {
         flushed.bytes_added += change.adds.iter().map(|file| file.size as u64).sum::<u64>();
         self.store_mut(&planned.spec.name).commit(change).await
     }
-}
-
-/// Width of a joined pipeline's windows, µs.
-fn width_us(planned: &Planned) -> i64 {
-    let Shape::Joined { width_ms, .. } = planned.pipeline.shape else { unreachable!("planned as joined") };
-    width_ms * MICROS_PER_MS
 }

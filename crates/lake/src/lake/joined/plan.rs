@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::window::{Segment, Span, floor_to, merge_spans};
+use crate::pipeline::definition::Shape;
+use crate::pipeline::plan::Planned;
+use crate::window::{MICROS_PER_MS, Segment, Span, floor_to, merge_spans};
 
 /// How many segments are recomputed and committed together.
 const SEGMENTS_PER_COMMIT: usize = 24;
@@ -69,6 +71,12 @@ impl RecomputePlan {
         let segments: Segments = segments.into_iter().collect();
         segments.chunks(SEGMENTS_PER_COMMIT).map(<[_]>::to_vec).collect()
     }
+}
+
+/// Width of a joined pipeline's windows, µs.
+pub(super) fn width_us(planned: &Planned) -> i64 {
+    let Shape::Joined { width_ms, .. } = planned.pipeline.shape else { unreachable!("planned as joined") };
+    width_ms * MICROS_PER_MS
 }
 
 #[cfg(test)]

@@ -13,8 +13,7 @@ use datafusion::prelude::SessionContext;
 
 use super::super::publish::split_segments;
 use super::super::revision::revise_segment;
-use super::plan::Segments;
-use super::width_us;
+use super::plan::{Segments, width_us};
 use crate::batch::sort::sorted;
 use crate::batch::{concat, conform};
 use crate::catalog::Catalog;
