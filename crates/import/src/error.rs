@@ -115,23 +115,36 @@ pub enum FleetError {
     NoSuchCluster { cluster: String, found: String },
 }
 
-/// Why a row became no events. The names are stable: dead letters have them as `code`.
+/// Reason for rejecting a row. The names are stable: they are the `code` of dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum RejectCode {
+    /// A required value is missing.
     MissingValue,
+    /// A number cannot be parsed or does not fit.
     BadNumber,
+    /// A time cannot be parsed, does not exist in its zone, or is out of range.
     BadTime,
+    /// A time has another form than the first one of the file.
     TimeZoneMixed,
+    /// The end is before the start.
     EndBeforeStart,
+    /// The start is before the submission.
     StartBeforeSubmit,
+    /// A negative number of GPUs.
     NegativeGpus,
+    /// More GPUs than any cluster has.
     TooManyGpus,
+    /// A state that the mapping does not list.
     UnknownState,
+    /// A job id that cannot be parsed.
     BadJobId,
+    /// An earlier row has the same id and other values.
     DuplicateId,
+    /// The line exceeds the limit.
     LineTooLong,
+    /// The line has another number of fields than the header.
     FieldCount,
+    /// The line is not UTF-8.
     BadEncoding,
 }
 

@@ -1,6 +1,6 @@
 //! Import of a cluster's history from files: accounting records, traces, quotas, nodes, faults.
 //!
-//! A [`Mapping`] declares which column of a file is which field of an event; [`import`] applies it
+//! A [`Mapping`] declares which column of a file is which field of an event; [`import()`] applies it
 //! to a file and appends the events to a log. Importing a file again, even after a kill halfway,
 //! writes only what is missing. Mappings for common exports are built in, and a user adds one by
 //! writing a TOML file (`schemas/imports/README.md`). [`topology`] imports the location of nodes;
@@ -13,7 +13,7 @@
 //! use tidegate_import::{ImportOptions, Mapping, Source, import};
 //! use tidegate_log::{EmbeddedLog, EmbeddedOptions};
 //!
-//! let log = EmbeddedLog::open("data/log".as_ref(), EmbeddedOptions::default())?;
+//! let log = EmbeddedLog::open("data/log", EmbeddedOptions::default())?;
 //! let options = ImportOptions { cluster: Some("prod".into()), ..ImportOptions::default() };
 //! let source = Source::File("jobs.txt".into());
 //! let summary = import(source, &Mapping::load("sacct")?, &options, &log, &mut |_| {})?;

@@ -60,6 +60,7 @@ impl SlurmOptions {
 /// Why there was nothing to be had of Slurm this time, or nothing to be told. Nothing is concluded
 /// from it.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum PollError {
     #[error(transparent)]
     Command(#[from] CommandError),

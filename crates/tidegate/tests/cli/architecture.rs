@@ -13,7 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-events", &[]),
     ("tidegate-log", &["tidegate-events"]),
     ("tidegate-testing", &["tidegate-log"]),
-    // Import serves its tests alone: what the watcher saw and what is imported later must agree.
+    // Only its tests use import: what the watcher records and a later import must agree.
     ("tidegate-collect", &["tidegate-events", "tidegate-log", "tidegate-slurm", "tidegate-import"]),
     ("tidegate-import", &["tidegate-events", "tidegate-log", "tidegate-slurm"]),
     ("tidegate-slurm", &["tidegate-events"]),
