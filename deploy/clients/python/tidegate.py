@@ -1,6 +1,6 @@
 """Reports training steps to the Tidegate agent on this node.
 
-One file, standard library only, Python 3.8 or newer. Copy it beside the training script, then:
+One file, standard library only, Python 3.8 or newer. Copy it next to the training script, then:
 
     import tidegate
 
@@ -8,15 +8,15 @@ One file, standard library only, Python 3.8 or newer. Copy it beside the trainin
         with tidegate.step_timer(n, tokens=batch.numel()) as t:
             ...
 
-or, where the times are known already:
+or, if the times are already known:
 
     tidegate.step(n, duration_s=0.41, data_wait_s=0.02, tokens=8192)
 
-Nothing here blocks or throws into the training loop. Reports are queued and sent by a background thread to the agent's Unix
-socket. While the agent is away they wait, 10,000 of them at most; then the oldest are dropped and counted, and the next report
-says how many (`dropped`). What the agent did not acknowledge is sent again; it recognizes a report that it has.
+Nothing here blocks the training loop or raises into it. Reports are queued, and a background thread sends them to the
+agent's Unix socket. While the agent is away, up to 10,000 reports wait; then the oldest are dropped and counted, and the
+next report has their number (`dropped`). Unacknowledged reports are sent again; the agent recognizes repeated ones.
 
-What the job is, is read from the environment (see `Identity`) unless given to `configure` or to a call.
+Job, rank and GPU are read from the environment (see `Identity`) unless given to `configure` or to a call.
 """
 
 import atexit
@@ -34,25 +34,25 @@ import time
 __all__ = ["Client", "configure", "flush", "stats", "step", "step_timer"]
 
 DEFAULT_SOCKET = "/run/tidegate/agent.sock"
-# Reports that wait at most, those sent but not acknowledged included. About 6 MiB.
+# Most reports that wait, including sent but unacknowledged ones. About 6 MiB.
 QUEUE_REPORTS = 10_000
-# Reports sent before an answer is waited for.
+# Reports sent before waiting for an answer.
 BATCH_REPORTS = 128
-# Seconds to connect, to send and to wait for an answer; and to wait after a failure, at first and at most.
+# Timeouts for connecting and for sending or an answer; pause after a failure, at first and at most. Seconds.
 CONNECT_S, ANSWER_S = 1.0, 10.0
 RETRY_FIRST_S, RETRY_MOST_S = 0.1, 5.0
-# An idle thread looks at the queue this often although nobody woke it.
+# An idle thread checks the queue this often even if it was not woken.
 IDLE_S = 5.0
-# Seconds that the interpreter's exit waits for the last reports.
+# Seconds to wait for the last reports at interpreter exit.
 EXIT_S = 1.0
-# Longest answer line that is believed.
+# Longest accepted answer line.
 ANSWER_BYTES = 64 << 10
 
 _log = logging.getLogger("tidegate")
 
 
 class Identity:
-    """What the environment says of this process: job, rank, world size and GPU. Unknown is None."""
+    """Job, rank, world size and GPU of this process, from the environment. Unknown values are None."""
 
     def __init__(self, env=None):
         env = os.environ if env is None else env
@@ -90,7 +90,7 @@ def _first_int(env, *names):
 
 
 def _gpu(env):
-    """The device of this process: a UUID where one is named, else its number in the node where that is certain."""
+    """The device of this process: its UUID if named, else its number in the node if that is certain."""
     local = _first_int(env, "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK") or 0
     visible = [name.strip() for name in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     if not visible:
@@ -108,14 +108,14 @@ def _gpu(env):
         in_node = [name for name in re.split(r"[,\s]+", listed) if name.isdigit()]
         number = int(visible[place])
         return int(in_node[number]) if len(in_node) == len(visible) and number < len(in_node) else None
-    # Containers count from 0, too.
+    # Containers also count from 0.
     if env.get("KUBERNETES_SERVICE_HOST"):
         return None
     return int(visible[place])
 
 
 class Client:
-    """A queue of reports and the thread that sends them. `step` and `step_timer` of the module use one of their own."""
+    """A queue of reports and the thread that sends them. The module's `step` and `step_timer` use a default one."""
 
     def __init__(self, path=None, queue_reports=QUEUE_REPORTS, **defaults):
         self._path = path or os.environ.get("TIDEGATE_SOCKET") or DEFAULT_SOCKET
@@ -173,7 +173,7 @@ class Client:
                 self._wake.set()
             elif self._thread is None:
                 self._begin()
-        except Exception as error:  # noqa: BLE001: whatever it is, the training goes on
+        except Exception as error:  # noqa: BLE001: never disturb the training
             self._last_error = repr(error)
 
     def step_timer(self, step, **fields):
@@ -226,7 +226,7 @@ class Client:
                 try:
                     thread.start()
                 except BaseException:
-                    # At the interpreter's exit no thread begins any more.
+                    # No thread can start during interpreter exit.
                     self._thread = None
                     raise
 
@@ -243,7 +243,7 @@ class Client:
         while not self._closing.is_set():
             if not self._unfinished():
                 self._idle = True
-                # A report that came before the flag was up woke nobody: look again.
+                # A report queued before the flag was set woke nobody: check again.
                 if not self._unfinished():
                     self._wake.wait(IDLE_S)
                 self._idle = False
@@ -252,7 +252,7 @@ class Client:
             try:
                 self._connected()
                 retry_s = RETRY_FIRST_S
-            except Exception as error:  # noqa: BLE001: absent, hung, or talking nonsense
+            except Exception as error:  # noqa: BLE001: absent, hanging, or an invalid answer
                 self._last_error = repr(error)
                 if self._good:
                     retry_s = RETRY_FIRST_S
@@ -263,7 +263,7 @@ class Client:
         """Sends over one connection until it fails or all is done and it stays idle."""
         self._good = False
         with self._lock:
-            # What the last connection did not see acknowledged goes first, in its order.
+            # Reports unacknowledged on the last connection go first, in order.
             self._waiting.extendleft(reversed(self._sent))
             self._sent.clear()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -293,7 +293,7 @@ class Client:
         for report in batch:
             try:
                 lines.append(report if isinstance(report, bytes) else self._line(report))
-            except Exception as error:  # noqa: BLE001: a report that cannot be written is dropped, not tried for ever
+            except Exception as error:  # noqa: BLE001: drop a report that cannot be encoded instead of retrying it for ever
                 self._last_error = repr(error)
                 self._dropped += 1
         with self._lock:
@@ -325,7 +325,7 @@ class Client:
                 continue
             line[name] = _plain(value)
             if line[name] is None:
-                # A tensor would have to wait for its device: pass loss.item() instead. NaN is no JSON.
+                # Reading a tensor would wait for its device: pass loss.item() instead. NaN is not JSON.
                 del line[name]
                 self._counts["ignored_fields"] += 1
                 self._last_error = "%s is %s: not a number or text" % (name, type(value).__name__)
