@@ -1,5 +1,5 @@
-//! Who holds which nodes and devices of a cluster: what schedulers tell of attempts, and agents of
-//! single devices.
+//! Which job holds which nodes and devices of a cluster, as schedulers (attempts) and agents
+//! (single devices) report it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,25 +7,25 @@ use crate::facts::{HeldDevice, HoldFact, JobFact};
 use crate::roles::{RankLocation, RankPosition};
 use crate::time::DAY_US;
 
-/// For so long it is remembered that an attempt ended, µs.
+/// How long an end is remembered, µs.
 const END_RETENTION_US: i64 = 7 * DAY_US;
 
-/// What a job holds now.
+/// What a running job holds.
 #[derive(Debug, Clone)]
 pub struct Allocation {
-    /// As the scheduler tells; `None` too where only devices were told of.
+    /// The scheduler's attempt; `None` also where only device holds were reported.
     pub attempt: Option<i64>,
-    /// Since when, µs since 1970.
+    /// Start, µs since 1970.
     pub began_us: i64,
-    /// All that it holds, thousandths of a GPU.
+    /// Size of the allocation, thousandths of a GPU.
     pub gpus_milli: Option<u64>,
-    /// When a rank last reported that it had saved a checkpoint.
+    /// When a rank last reported a saved checkpoint.
     pub checkpoint_us: Option<i64>,
     hosts: Vec<String>,
     devices: BTreeMap<String, HeldDevice>,
-    /// The scheduler told of it, so its end is told too.
+    /// A scheduler reported the job, so it will report the end too.
     is_scheduled: bool,
-    /// Up to then its hours were handed over.
+    /// Node use was handed over up to this time.
     counted_us: i64,
 }
 
@@ -43,20 +43,21 @@ impl Allocation {
         }
     }
 
-    /// Nodes it is on.
+    /// Nodes of the allocation.
     pub fn nodes(&self) -> BTreeSet<&str> {
         let hosts = self.hosts.iter().map(String::as_str);
         hosts.chain(self.devices.values().map(|device| device.node.as_str())).collect()
     }
 
-    /// Devices that are known to be its own.
+    /// Devices known to belong to this job alone.
     pub fn exclusive_devices(&self) -> impl Iterator<Item = &HeldDevice> {
         self.devices.values().filter(|device| device.is_exclusive)
     }
 
-    /// Where its devices are, by node: those that are known to be its own; else all of a node,
-    /// where it holds as many of it as there are (`devices_of`: UUID and number of a node's). Of
-    /// nodes it holds a part of, nobody knows which, and they are left out.
+    /// Locations of the job's devices: those known to be its own; else all devices of each node
+    /// where it holds as many GPUs as the node has. `devices_of` lists a node's devices by UUID and
+    /// index. Nodes that the job holds in part are left out, because it is unknown which devices it
+    /// holds.
     pub fn locations(&self, devices_of: impl Fn(&str) -> Vec<(String, u32)>) -> Vec<RankLocation> {
         let own: BTreeSet<_> = self.exclusive_devices().map(|d| (&d.node, d.index, &d.uuid)).collect();
         if !own.is_empty() {
@@ -86,16 +87,16 @@ impl Allocation {
     }
 }
 
-/// A time in which a job used a node: node, from, to, µs since 1970.
+/// A span in which a job used a node: node, from, to (µs since 1970).
 pub type NodeUse = (String, i64, i64);
 
-/// What the jobs of one cluster hold. One entry for each job that runs.
+/// Allocations of one cluster, one per running job.
 #[derive(Debug, Clone, Default)]
 pub struct Allocations {
     jobs: BTreeMap<String, Allocation>,
     on_node: BTreeMap<String, BTreeSet<String>>,
-    /// When and which attempt ended lately: what is told of it again, or late, does not bring it
-    /// back.
+    /// When and which attempt ended lately. Late or repeated events of an ended attempt do not
+    /// revive it.
     ended: BTreeMap<String, (i64, Option<i64>)>,
     used: Vec<NodeUse>,
 }
@@ -105,17 +106,17 @@ impl Allocations {
         self.jobs.get(job_id)
     }
 
-    /// Jobs that hold something of a node.
+    /// Jobs that hold something on a node.
     pub fn jobs_on(&self, node: &str) -> impl Iterator<Item = &String> {
         self.on_node.get(node).into_iter().flatten()
     }
 
-    /// Hands over the times in which nodes were used since the last call.
+    /// Hands over the spans of node use since the last call.
     pub fn take_node_use(&mut self) -> Vec<NodeUse> {
         std::mem::take(&mut self.used)
     }
 
-    /// An attempt began, or holds other devices from now on.
+    /// An attempt started, or the current one now holds other devices.
     pub fn job_started(&mut self, fact: &JobFact, at_us: i64) {
         let is_over = self.has_ended(&fact.job_id, fact.attempt, at_us);
         let newer = self.jobs.get(&fact.job_id).filter(|held| held.is_scheduled);
@@ -136,8 +137,7 @@ impl Allocations {
         });
     }
 
-    /// An attempt ended: what it held. `None` if it is another than the one that runs, or none
-    /// does.
+    /// Removes the allocation of an attempt that ended. `None` if another attempt runs, or none.
     pub fn job_ended(&mut self, job_id: &str, attempt: Option<i64>, at_us: i64) -> Option<Allocation> {
         let held = self.jobs.get(job_id)?;
         if held.attempt.is_some() && attempt.is_some() && held.attempt != attempt {
@@ -146,13 +146,13 @@ impl Allocations {
         self.remove(job_id, at_us)
     }
 
-    /// Whether this end was told before; notes it.
+    /// Records an end. Returns whether it was recorded before.
     pub fn record_end(&mut self, job_id: &str, attempt: Option<i64>, at_us: i64) -> bool {
         self.ended.insert(job_id.into(), (at_us, attempt)) == Some((at_us, attempt))
     }
 
-    /// A device is held, or no more. Tells whether that was the last of a job that no scheduler
-    /// told of: then it is over.
+    /// Applies the begin or end of a device hold. Returns whether that ended the job: a job that no
+    /// scheduler reported ends with its last hold.
     pub fn apply_hold(&mut self, fact: &HoldFact, at_us: i64) -> bool {
         if fact.begins {
             if !self.has_ended(&fact.job_id, None, at_us) {
@@ -176,7 +176,7 @@ impl Allocations {
         is_over
     }
 
-    /// A rank's step that ended at `end_us` saved a checkpoint.
+    /// A step that ended at `end_us` saved a checkpoint.
     pub fn checkpoint_saved(&mut self, job_id: &str, attempt: Option<i64>, end_us: i64) {
         if let Some(held) = self.jobs.get_mut(job_id)
             && (attempt.is_none() || held.attempt.is_none() || attempt == held.attempt)
@@ -185,7 +185,7 @@ impl Allocations {
         }
     }
 
-    /// Counts what is held up to `now_us`; forgets ends that are long past.
+    /// Accrues node use up to `now_us`, and forgets old ends.
     pub fn accrue_use(&mut self, now_us: i64) {
         for held in self.jobs.values_mut() {
             accrue(held, now_us, &mut self.used);
@@ -193,8 +193,8 @@ impl Allocations {
         self.ended.retain(|_, (left_us, _)| now_us.saturating_sub(*left_us) < END_RETENTION_US);
     }
 
-    /// What is told at `at_us` of an attempt that had left by then. Ends and begins of one moment
-    /// come in any order: what begins then is another attempt.
+    /// Whether an event of `at_us` belongs to an attempt that had ended by then. Ends and starts of
+    /// one moment come in any order: a start at that moment is of the next attempt.
     fn has_ended(&self, job_id: &str, attempt: Option<i64>, at_us: i64) -> bool {
         self.ended.get(job_id).is_some_and(|(left_us, left)| {
             at_us < *left_us || at_us == *left_us && attempt.is_some() && attempt == *left
@@ -274,12 +274,12 @@ mod tests {
     }
 
     #[test]
-    fn times_of_nodes_are_counted_once_whatever_is_told_again() {
+    fn node_use_is_counted_once_despite_repeated_events() {
         let mut holds = Allocations::default();
         holds.job_started(&fact(1, "n0, n1", 16), 100);
         holds.job_started(&fact(1, "n0,n1", 16), 100);
         holds.accrue_use(250);
-        // It goes on with one node; then it ends, is told to have begun once more, and ends again.
+        // The job shrinks to one node and ends; then its start and end are reported again.
         holds.job_started(&fact(1, "n1", 8), 300);
         assert!(holds.job_ended("j", Some(2), 350).is_none(), "another attempt");
         assert!(holds.job_ended("j", Some(1), 400).is_some() && !holds.record_end("j", Some(1), 400));
@@ -295,28 +295,28 @@ mod tests {
         ];
         assert_eq!(holds.take_node_use(), expected);
         assert!(holds.on_node.is_empty() && holds.jobs.is_empty());
-        // The next attempt begins when the last one ended.
+        // The next attempt starts at the moment the last one ended.
         holds.job_started(&fact(2, "n0", 8), 400);
         assert_eq!(holds.jobs_on("n0").count(), 1);
     }
 
     #[test]
-    fn devices_are_those_told_or_all_of_a_node_and_never_some_of_it() {
+    fn locations_are_known_devices_or_whole_nodes() {
         let devices = |node: &str| match node {
             "n0" => (0..8).map(|index| (format!("GPU-{index}"), index)).collect(),
             _ => Vec::new(),
         };
         let mut holds = Allocations::default();
         holds.job_started(&fact(1, "n0,n1", 16), 0);
-        assert_eq!(holds.get("j").unwrap().locations(devices).len(), 8, "nobody looks at n1");
+        assert_eq!(holds.get("j").unwrap().locations(devices).len(), 8, "n1 is not sampled");
         holds.job_started(&fact(2, "n0", 4), 1);
-        assert_eq!(holds.get("j").unwrap().locations(devices).len(), 0, "which four is not told");
+        assert_eq!(holds.get("j").unwrap().locations(devices).len(), 0, "it is unknown which four");
         for (index, quality) in [(2, "EXACT"), (3, "EXACT"), (4, "SHARED_ESTIMATED")] {
             holds.apply_hold(&hold(true, index, quality), 2);
         }
         let places = holds.get("j").unwrap().locations(devices);
         assert_eq!(places.iter().map(|place| place.gpu_index).collect::<Vec<_>>(), [Some(2), Some(3)]);
-        assert!(!holds.apply_hold(&hold(false, 2, "EXACT"), 3), "the scheduler tells when it is over");
+        assert!(!holds.apply_hold(&hold(false, 2, "EXACT"), 3), "the scheduler reports the end");
     }
 
     #[test]
@@ -325,7 +325,7 @@ mod tests {
         holds.apply_hold(&hold(true, 0, "EXACT"), 10);
         holds.apply_hold(&hold(true, 1, "EXACT"), 20);
         assert!(!holds.apply_hold(&hold(false, 0, "EXACT"), 30));
-        assert!(!holds.apply_hold(&hold(false, 0, "EXACT"), 31), "told twice");
+        assert!(!holds.apply_hold(&hold(false, 0, "EXACT"), 31), "a repeated release");
         assert!(holds.apply_hold(&hold(false, 1, "EXACT"), 40));
         let total: i64 = holds.take_node_use().iter().map(|(_, from, to)| to - from).sum();
         assert_eq!((total, holds.get("j").is_none()), (30, true));

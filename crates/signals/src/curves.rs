@@ -1,12 +1,10 @@
-//! How families of jobs scale: their steps by size, and the curve fitted to them when they show
-//! something new.
-//!
-//! A window of steps at one size becomes one observation, its median step: a slow step in between
-//! moves it little. Fits are of all windows of a family, so what was learnt of a size stays; they
-//! are made when a size is new, when windows have doubled, and once a day.
-//!
-//! A window in which a part of the job was slow says nothing of how it scales and is left out
-//! (`slow`). Of one size, windows fade with time, so that a family that was made faster is
+//! Scaling curves of job families: step times by size, and the curve that is refitted as they
+//! change.
+//! A window of steps at one size gives one observation, its median step, so single slow steps
+//! hardly count. A fit uses all windows of a family, which keeps what was learnt at other sizes. It
+//! is renewed when a size is new, when the number of windows has doubled, and once a day.
+//! Windows in which a part of the job was slow say nothing about scaling and are left out
+//! ([`slow_periods`]). At each size older windows fade, so that a family that became faster is
 //! believed.
 
 mod slow_periods;
@@ -22,37 +20,36 @@ use crate::time::{DAY_US, US_PER_S};
 use slow_periods::{HINDSIGHT_US, SlowPeriods};
 use window::{ClosedWindow, Window};
 
-/// Version of the fit, part of what is said.
+/// Version of the fit, part of the producer name.
 const MODEL: &str = "scaling-2";
-/// Steps of a window.
+/// Steps per window.
 const WINDOW_STEPS: usize = 100;
-/// Windows of a family after which it is looked at again and again, where the last doubling was
-/// long ago.
+/// A family is also refitted after this many windows, where the last doubling was long ago …
 const REFIT_WINDOWS: u64 = 64;
-/// … and a window that comes so long after the last look.
+/// … and when a window comes this long after the last fit.
 const REFIT_INTERVAL_US: i64 = DAY_US;
-/// Time after which a window counts for half. Of a family that was made faster nine tenths are
-/// believed after log2 10 x 2 = 6.6 days, and one odd day among steady ones is less than a third of
-/// the truth (1 - 2^-0.5 = 0.29). Windows are hundreds a day, so their noise is not what asks for
-/// more.
+/// Age at which a window counts half. After a family became faster, nine tenths of the new speed
+/// are believed after log2 10 x 2 = 6.6 days; one odd day among steady ones moves the estimate by
+/// less than a third (1 - 2^-0.5 = 0.29). There are hundreds of windows a day, so their noise asks
+/// for no longer memory.
 const HALF_LIFE_US: i64 = 2 * DAY_US;
-/// A rate that changed by less is not said again, as a share.
+/// Smallest change of a rate that is published, as a share.
 const MIN_RATE_CHANGE: f64 = 0.01;
-/// Sizes kept of a family, families and jobs of a cluster. Further sizes are not learned; of
-/// families and jobs the one that was silent longest goes.
+/// Sizes kept per family; families and jobs kept per cluster. Further sizes are not learnt; of
+/// families and jobs the longest silent one is dropped.
 const MAX_SIZES: usize = 24;
 const MAX_FAMILIES: usize = 1_024;
 const MAX_JOBS: usize = 4_096;
-/// Most GPUs that are spoken of, and nodes that are told apart.
+/// Most GPUs of a published point, and most nodes counted in a window.
 const MAX_GPUS: u32 = 1 << 16;
-/// A window waits so long: until what is counted against it was said, whatever the order in which
-/// jobs' signals and steps are used.
+/// How long a closed window waits for straggler signals about it, whatever the order in which
+/// signals and steps of jobs are processed.
 const SETTLE_US: i64 = HINDSIGHT_US + 30 * US_PER_S;
 
 #[derive(Debug, Clone)]
 struct Run {
     family: JobFamily,
-    /// Nodes of the allocation; 0: not told.
+    /// Nodes of the allocation; 0 if unknown.
     hosts: u32,
     window: Option<Window>,
     closed: VecDeque<ClosedWindow>,
@@ -63,11 +60,11 @@ struct Run {
 #[derive(Debug, Clone)]
 struct Family {
     observed: Observations,
-    /// By size: steps, and when the last of them were.
+    /// Steps by size, and when the last of them ended.
     steps: BTreeMap<Size, (u64, i64)>,
     windows: u64,
     fitted_us: i64,
-    /// What was said: rate by GPUs.
+    /// Published rate by GPUs.
     published: BTreeMap<u32, u64>,
     newest_us: i64,
 }
@@ -77,7 +74,7 @@ struct Family {
 pub struct Curves {
     cluster: String,
     runs: BTreeMap<String, Run>,
-    /// By name, and whether tokens are counted.
+    /// By family name, and whether tokens are counted.
     families: BTreeMap<(String, bool), Family>,
     out: Vec<Publication>,
 }
@@ -87,8 +84,7 @@ impl Curves {
         Self { cluster: cluster.into(), runs: BTreeMap::new(), families: BTreeMap::new(), out: Vec::new() }
     }
 
-    /// Takes what an event of a job tells of what it is, and on how many nodes it runs (0: not
-    /// told).
+    /// Takes the family and the number of nodes (0 if unknown) that a job event states.
     pub fn observe_job(&mut self, job_id: &str, family: &JobFamily, hosts: u32, at_us: i64) {
         let run = self.run(job_id, at_us);
         run.family.merge(family);
@@ -97,7 +93,7 @@ impl Curves {
         }
     }
 
-    /// The job is over at `at_us`.
+    /// The job ended at `at_us`.
     pub fn job_ended(&mut self, job_id: &str, at_us: i64) {
         let Some(mut run) = self.runs.remove(job_id) else { return };
         for whole in std::mem::take(&mut run.closed) {
@@ -105,7 +101,7 @@ impl Curves {
         }
     }
 
-    /// Takes what is said of a slow part of a job.
+    /// Takes a straggler signal about one of the jobs.
     pub fn observe_straggler(&mut self, signal: &v1::StragglerSignal) {
         if let Some(run) = self.runs.get_mut(&signal.job_id) {
             run.slow.observe(signal);
@@ -140,15 +136,15 @@ impl Curves {
         self.runs.insert(report.job_id.clone(), run);
     }
 
-    /// Hands over what was said since the last call.
+    /// Hands over the curves since the last call.
     pub fn take(&mut self) -> Vec<Publication> {
         std::mem::take(&mut self.out)
     }
 
-    /// The job's run, which was heard of at `at_us`.
+    /// The job's run, seen at `at_us`.
     fn run(&mut self, job_id: &str, at_us: i64) -> &mut Run {
         if !self.runs.contains_key(job_id) && self.runs.len() >= MAX_JOBS {
-            // One that reports no steps goes before one that does.
+            // A run without steps goes before one that reports them.
             let oldest = self.runs.iter().min_by_key(|(_, run)| (run.window.is_some(), run.newest_us));
             if let Some(oldest) = oldest.map(|(job, _)| job.clone()) {
                 self.runs.remove(&oldest);
@@ -167,8 +163,7 @@ impl Curves {
         run
     }
 
-    /// It is known whether the job was slow in a window: if not, it is an observation of its
-    /// family.
+    /// Learns a closed window as an observation of its family, unless a part of the job was slow.
     fn learn_window(&mut self, job_id: &str, run: &Run, window: &ClosedWindow, at_us: i64) {
         if run.slow.overlaps(window.span_us) {
             return;
@@ -251,8 +246,8 @@ impl Family {
         }
     }
 
-    /// The curve and its points: sizes seen, and powers of two up to twice the largest. `None`
-    /// before two numbers of GPUs were seen: one says nothing of how a job scales.
+    /// The curve and its points: the sizes seen, and powers of two up to twice the largest. `None`
+    /// below two different numbers of GPUs, because one says nothing about scaling.
     fn points(&self) -> Option<(Curve, Vec<v1::ScalingCurve>)> {
         let seen: BTreeSet<u32> = self.steps.keys().map(|size| size.gpus).collect();
         let most = *seen.last().filter(|_| seen.len() > 1)?;
@@ -287,12 +282,12 @@ impl Family {
         Some((curve, points))
     }
 
-    /// Whether `points` say something else than what was said.
+    /// Whether `points` differ from the published curve.
     fn differs_from_published(&self, points: &[v1::ScalingCurve]) -> bool {
         let differs = |point: &v1::ScalingCurve| {
-            let said = self.published.get(&point.gpus).copied();
-            said.is_none_or(|said| {
-                (point.rate_milli as f64 / said.max(1) as f64 - 1.0).abs() > MIN_RATE_CHANGE
+            let output = self.published.get(&point.gpus).copied();
+            output.is_none_or(|output| {
+                (point.rate_milli as f64 / output.max(1) as f64 - 1.0).abs() > MIN_RATE_CHANGE
             })
         };
         points.len() != self.published.len() || points.iter().any(differs)

@@ -1,5 +1,5 @@
-//! Demand of a cluster by pool, by team, by size of jobs and in all: GPUs held and waited for, hour
-//! by hour, and what it will be.
+//! Demand of a cluster, hour by hour, and its forecasts: GPUs held and waited for, by pool, team,
+//! size class and in total.
 
 mod series;
 
@@ -15,27 +15,26 @@ use crate::publication::{Publication, envelope, producer_name};
 use crate::time::HOUR_US;
 use series::Series;
 
-/// Version of the forecaster, part of what is said.
+/// Version of the forecaster, part of the producer name.
 const MODEL: &str = "hybrid-1";
 const HOUR_MS: u64 = 3_600_000;
-/// Forecasts are issued at these hours of a UTC day: 0, 6, 12 and 18.
+/// Forecasts are issued at 0, 6, 12 and 18 h UTC.
 const ISSUE_INTERVAL_HOURS: i64 = 6;
-/// Hours ahead that are published. Between them the forecaster interpolates; who needs more asks
-/// it.
+/// Published horizons, hours. Readers interpolate between them.
 const HORIZONS: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 96, 120, 144, 168];
-/// Hours of a series before anything is said of it.
+/// Hours of a series before its first forecast.
 const MIN_HOURS: usize = 24;
-/// After a silence of so many hours a series begins anew.
+/// After a silence of this many hours a series starts anew.
 const MAX_GAP_HOURS: i64 = 60 * 24;
-/// For so many hours it is remembered that a job left.
+/// How long an end is remembered, hours.
 const END_RETENTION_HOURS: i64 = 7 * 24;
-/// Most series of a cluster; further pools and teams are in the total alone.
+/// Most series per cluster; further pools and teams count in the total alone.
 const MAX_SERIES: usize = 256;
 
-/// Demand of a series is higher by so much from a time on.
+/// From a time on, demand of a series is higher by `more_milli`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DemandChange {
-    /// Kind of the series, as in [`SeriesKind`], and its name.
+    /// Kind and name of the series.
     pub series: SeriesKey,
     pub more_milli: i64,
     pub at_us: i64,
@@ -47,8 +46,8 @@ struct OpenJob {
     gpus_milli: i64,
     team: Option<String>,
     pool: Option<String>,
-    /// Class of the size it was first heard of with: if it moved with each resize, its class would
-    /// lose it without an end.
+    /// Size class at the first report. A job keeps its class when it is resized; otherwise its
+    /// class would lose it without an end.
     class: Option<&'static str>,
 }
 
@@ -61,8 +60,7 @@ pub struct Demand {
     hour_us: Option<i64>,
     open: BTreeMap<String, OpenJob>,
     next_id: u64,
-    /// When jobs left that did so lately: what is told of them again, or late, does not bring them
-    /// back.
+    /// When jobs ended lately. Late or repeated events do not revive them.
     ended: BTreeMap<String, i64>,
     series: BTreeMap<(i32, String), Series>,
     changes: Vec<DemandChange>,
@@ -72,8 +70,7 @@ pub struct Demand {
 type SeriesKey = (i32, String);
 
 impl Demand {
-    /// Hours that begin before `learn_from_us` are not learned from, only the jobs that are left of
-    /// them.
+    /// Hours before `learn_from_us` are not learnt from; only the jobs still open then count.
     pub fn new(cluster: &str, learn_from_us: i64) -> Self {
         Self {
             cluster: cluster.into(),
@@ -88,7 +85,7 @@ impl Demand {
         }
     }
 
-    /// Takes what happened to a job at `at_us`.
+    /// Applies a job event of `at_us`.
     pub fn apply(&mut self, fact: &JobFact, at_us: i64) {
         self.advance(at_us);
         if self.ended.get(&fact.job_id).is_some_and(|ended_us| at_us <= *ended_us) {
@@ -102,7 +99,8 @@ impl Demand {
         }
     }
 
-    /// Everything up to `now_us` was told: hours that are over are added up, and forecasts issued.
+    /// Closes the hours that ended by `now_us`, and issues the forecasts due. All events up to then
+    /// were applied.
     pub fn advance(&mut self, now_us: i64) {
         let first = now_us.max(self.learn_from_us).div_euclid(HOUR_US).saturating_mul(HOUR_US);
         let mut hour_us = *self.hour_us.get_or_insert(first);
@@ -120,12 +118,12 @@ impl Demand {
         self.hour_us = Some(hour_us);
     }
 
-    /// Hands over what was issued since the last call.
+    /// Hands over forecasts and coverage since the last call.
     pub fn take(&mut self) -> Vec<Publication> {
         std::mem::take(&mut self.out)
     }
 
-    /// Hands over what changed since the last call, in order.
+    /// Hands over demand changes since the last call, in order.
     pub fn take_changes(&mut self) -> Vec<DemandChange> {
         std::mem::take(&mut self.changes)
     }
@@ -185,7 +183,7 @@ impl Demand {
         }
     }
 
-    /// The hour that ends at `end_us` is over.
+    /// Closes the hour that ends at `end_us`.
     fn close_hour(&mut self, end_us: i64) {
         if end_us.rem_euclid(24 * HOUR_US) == 0 {
             self.ended.retain(|_, ended_us| end_us - *ended_us < END_RETENTION_HOURS * HOUR_US);
@@ -230,7 +228,7 @@ impl Demand {
     }
 }
 
-/// The series that a job is in.
+/// The series that a job counts in.
 fn series_of(job: &OpenJob) -> Vec<SeriesKey> {
     let total = Some((SeriesKind::Total.into(), "total".to_owned()));
     let pool = job.pool.clone().filter(|pool| !pool.is_empty()).map(|pool| (SeriesKind::Pool.into(), pool));
@@ -267,21 +265,21 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_demand_is_foreseen_for_each_series_and_horizon() {
+    fn constant_demand_is_forecast_for_each_series_and_horizon() {
         let mut demand = Demand::new("c", i64::MIN);
         demand.apply(&fact(v1::JobEventKind::Submitted, "a", Some(4_000)), 0);
         demand.apply(&fact(v1::JobEventKind::Started, "a", Some(4_000)), HOUR_US / 2);
         demand.advance(30 * HOUR_US);
         let issued = forecasts(&mut demand);
-        // At 24 h and 30 h, of total, pool, team and jobs of two to four GPUs.
+        // At 24 h and 30 h: total, pool, team, and jobs of two to four GPUs.
         assert_eq!(issued.len(), 2 * 4 * HORIZONS.len());
         assert!(issued.iter().filter(|f| f.kind() == SeriesKind::Class).all(|f| f.name == "2-4"));
         let of = |kind: SeriesKind| issued.iter().filter(|f| f.kind() == kind).count();
         assert_eq!([SeriesKind::Total, SeriesKind::Pool, SeriesKind::Team].map(of), [2 * HORIZONS.len(); 3]);
         let first = &issued[0];
         assert_eq!((first.horizon, first.target_ms, first.level_ppm.len()), (1, 24 * 3_600_000, 21));
-        // What always was is foreseen again, or more: one job came in the only day there was. Three
-        // times the peak is the bound.
+        // Constant demand is forecast to stay, or to rise: one job came in the only day seen. The
+        // bound is three times the peak.
         assert!(first.gpus_milli.is_sorted() && first.gpus_milli[20] <= 12_000, "{first:?}");
         assert!((4_000..=8_000).contains(&first.gpus_milli[10]), "{first:?}");
     }
@@ -305,8 +303,8 @@ mod tests {
         let mut seen = Vec::new();
         for (kind, gpus, at_us) in [
             (v1::JobEventKind::Submitted, Some(8_000), 0),
-            // It gets four of the eight it asked for after half an hour, and two more after an hour
-            // and a half.
+            // It gets four of the eight GPUs it asked for after half an hour, and two more after
+            // one and a half hours.
             (v1::JobEventKind::Started, Some(4_000), HOUR_US / 2),
             (v1::JobEventKind::Resized, Some(6_000), HOUR_US * 3 / 2),
             (v1::JobEventKind::Ended, None, HOUR_US * 9 / 4),
@@ -315,11 +313,11 @@ mod tests {
             seen.push(demand.series[&(SeriesKind::Total.into(), "total".to_owned())].clone());
         }
         let sum = |series: &Series| series.sum / i128::from(HOUR_US / 4);
-        // In thousandths of a GPU times quarters of an hour: 8 x 2; of the second hour 4 x 2; of
-        // the third 6 x 1.
+        // In thousandths of a GPU times quarter hours: 8 x 2; in the second hour 4 x 2; in the
+        // third 6 x 1.
         assert_eq!(seen.iter().map(sum).collect::<Vec<_>>(), [0, 16_000, 8_000, 6_000]);
         assert_eq!(seen.iter().map(|s| s.level_milli).collect::<Vec<_>>(), [8_000, 4_000, 6_000, 0]);
-        // Told again, too early, unknown: nothing changes.
+        // Repeated, too early or unknown events change nothing.
         for (kind, at_us) in [(v1::JobEventKind::Ended, 0), (v1::JobEventKind::Ended, i64::MIN / 2)] {
             demand.apply(&fact(kind, "a", None), at_us);
         }
@@ -327,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_silence_begins_anew_and_old_hours_are_not_learned() {
+    fn a_long_silence_restarts_learning() {
         let mut demand = Demand::new("c", 0);
         demand.apply(&fact(v1::JobEventKind::Submitted, "a", Some(1_000)), -5_000 * HOUR_US);
         demand.advance(25 * HOUR_US);

@@ -1,5 +1,4 @@
-//! Samples of devices in windows of ten seconds: means of what is a level, sums of what a counter
-//! grew by.
+//! Device samples in windows of ten seconds: means of gauges, sums of counter growth.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +9,24 @@ use crate::time::US_PER_MS;
 
 /// Length of a window, µs.
 pub const WINDOW_US: i64 = 10_000_000;
-/// Below this the clock says what the device has to do rather than how well it is.
+/// Below this utilisation the clock shows the load, not the health of the device.
 const BUSY_PPM: i64 = 100_000;
-/// Bits of nvmlClocksEventReasons: hardware slowdown, and heat by driver or hardware, and the
-/// node's power brake.
+/// Bits of nvmlClocksEventReasons: hardware slowdown, thermal slowdown by driver or hardware, power
+/// brake of the node.
 const SLOWDOWN_BITS: i64 = 0x8 | 0x20 | 0x40 | 0x80;
-/// The driver keeps to the power limit.
+/// The driver holds the device at its power limit.
 const POWER_CAP_BIT: i64 = 0x4;
 
-/// What a device showed in one window. `None`: not read.
+/// Statistics of a device over one window. `None`: not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct WindowStats {
-    /// Start of the window, µs since 1970; it is [`WINDOW_US`] long.
+    /// Start of the window, µs since 1970; [`WINDOW_US`] long.
     pub start_us: i64,
-    /// Number of the device in its node.
+    /// Index of the device in its node.
     pub index: u32,
     /// Mean SM clock while busy, MHz.
     pub sm_clock_mhz: Option<f64>,
-    /// Share of the samples in which heat, hardware or a power brake held the clocks down.
+    /// Share of the samples in which heat, hardware or a power brake lowered the clocks.
     pub slowdown_share: Option<f64>,
     /// Share of the samples at the power limit.
     pub power_cap_share: Option<f64>,
@@ -37,7 +36,7 @@ pub struct WindowStats {
     pub link_retries: Option<u64>,
     /// Memory errors that ECC could not correct.
     pub uncorrectable_errors: Option<u64>,
-    /// Rows wait to be remapped.
+    /// Rows await remapping.
     pub remap_pending: Option<bool>,
     /// A row could not be remapped.
     pub remap_failed: Option<bool>,
@@ -57,16 +56,16 @@ struct WindowSums {
     failed: Option<bool>,
 }
 
-/// Windows of one node's devices that are not over, by start and UUID.
+/// Open windows of one node's devices, by start and UUID.
 #[derive(Debug, Clone, Default)]
 pub struct DeviceWindows {
     open: BTreeMap<(i64, String), WindowSums>,
 }
 
 impl DeviceWindows {
-    /// Adds a batch; what belongs to windows that ended by `closed_us` is too late and left out.
-    /// MIG slices are left out too: they have no clocks of their own. A batch that does not fit
-    /// together changes nothing.
+    /// Adds a batch. Samples of windows that ended by `closed_us` are too late and dropped. MIG
+    /// slices are dropped too, because they have no clocks of their own. An inconsistent batch
+    /// changes nothing.
     pub fn add(&mut self, batch: &GpuSampleBatch, closed_us: i64) {
         let ticks = ticks(batch);
         let column = |name: &str| {
@@ -165,7 +164,7 @@ fn or_positive(known: Option<bool>, count: Option<i64>) -> Option<bool> {
     count.map_or(known, |count| Some(known.unwrap_or(false) || count > 0))
 }
 
-/// Times of the samples, ms since 1970.
+/// Sample times, ms since 1970.
 fn ticks(batch: &GpuSampleBatch) -> Vec<i64> {
     let mut at_ms = batch.first_tick_ms;
     let later = batch.tick_delta_ms.iter().map(|delta| {
@@ -175,7 +174,7 @@ fn ticks(batch: &GpuSampleBatch) -> Vec<i64> {
     std::iter::once(batch.first_tick_ms).chain(later).collect()
 }
 
-/// Values of a column by device and tick; `None` for a column that does not fit.
+/// Values of a column by device and tick; `None` if its length does not fit.
 fn values(column: &Column, devices: usize, ticks: usize) -> Option<Vec<Option<i64>>> {
     if column.value_delta.len() != devices * ticks {
         return None;
@@ -196,8 +195,8 @@ fn values(column: &Column, devices: usize, ticks: usize) -> Option<Vec<Option<i6
     Some(values)
 }
 
-/// By how much a counter grew from the sample before; `None` where that is not known, or where it
-/// began anew.
+/// Growth of a counter since the sample before; `None` where it is unknown or the counter was
+/// reset.
 fn growths(column: &Column, devices: usize, ticks: usize) -> Option<Vec<Option<i64>>> {
     let values = values(column, devices, ticks)?;
     let growth = |at: usize| {
@@ -226,7 +225,7 @@ mod tests {
         }
     }
 
-    /// One device, samples at 0, 4, 8 and 12 s.
+    /// One device, sampled at 0, 4, 8 and 12 s.
     fn batch(columns: Vec<Column>) -> GpuSampleBatch {
         GpuSampleBatch {
             node: "n".into(),
@@ -247,7 +246,7 @@ mod tests {
                 column("gpu_util_ppm", &[900_000, 0, -900_000, 900_000], &[]),
                 // 0x4, 0x44, 0x40 | 0.
                 column("throttle_reasons_bits", &[0x4, 0x40, -0x4, -0x40], &[]),
-                // The first sample grew by 2, then by 3; it begins anew, then grows by 1.
+                // The first sample grew by 2, then by 3; after a reset, by 1.
                 column("pcie_replay_count", &[10, 3, -13, 1], &[2]),
             ]),
             0,
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_is_unknown_and_what_is_late_is_left_out() {
+    fn unread_columns_are_unknown_and_late_samples_dropped() {
         let mut clock = column("sm_clock_mhz", &[1500, 0, 0, 0], &[]);
         clock.missing = vec![Missing { first: 0, count: 9, reason: 1 }];
         let mut windows = DeviceWindows::default();

@@ -1,6 +1,5 @@
-//! Which fault ended an attempt that failed: faults of its nodes are kept for the time that a
-//! collective takes to give up, and joined a minute after the end, because drivers may log after
-//! it.
+//! Attributes failed attempts to faults. Faults of a node are kept as long as a collective takes to
+//! time out, and are joined to an end one minute after it, because drivers may log late.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,23 +11,22 @@ use crate::facts::HeldDevice;
 use crate::publication::{Publication, envelope, evidence_lines, ppm, producer_name};
 use crate::time::{US_PER_MS, US_PER_S};
 
-/// Version of the rules, part of what is said.
+/// Version of the rules, part of the producer name.
 const MODEL: &str = "job-end-1";
-/// An end is judged so long after it, µs.
+/// Delay between an end and its attribution, µs.
 const SETTLE_US: i64 = 60 * US_PER_S;
-/// Faults are kept so long: eleven minutes before the end ([`cause_of_end`]) and the minute after
-/// it.
+/// Retention of faults: eleven minutes before an end ([`cause_of_end`]) and the minute after it.
 const FAULT_RETENTION_US: i64 = 720 * US_PER_S;
-/// Faults of a node that are kept; of those that all follow one another the first ones matter.
+/// Faults kept per node; in a chain of faults the first ones matter.
 const MAX_FAULTS_PER_NODE: usize = 256;
-/// Ends that a fault can have caused. What a person, a preemption or a resize ended needs none;
-/// programs that are stopped by them log what looks like one.
+/// Final states that a fault can have caused. Ends by a person, a preemption or a resize need no
+/// fault, although programs that are stopped log what looks like one.
 const ATTRIBUTABLE_STATES: [&str; 6] =
     ["FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "REQUEUED", "UNKNOWN"];
-/// Surer than this a node is taken to have ended the job.
+/// Above this probability the node is held to have ended the job.
 const MIN_BLAME_PROBABILITY: f64 = 0.5;
 
-/// What a node or one of its devices reported once.
+/// A fault that a node or device reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ReportedFault {
     at_us: i64,
@@ -37,7 +35,7 @@ struct ReportedFault {
     xid: Option<u32>,
 }
 
-/// An attempt that is over.
+/// An attempt that ended.
 #[derive(Debug, Clone)]
 pub struct EndedAttempt {
     pub job_id: String,
@@ -45,22 +43,22 @@ pub struct EndedAttempt {
     pub end_us: i64,
     pub final_state: String,
     pub nodes: BTreeSet<String>,
-    /// Devices that were its own; where none are told of, all of its nodes'.
+    /// Devices of the attempt alone; if empty, all devices of its nodes.
     pub devices: Vec<HeldDevice>,
     pub gpus_milli: Option<u64>,
     pub checkpoint_us: Option<i64>,
 }
 
-/// What came of an end.
+/// An end with its cause.
 #[derive(Debug, Clone)]
 pub struct AttributedEnd {
     pub publication: Publication,
-    /// The node that ended the job, when it did, where that is sure enough and the program's own
-    /// mistake it was not.
+    /// The blamed node and the time of the end, where the cause is probable enough and not the
+    /// program itself.
     pub blamed_node: Option<(String, i64)>,
 }
 
-/// Faults of one cluster, and ends that are not judged yet.
+/// Recent faults of one cluster, and ends that await attribution.
 #[derive(Debug, Clone)]
 pub struct EndCauses {
     cluster: String,
@@ -73,7 +71,7 @@ impl EndCauses {
         Self { cluster: cluster.into(), faults: BTreeMap::new(), waiting: BTreeMap::new() }
     }
 
-    /// Takes a fault of a node or device in.
+    /// Takes a fault of a node or device.
     pub fn observe_fault(&mut self, event: &v1::NodeEvent, at_us: i64) {
         let reported =
             ReportedFault { at_us, uuid: event.gpu_uuid.clone(), index: event.gpu_index, xid: event.xid };
@@ -84,7 +82,7 @@ impl EndCauses {
         }
     }
 
-    /// Takes an end in, if a fault can have caused it.
+    /// Takes an end, if a fault can have caused it.
     pub fn attempt_ended(&mut self, ended: EndedAttempt) {
         if ATTRIBUTABLE_STATES.contains(&ended.final_state.as_str()) && !ended.nodes.is_empty() {
             let due_us = ended.end_us.saturating_add(SETTLE_US);
@@ -92,7 +90,7 @@ impl EndCauses {
         }
     }
 
-    /// Judges the ends that were due before `now_us`: all faults up to then are known.
+    /// Attributes the ends that were due before `now_us`; all faults up to then are known.
     pub fn attribute_due(&mut self, now_us: i64) -> Vec<AttributedEnd> {
         let mut judged = Vec::new();
         while let Some(entry) = self.waiting.first_entry() {
@@ -105,7 +103,7 @@ impl EndCauses {
         judged
     }
 
-    /// Forgets what is too long ago to matter.
+    /// Forgets faults too old to matter.
     pub fn forget(&mut self, now_us: i64) {
         self.faults.retain(|_, faults| {
             forget(faults, now_us);
@@ -114,7 +112,7 @@ impl EndCauses {
     }
 
     fn attribute(&self, ended: &EndedAttempt, due_us: i64) -> Option<AttributedEnd> {
-        // The library's ranks are devices here, or nodes as a whole.
+        // The model's ranks are devices here, or whole nodes.
         let mut units: BTreeMap<(&str, Option<&str>, Option<u32>), u32> = BTreeMap::new();
         let mut faults = Vec::new();
         let mut places = Vec::new();
@@ -155,7 +153,7 @@ impl EndCauses {
         let source = producer_name(&about);
         let lost = ended.gpus_milli.zip(ended.checkpoint_us).map(|(gpus_milli, saved_us)| {
             let us = i128::from(ended.end_us.saturating_sub(saved_us).max(0));
-            // Thousandths of a GPU × µs are millions of GPU × ms.
+            // Thousandths of a GPU × µs are millionths of a GPU × ms.
             u64::try_from(i128::from(gpus_milli) * us / 1_000_000).unwrap_or(u64::MAX)
         });
         let signal = v1::JobEndSignal {
@@ -183,7 +181,7 @@ fn forget(faults: &mut VecDeque<ReportedFault>, now_us: i64) {
     faults.retain(|fault| now_us.saturating_sub(fault.at_us) <= FAULT_RETENTION_US);
 }
 
-/// A fault of the node as a whole, or of a device that the attempt held.
+/// A fault of the node itself, or of a device that the attempt held.
 fn can_affect(ended: &EndedAttempt, node: &str, fault: &ReportedFault) -> bool {
     let is_of_node = fault.uuid.is_none() && fault.index.is_none();
     is_of_node
@@ -252,7 +250,7 @@ mod tests {
         ends.observe_fault(&xid_of("b", 5, 79), 990_000_000);
         ends.attempt_ended(ended("FAILED", Vec::new()));
         assert!(ends.attribute_due(1_060_000_000).is_empty(), "the minute is not over");
-        // Logged after the end, and by another device: the first one is the cause still.
+        // Another device's fault, logged after the end: the first one remains the cause.
         ends.observe_fault(&xid_of("a", 1, 74), 1_059_000_000);
         let found = signals(ends.attribute_due(1_060_000_001));
         let (signal, bad) = &found[0];
@@ -263,15 +261,15 @@ mod tests {
         assert_eq!((signal.xid, signal.fault_ms, signal.end_ms), (Some(79), 990_000, 1_000_000));
         // 16 GPUs for 600 s.
         assert_eq!(signal.lost_gpu_ms, Some(16 * 600_000));
-        // exp(5 - 10 / 300), the other exp(2.5) / 2, and none 1.
+        // exp(5 - 10 / 300), exp(2.5) / 2 for the other fault, 1 for none.
         let (first, second) = ((5.0_f64 - 10.0 / 300.0).exp(), 2.5_f64.exp() / 2.0);
         assert_eq!(signal.probability_ppm, ppm(first / (1.0 + first + second)));
         assert_eq!(bad, &Some(("b".to_owned(), 1_000_000_000)));
-        assert!(ends.attribute_due(i64::MAX).is_empty(), "it is said once");
+        assert!(ends.attribute_due(i64::MAX).is_empty(), "published once");
     }
 
     #[test]
-    fn neighbours_and_old_faults_and_other_ends_have_no_part_in_it() {
+    fn faults_of_neighbours_and_old_faults_do_not_count() {
         let own = HeldDevice { node: "a".into(), uuid: None, index: Some(0), is_exclusive: true };
         let mut ends = EndCauses::new("c");
         ends.observe_fault(&xid_of("b", 5, 79), 999_000_000);
@@ -279,7 +277,7 @@ mod tests {
         ends.attempt_ended(ended("FAILED", vec![own.clone()]));
         ends.attempt_ended(EndedAttempt { job_id: "k".into(), ..ended("CANCELLED", Vec::new()) });
         assert!(signals(ends.attribute_due(i64::MAX)).is_empty());
-        // That the program erred is said, and not held against the node.
+        // A fault of the program is reported, and not held against the node.
         ends.observe_fault(&xid_of("a", 0, 31), 999_000_000);
         ends.attempt_ended(ended("FAILED", vec![own]));
         let (signal, bad) = signals(ends.attribute_due(i64::MAX)).remove(0);
@@ -298,8 +296,8 @@ mod tests {
         ends.attempt_ended(EndedAttempt { checkpoint_us: None, ..ended("NODE_FAIL", Vec::new()) });
         let (signal, bad) = signals(ends.attribute_due(i64::MAX)).remove(0);
         assert_eq!((signal.cause.as_str(), signal.node.as_str(), signal.xid), ("NODE", "a", None));
-        assert_eq!(signal.lost_gpu_ms, None, "no checkpoint was told of");
-        // exp(2) against one.
+        assert_eq!(signal.lost_gpu_ms, None, "no checkpoint was reported");
+        // exp(2) against 1 for no fault at all.
         assert_eq!(signal.probability_ppm, ppm(2.0_f64.exp() / (1.0 + 2.0_f64.exp())));
         assert!(bad.is_some());
     }

@@ -1,11 +1,10 @@
-//! What happens to the nodes and jobs of a cluster beside its steps and samples: who holds what
-//! ([`Holds`]), which fault ended a job ([`Ends`]), which nodes fail again and again ([`Lemons`]).
-//! The three go by one clock: that of events.
-//!
-//! What comes late changes nothing that was said. A fault told late counts for ends that are not
-//! judged yet, and its hour from the next midnight on; an attempt that ended earlier than it was
-//! counted up to leaves its nodes those hours of use; one that is told to have begun after its end
-//! was told is not taken to run.
+//! What happens to nodes and jobs of one cluster beside steps and samples: allocations
+//! ([`Allocations`]), causes of job ends ([`EndCauses`]), lemon nodes ([`LemonTracker`]). All three
+//! run on the clock of events.
+//! A late event never changes published output. A late fault counts for ends not yet attributed,
+//! and towards lemons from the next midnight on. An attempt that ended earlier than it was counted
+//! to leaves its nodes those hours of use. An attempt whose start arrives after its end is not
+//! taken to run.
 
 use std::collections::BTreeSet;
 
@@ -19,33 +18,33 @@ use crate::lemons::{LemonTracker, LemonVerdict};
 use crate::publication::Publication;
 use crate::time::DAY_US;
 
-/// Days after which nothing that happened counts any more; midnights after a longer silence are
-/// passed over.
+/// After this many days no past event counts any more; midnights after a longer silence are
+/// skipped.
 const MAX_SILENT_DAYS: i64 = 30;
 
-/// What the passing of time brought.
+/// Result of the passing of time.
 #[derive(Debug, Clone)]
 pub enum FleetEvent {
     /// The fault that ended a job.
     EndCause(Publication),
-    /// At a midnight (µs since 1970) a node was found to be a lemon, or to be none any more.
+    /// At a midnight (µs since 1970) a node was found to be a lemon, or no longer to be one.
     Lemon(i64, String, LemonVerdict),
 }
 
-/// One cluster.
+/// Allocations, ends and lemons of one cluster.
 #[derive(Debug, Clone)]
 pub struct Fleet {
     allocations: Allocations,
     end_causes: EndCauses,
     lemons: LemonTracker,
-    /// The next midnight to judge at.
+    /// The next midnight to evaluate.
     midnight_us: i64,
-    /// When something last changed.
+    /// Time of the last change.
     newest_us: i64,
 }
 
 impl Fleet {
-    /// A cluster that is first heard of at `at_us`.
+    /// A cluster first seen at `at_us`.
     pub fn new(cluster: &str, at_us: i64) -> Self {
         Self {
             allocations: Allocations::default(),
@@ -56,26 +55,32 @@ impl Fleet {
         }
     }
 
-    /// What a job holds, if it runs.
+    /// Allocation of a job, if it runs.
     pub fn allocation(&self, job_id: &str) -> Option<&Allocation> {
         self.allocations.get(job_id)
     }
 
-    /// Jobs that hold something of a node.
+    /// Jobs that hold something on a node.
     pub fn jobs_on(&self, node: &str) -> impl Iterator<Item = &String> {
         self.allocations.jobs_on(node)
     }
 
-    /// An attempt began, or holds other devices from now on.
+    /// An attempt started, or now holds other devices.
     pub fn job_started(&mut self, fact: &JobFact, at_us: i64) {
         self.newest_us = self.newest_us.max(at_us);
         self.allocations.job_started(fact, at_us);
         self.record_node_use();
     }
 
-    /// An attempt ended. `told`: the nodes that its ranks named; they count where nobody else names
-    /// any.
-    pub fn job_ended(&mut self, fact: &JobFact, final_state: Option<&str>, told: &[String], at_us: i64) {
+    /// An attempt ended. `reported_nodes`: the nodes that its ranks reported; used where no other
+    /// source names any.
+    pub fn job_ended(
+        &mut self,
+        fact: &JobFact,
+        final_state: Option<&str>,
+        reported_nodes: &[String],
+        at_us: i64,
+    ) {
         self.newest_us = self.newest_us.max(at_us);
         let held = self.allocations.job_ended(&fact.job_id, fact.attempt, at_us);
         self.record_node_use();
@@ -90,7 +95,7 @@ impl Fleet {
             nodes.extend(hosts.filter(|host| !host.is_empty()).map(str::to_owned));
         }
         if nodes.is_empty() {
-            nodes.extend(told.iter().cloned());
+            nodes.extend(reported_nodes.iter().cloned());
         }
         self.end_causes.attempt_ended(EndedAttempt {
             job_id: fact.job_id.clone(),
@@ -104,7 +109,7 @@ impl Fleet {
         });
     }
 
-    /// A device is held, or no more; tells whether a job that no scheduler told of is over with it.
+    /// A device hold begins or ends. Returns whether it ended a job that no scheduler reported.
     pub fn observe_hold(&mut self, fact: &HoldFact, at_us: i64) -> bool {
         self.newest_us = self.newest_us.max(at_us);
         let is_over = self.allocations.apply_hold(fact, at_us);
@@ -112,14 +117,14 @@ impl Fleet {
         is_over
     }
 
-    /// A rank's step ended.
+    /// Takes one rank's step.
     pub fn observe_step(&mut self, report: &v1::StepReport, end_us: i64) {
         if report.checkpoint_us.is_some_and(|saving_us| saving_us > 0) {
             self.allocations.checkpoint_saved(&report.job_id, report.attempt_id, end_us);
         }
     }
 
-    /// Takes what was told of a node; only faults change something.
+    /// Takes a node event; only faults count.
     pub fn observe_node(&mut self, event: &v1::NodeEvent, at_us: i64) {
         let is_fault = match event.kind() {
             v1::NodeEventKind::Xid | v1::NodeEventKind::DeviceLost | v1::NodeEventKind::FaultStarted => true,
@@ -136,14 +141,14 @@ impl Fleet {
         }
     }
 
-    /// A slow part of a job was confirmed, and this node blamed for it.
+    /// A confirmed straggler signal blamed this node.
     pub fn straggler_confirmed(&mut self, node: &str, at_us: i64) {
         self.newest_us = self.newest_us.max(at_us);
         self.lemons.record_fault(node, at_us);
     }
 
-    /// Everything before `now_us` was told: ends whose minute is over, and midnights up to then, in
-    /// order of time.
+    /// Moves on to `now_us`: attributes the ends that are due, and evaluates the midnights, in
+    /// order of time. All events before `now_us` were applied.
     pub fn advance(&mut self, now_us: i64) -> Vec<FleetEvent> {
         let mut passed = Vec::new();
         while self.midnight_us <= now_us {
@@ -184,8 +189,8 @@ fn next_midnight(at_us: i64) -> i64 {
     at_us.div_euclid(DAY_US).saturating_add(1).saturating_mul(DAY_US)
 }
 
-/// Slurm's states of a node that is gone, e.g. `DOWN*` or `IDLE+FAIL`; one that is switched off to
-/// save power is not.
+/// Whether a Slurm node state means the node is gone, e.g. `DOWN*` or `IDLE+FAIL`. A node switched
+/// off to save power is not gone.
 fn is_down(state: &str) -> bool {
     let words = state.split(['+', ',', ' ']).map(|word| word.trim_end_matches(['*', '~', '#', '$', '@']));
     words.into_iter().any(|word| ["DOWN", "FAIL", "FAILING"].contains(&word))
@@ -230,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn midnights_say_the_same_however_time_passes() {
+    fn lemons_do_not_depend_on_the_pace_of_time() {
         let run = |step_us: i64| {
             let (mut fleet, mut found) = (fleet(), Vec::new());
             for day in 0..6 {
@@ -246,8 +251,8 @@ mod tests {
         let found = run(DAY_US);
         assert_eq!(found, run(DAY_US / 7));
         assert!(found.iter().all(|(_, node)| node == "n13") && found.len() > 20, "{found:?}");
-        // Its last fault is of day 5: the midnight that begins day 34 has 28 days and the one that
-        // ends before it, 5 not among them.
+        // The last fault is on day 5. The 28 days before the midnight that begins day 34 do not
+        // include it.
         assert_eq!(found.last().unwrap().0, 33);
         let days: Vec<i64> = found.iter().map(|(day, _)| *day).collect();
         assert!(days.windows(2).all(|pair| pair[1] == pair[0] + 1), "once a day: {days:?}");

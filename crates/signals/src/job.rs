@@ -1,4 +1,5 @@
-//! One job: which attempt runs, where its ranks are, and what its detector says of them, as events.
+//! Monitor of one job: which attempt runs, where its ranks are, and the signals of its straggler
+//! detector.
 
 mod device_watch;
 mod early_reports;
@@ -17,36 +18,36 @@ use crate::time::US_PER_S;
 use gathering::Gathering;
 use publication::step_report;
 
-/// Version of the detector, part of what is said.
+/// Version of the detector, part of the producer name.
 const MODEL: &str = "straggler-2";
-/// How long the first reports of an attempt are waited for, so that every rank's node is known.
+/// How long the first reports of an attempt are gathered, so that every rank's node is known.
 pub const GATHER_US: i64 = 60 * US_PER_S;
-/// A job of which nothing is heard for so long is over.
+/// A job without news for this long is over.
 const SILENCE_TIMEOUT_US: i64 = 6 * 3_600 * US_PER_S;
-/// Most ranks of a job, as in [`Settings`]; further ones are left out.
+/// Most ranks of a job, as in [`Settings`]; further ones are ignored.
 const MAX_RANKS: u32 = 1 << 16;
 
 #[derive(Debug, Clone)]
 enum Phase {
-    /// No report of the current attempt yet, or none any more.
+    /// No report of the current attempt, or none any more.
     Idle,
     Gathering(Gathering),
-    /// There was none so far, and its devices are watched instead.
+    /// The attempt has reported no step; its devices are watched instead.
     DevicesOnly,
-    /// The detector knows the shape; `world` is the number of ranks that the reports name.
+    /// The detector has the shape; `world` is the number of ranks that reports name.
     Watching {
         world: Option<u32>,
     },
 }
 
-/// What was said of one episode so far.
+/// What was published of one episode so far.
 #[derive(Debug, Clone, Copy)]
 struct PublishedEpisode {
     revision: u32,
     detected_us: i64,
 }
 
-/// A job under watch.
+/// Monitor of one job.
 #[derive(Debug, Clone)]
 pub struct JobMonitor {
     cluster: String,
@@ -55,23 +56,23 @@ pub struct JobMonitor {
     hosts: Vec<String>,
     attempt: Option<i64>,
     past_attempts: BTreeSet<i64>,
-    /// When the scheduler said that it began, or got its devices.
+    /// When the job started or got its devices, by the scheduler.
     began_us: Option<i64>,
-    /// The scheduler said that it ended, and not that it started again.
+    /// The scheduler reported an end, and no new start.
     is_over: bool,
     /// Number of the shape, as the detector counts them.
     run: u32,
     phase: Phase,
-    /// The attempt reported a step, so that counters alone say nothing of it any more.
+    /// The attempt reported a step, so counters alone no longer decide.
     has_steps: bool,
-    /// The shape is that of devices: their numbers are no ranks.
+    /// The shape is one of devices; their numbers are not ranks.
     by_devices: bool,
     detector: Option<Detector>,
     locations: Vec<RankLocation>,
     nodes: Vec<String>,
     published: BTreeMap<u64, PublishedEpisode>,
     newest_us: i64,
-    /// Reports heard ahead of the order.
+    /// Reports taken ahead of the order.
     early_reports: u64,
 }
 
@@ -98,22 +99,22 @@ impl JobMonitor {
         }
     }
 
-    /// Whether time alone may change what is to be said.
+    /// Whether time alone may change the output.
     pub fn is_active(&self) -> bool {
         !matches!(self.phase, Phase::Idle)
     }
 
-    /// When something was last heard of it, µs since 1970.
+    /// Time of the last news, µs since 1970.
     pub fn newest_us(&self) -> i64 {
         self.newest_us
     }
 
-    /// Nodes that its ranks run on, as far as reports tell.
+    /// Nodes of the ranks, as far as reports name them.
     pub fn nodes(&self) -> &[String] {
         &self.nodes
     }
 
-    /// An attempt began, or the current one holds other devices from now on. What was told before
+    /// An attempt started, or the current one holds other devices from now on. A repeated event
     /// changes nothing.
     pub fn started(&mut self, attempt: Option<i64>, hosts: Option<&str>, at_us: i64) -> Vec<Publication> {
         let hosts = hosts.unwrap_or("").split(',').map(str::trim).filter(|host| !host.is_empty());
@@ -124,14 +125,14 @@ impl JobMonitor {
             return Vec::new();
         }
         self.newest_us = self.newest_us.max(at_us);
-        let said = self.close_run(at_us);
+        let output = self.close_run(at_us);
         self.set_attempt(attempt);
         (self.is_over, self.hosts, self.began_us) = (false, hosts, Some(at_us));
         self.has_steps = false;
-        said
+        output
     }
 
-    /// An attempt ended. One that is not the current one changes nothing.
+    /// An attempt ended. An end of another than the current attempt changes nothing.
     pub fn ended(&mut self, attempt: Option<i64>, at_us: i64) -> Vec<Publication> {
         if self.attempt.is_some() && attempt != self.attempt {
             return Vec::new();
@@ -141,22 +142,22 @@ impl JobMonitor {
         self.close_run(at_us)
     }
 
-    /// Takes one rank's report of a step that ended at `end_us`. `late`: what came before it in
-    /// time was already decided on.
+    /// Takes one rank's report of a step that ended at `end_us`. `late`: steps after it were
+    /// decided already.
     pub fn observe_step(&mut self, report: v1::StepReport, end_us: i64, late: bool) -> Vec<Publication> {
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         match report.attempt_id {
-            Some(id) if self.past_attempts.contains(&id) => return said,
+            Some(id) if self.past_attempts.contains(&id) => return output,
             Some(id) if self.attempt.is_none() => self.attempt = Some(id),
             Some(id) if self.attempt != Some(id) => {
-                said = self.close_run(end_us);
+                output = self.close_run(end_us);
                 self.set_attempt(Some(id));
                 self.is_over = false;
             }
             _ => {}
         }
         if self.is_over {
-            return said;
+            return output;
         }
         let world = report.world_size.filter(|world| *world > 0);
         if let Phase::Watching { world: known } = &self.phase
@@ -164,12 +165,12 @@ impl JobMonitor {
             && world.is_some()
             && *known != world
         {
-            // It goes on with other ranks.
-            said.extend(self.close_run(end_us));
+            // The job continues with another number of ranks.
+            output.extend(self.close_run(end_us));
         }
         if let Phase::DevicesOnly = self.phase {
-            // From now on steps say more than counters do.
-            said.extend(self.close_run(end_us));
+            // From now on steps say more than counters.
+            output.extend(self.close_run(end_us));
         }
         self.has_steps = true;
         self.newest_us = self.newest_us.max(end_us);
@@ -179,7 +180,7 @@ impl JobMonitor {
                     detector.step(&step_report(&report, self.run, end_us));
                     detector.advance_whole(end_us);
                 }
-                said.extend(self.collect());
+                output.extend(self.collect());
             }
             Phase::Gathering(gathering) => gathering.add(report, end_us),
             Phase::Idle | Phase::DevicesOnly => {
@@ -194,10 +195,10 @@ impl JobMonitor {
         {
             self.begin_run();
         }
-        said
+        output
     }
 
-    /// Takes what a device of one of its nodes showed.
+    /// Takes a window of a device on one of the job's nodes.
     pub fn observe_device(&mut self, node: &str, uuid: &str, stats: &WindowStats) {
         let Some(rank) = self.rank_on(node, Some(uuid), Some(stats.index)) else { return };
         if let Phase::DevicesOnly = self.phase {
@@ -219,7 +220,7 @@ impl JobMonitor {
         }
     }
 
-    /// Takes a fault of a device of one of its nodes.
+    /// Takes a fault of a device on one of the job's nodes.
     pub fn observe_fault(&mut self, event: &v1::NodeEvent, time_us: i64) {
         let rank = self.rank_on(&event.node, event.gpu_uuid.as_deref(), event.gpu_index);
         if let (Some(rank), Some(detector)) = (rank, &mut self.detector) {
@@ -227,7 +228,7 @@ impl JobMonitor {
         }
     }
 
-    /// Everything up to `now_us` was told.
+    /// Moves on to `now_us`; everything up to then was applied.
     pub fn tick(&mut self, now_us: i64) -> Vec<Publication> {
         if self.is_active() && now_us.saturating_sub(self.newest_us) >= SILENCE_TIMEOUT_US {
             return self.close_run(now_us);
@@ -255,7 +256,7 @@ impl JobMonitor {
         }
     }
 
-    /// The current shape is over: what is open is closed.
+    /// Ends the current shape and closes its open episodes.
     fn close_run(&mut self, at_us: i64) -> Vec<Publication> {
         if let Phase::Gathering(_) = self.phase {
             self.begin_run();
@@ -265,21 +266,21 @@ impl JobMonitor {
         {
             detector.advance(at_us);
             self.run += 1;
-            // Without ranks there is nothing to watch until the next shape.
-            let nobody = JobShape {
+            // Without ranks the detector is idle until the next shape.
+            let no_ranks = JobShape {
                 attempt: self.run,
                 node: Vec::new(),
                 role: Vec::new(),
                 stages: 1,
                 micro_batches: 1,
             };
-            detector.restart(nobody);
+            detector.restart(no_ranks);
         }
         self.phase = Phase::Idle;
         self.collect()
     }
 
-    /// Lays the job out by the reports gathered, and hands them to the detector.
+    /// Lays out the ranks by the reports gathered, and starts the detector on them.
     fn begin_run(&mut self) {
         let Phase::Gathering(gathering) = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         let (locations, roles) = gathering.layout(&self.hosts);
@@ -288,7 +289,7 @@ impl JobMonitor {
         self.nodes = names.into_iter().cloned().collect();
         let number = |(rank, location): (usize, &RankLocation)| {
             let known = location.node.as_ref().and_then(|node| self.nodes.binary_search(node).ok());
-            // Nobody knows where it is: it shares its node with no other rank.
+            // A rank whose node is unknown shares its node with no other.
             known.map_or(u32::MAX - rank as u32, |at| at as u32)
         };
         self.run += 1;

@@ -1,18 +1,18 @@
-//! Which nodes of a cluster fail again and again: hours in use and bad ones, judged at midnight
-//! (UTC).
+//! Lemon nodes of a cluster, those that fail again and again: hours in use and bad hours, evaluated
+//! at midnight (UTC).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_insight::health::{Lemon, NodeHours, lemons};
 
-/// Most nodes of a cluster; further ones are never judged.
+/// Most nodes tracked per cluster.
 const MAX_NODES: usize = 1 << 16;
 
-/// What is said of a node that is a lemon, or was one.
+/// Verdict on a node that is a lemon, or was one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LemonVerdict {
     pub lemon: Lemon,
-    /// Hours in use of the last 28 days, and the bad ones of these.
+    /// Hours in use in the last 28 days, and how many of them were bad.
     pub hours: u32,
     pub bad_hours: u32,
 }
@@ -28,25 +28,24 @@ pub struct LemonTracker {
 }
 
 impl LemonTracker {
-    /// The node held work from `from_us` to `to_us`, µs since 1970.
+    /// The node was in use from `from_us` to `to_us`, µs since 1970.
     pub fn record_use(&mut self, node: &str, from_us: i64, to_us: i64) {
         if let Some(number) = self.node_number(node) {
             self.hours.record_use(number, from_us, to_us);
         }
     }
 
-    /// Something bad happened to the node.
+    /// A fault, a confirmed straggler or a job end is held against the node.
     pub fn record_fault(&mut self, node: &str, at_us: i64) {
         if let Some(number) = self.node_number(node) {
             self.hours.record_bad(number, at_us);
         }
     }
 
-    /// Lemons by what happened in the 28 days before `now_us`, and those that were lemons and are
-    /// none any more; by name.
+    /// Lemons by the 28 days before `now_us`, and nodes that no longer are lemons; by name.
     pub fn evaluate(&mut self, now_us: i64) -> Vec<(String, LemonVerdict)> {
-        // A moment before midnight: the day that begins has no hours yet, and would push the first
-        // of the 28 out.
+        // Evaluated just before midnight: the day that begins has no hours yet, and would push out
+        // the first of the 28.
         let records = self.hours.records(now_us - 1);
         let mut found = Vec::new();
         for (record, lemon) in records.iter().zip(lemons(&records)) {
@@ -62,7 +61,7 @@ impl LemonTracker {
             }
         }
         let kept: BTreeSet<u32> = records.iter().map(|record| record.node).collect();
-        // Of a lemon that was not used for 28 days nothing is known any more.
+        // Of a lemon that was unused for 28 days nothing is known any more.
         for number in std::mem::take(&mut self.excluded) {
             if kept.contains(&number) {
                 self.excluded.insert(number);
@@ -106,7 +105,7 @@ mod tests {
     const HOUR_US: i64 = 3_600_000_000;
 
     #[test]
-    fn it_is_said_while_it_is_one_and_once_after() {
+    fn a_lemon_is_reported_while_it_lasts_and_once_after() {
         let mut lemons = LemonTracker::default();
         let day = |day: i64| day * 24 * HOUR_US;
         for node in 0..20 {
@@ -120,7 +119,7 @@ mod tests {
         let (name, of) = &found[0];
         assert_eq!((name.as_str(), of.hours, of.bad_hours, of.lemon.exclude), ("n07", 240, 12, true));
         assert!(of.lemon.probability > 0.95 && of.lemon.least_times > 3.0, "{of:?}");
-        // The rest go on working; 28 days later its bad hours are past.
+        // All nodes stay in use; 28 days later the bad hours are out of the window.
         for node in 0..20 {
             lemons.record_use(&format!("n{node:02}"), day(10), day(45));
         }

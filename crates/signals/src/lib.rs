@@ -8,7 +8,7 @@
 //! | State of all detectors | `detectors` |
 //! | Stragglers, a job at a time | `job` (`roles`: which ranks are peers) |
 //! | Device samples and node health | `device`, `node` |
-//! | Allocations, causes of job ends, lemon nodes | `fleet`: `allocations`, `end_causes`, `lemons` |
+//! | Allocations, causes of job ends, lemons | `fleet`: `allocations`, `end_causes`, `lemons` |
 //! | Demand forecasts, and whether their bounds hold | `demand`, `coverage` |
 //! | What capacity to commit to | `sizing` |
 //! | How job families scale | `curves` |

@@ -1,5 +1,5 @@
-//! One node's health: what its devices showed in the last ten minutes and the faults of the last
-//! day.
+//! Monitor of one node's health: device windows of the last ten minutes, faults of the last day,
+//! and whether the node is a lemon.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,37 +11,37 @@ use crate::device::{WINDOW_US, WindowStats};
 use crate::lemons::LemonVerdict;
 use crate::publication::{Publication, envelope, evidence_lines, ppm, producer_name};
 
-/// Version of the rules, part of what is said.
+/// Version of the rules, part of the producer name.
 const MODEL: &str = "node-2";
-/// Names what is said at midnight, which may be said beside what the minute brings.
+/// Producer name of what is published at midnight, apart from that of the minute.
 const LEMON_MODEL: &str = "lemon-1";
-/// How long what a device showed counts, µs.
+/// How long a device window counts, µs.
 const WINDOW_RETENTION_US: i64 = 600_000_000;
 /// How long a fault counts, µs.
 const FAULT_RETENTION_US: i64 = 86_400_000_000;
-/// A change of the probability that is worth saying, in millionths.
+/// Smallest change of the probability that is published, millionths.
 const MIN_CHANGE_PPM: u32 = 100_000;
-/// Faults kept; further ones of a day say nothing new.
+/// Faults kept; further ones of a day add nothing.
 const MAX_FAULTS: usize = 256;
 
 #[derive(Debug, Clone, Default)]
 struct Device {
     index: Option<u32>,
-    /// Since when it is gone, µs since 1970.
+    /// When the device was lost, µs since 1970.
     lost_us: Option<i64>,
     windows: VecDeque<WindowStats>,
 }
 
-/// A node and what was last said of it.
+/// A node and its last published state.
 #[derive(Debug, Clone)]
 pub struct NodeMonitor {
     cluster: String,
     name: String,
     devices: BTreeMap<String, Device>,
-    /// When, which device, which XID.
+    /// Time, device, XID.
     faults: Vec<(i64, String, Option<u32>)>,
     published: Option<(State, u32, Option<String>)>,
-    /// What the last midnights found, if it is a lemon or was one.
+    /// Verdict of the last midnights, if the node is or was a lemon.
     lemon: Option<LemonVerdict>,
 }
 
@@ -61,13 +61,12 @@ impl NodeMonitor {
     pub fn observe_window(&mut self, uuid: &str, stats: WindowStats) {
         let device = self.devices.entry(uuid.into()).or_default();
         device.index = Some(stats.index);
-        // It answers again, whatever was said before.
+        // The device answers again, whatever was reported before.
         device.lost_us = device.lost_us.filter(|lost_us| stats.start_us < *lost_us);
         device.windows.push_back(stats);
     }
 
-    /// Takes what a collector says of a device: an XID, its loss, its return. Other kinds change
-    /// nothing.
+    /// Takes a device's XID, loss or return. Other kinds of events change nothing.
     pub fn observe_event(&mut self, event: &v1::NodeEvent, at_us: i64) {
         let Some(uuid) = event.gpu_uuid.as_deref() else { return };
         let device = self.devices.entry(uuid.into()).or_default();
@@ -85,13 +84,13 @@ impl NodeMonitor {
         }
     }
 
-    /// Its devices that showed something lately: UUID and number.
+    /// Devices that were sampled lately: UUID and index.
     pub fn devices(&self) -> Vec<(String, u32)> {
         let shown = self.devices.iter().filter(|(_, device)| !device.windows.is_empty());
         shown.filter_map(|(uuid, device)| Some((uuid.clone(), device.index?))).collect()
     }
 
-    /// At a midnight it was found to be a lemon, or to be none any more: says so.
+    /// Publishes the verdict of a midnight: the node is a lemon, or no longer is.
     pub fn publish_lemon(&mut self, lemon: LemonVerdict, midnight_us: i64) -> Publication {
         self.lemon = Some(lemon);
         let found = self.assess(midnight_us);
@@ -99,12 +98,12 @@ impl NodeMonitor {
         self.publication(found, source, midnight_us)
     }
 
-    /// Whether time alone may change what is to be said.
+    /// Whether time alone may change the output.
     pub fn is_active(&self) -> bool {
         !self.faults.is_empty() || self.devices.values().any(|device| !device.windows.is_empty())
     }
 
-    /// How it stands at `now_us`, if that is another thing than was last said.
+    /// Publishes the state at `now_us`, if it differs from the last.
     pub fn evaluate(&mut self, now_us: i64) -> Option<Publication> {
         let found = self.assess(now_us);
         let changed = match &self.published {
@@ -143,7 +142,7 @@ impl NodeMonitor {
         node_health(&health, &faults, &prior)
     }
 
-    /// Device of the strongest evidence: UUID and number.
+    /// UUID and index of the device with the strongest evidence.
     fn strongest_device(&self, found: &NodeHealth) -> Option<(String, Option<u32>)> {
         let (uuid, device) = self.devices.iter().nth(found.device?)?;
         Some((uuid.clone(), device.index))
@@ -225,12 +224,12 @@ mod tests {
     #[test]
     fn a_lost_device_fails_the_node_until_it_is_back() {
         let mut node = NodeMonitor::new("c", "n1");
-        assert_eq!(node.evaluate(0), None, "nothing is said of a healthy node");
+        assert_eq!(node.evaluate(0), None, "nothing is published of a healthy node");
         node.observe_event(&event(v1::NodeEventKind::DeviceLost, None), 1);
         let lost = signal(node.evaluate(60_000_000));
         assert_eq!((lost.state(), lost.gpu_index), (v1::NodeHealthState::Failed, Some(3)));
         assert!(lost.evidence[0].starts_with("device_lost "), "{:?}", lost.evidence);
-        assert_eq!(node.evaluate(120_000_000), None, "it is said once");
+        assert_eq!(node.evaluate(120_000_000), None, "published once");
         node.observe_event(&event(v1::NodeEventKind::DeviceFound, None), 130_000_000);
         assert_eq!(signal(node.evaluate(180_000_000)).state(), v1::NodeHealthState::Healthy);
     }
@@ -242,8 +241,8 @@ mod tests {
             node.observe_event(&event(v1::NodeEventKind::Xid, Some(79)), 0);
         }
         assert_eq!(node.faults.len(), 1);
-        let told = signal(node.evaluate(60_000_000));
-        assert_ne!(told.state(), v1::NodeHealthState::Healthy);
+        let input = signal(node.evaluate(60_000_000));
+        assert_ne!(input.state(), v1::NodeHealthState::Healthy);
         assert_eq!(node.evaluate(FAULT_RETENTION_US - 1), None);
         assert_eq!(signal(node.evaluate(FAULT_RETENTION_US)).state(), v1::NodeHealthState::Healthy);
         assert!(!node.is_active());

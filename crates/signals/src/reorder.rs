@@ -1,9 +1,9 @@
 //! Event-time reordering: events in any order in, publications in order of event time out.
 //!
-//! An event waits in a buffer until the watermark passes it, and is then applied to the detectors in
-//! order of event time. Between events a clock ticks every ten seconds of event time. So neither the
-//! interleaving of partitions nor the pace of the watermark changes the output. An event that comes
-//! after the watermark has passed it is applied at once, and affects only later output.
+//! An event waits in a buffer until the watermark passes it, and is then applied to the detectors
+//! in order of event time. Between events a clock ticks every ten seconds of event time. So neither
+//! the interleaving of partitions nor the pace of the watermark changes the output. An event that
+//! comes after the watermark has passed it is applied at once, and affects only later output.
 //!
 //! Step reports alone do not wait for the watermark ([`bypass`]).
 
@@ -73,8 +73,8 @@ impl Reorder {
     }
 
     /// Buffers an event. Returns its place in event time, µs since 1970; `None` if it does not show
-    /// how far time has come: no detector uses it, or it may apply to a time yet to come, as a price
-    /// does. `now_ms` is the caller's clock.
+    /// how far time has come: no detector uses it, or it may apply to a time yet to come, as a
+    /// price does. `now_ms` is the caller's clock.
     pub fn push(&mut self, event: Event, now_ms: i64) -> Option<i64> {
         let envelope = event.envelope()?;
         let id = envelope.event_id.first_chunk().map_or(0, |id| u128::from_be_bytes(*id));
@@ -95,8 +95,8 @@ impl Reorder {
         advances_time.then_some(at_us)
     }
 
-    /// Applies everything up to `watermark_us`: all events up to then were pushed. A watermark below
-    /// the last one changes nothing.
+    /// Applies everything up to `watermark_us`: all events up to then were pushed. A watermark
+    /// below the last one changes nothing.
     pub fn advance(&mut self, watermark_us: i64) {
         while let Some(key) = self.buffer.first_key() {
             let at_us = key.0;

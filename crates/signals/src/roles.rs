@@ -1,23 +1,22 @@
-//! Which ranks of a job do the same work, by what their reports tell: the stages of its pipeline
-//! and its groups of experts.
+//! Which ranks of a job do the same work, by their reports: pipeline stages and groups of experts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Role of a rank that told none while others did: nobody's peer but its like's.
+/// Role of ranks that report none while others do: they are peers of each other alone.
 const UNKNOWN_ROLE: u32 = u32::MAX;
-/// Micro-batches for each stage where a job with a pipeline tells none: from there on the bubble is
-/// small, which is why pipelines are run so (GPipe, arXiv 1811.06965, section 2.3).
+/// Micro-batches per stage where a pipelined job reports none. From there on the bubble is small,
+/// which is why pipelines are run so (GPipe, arXiv 1811.06965, section 2.3).
 const MICRO_BATCHES_PER_STAGE: u32 = 4;
 
-/// What one rank told of its place in the job's parallelism.
+/// Place of a rank in the job's parallelism, as it reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct RankPosition {
     pub stage: Option<u32>,
     pub expert_group: Option<u32>,
 }
 
-/// Where a rank runs and what it works at, as far as its reports tell; of a job without reports, a
-/// device that it holds.
+/// Where a rank runs and its place in the job, as far as reports name them; for a job without
+/// reports, a device that it holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RankLocation {
     pub position: RankPosition,
@@ -26,7 +25,7 @@ pub struct RankLocation {
     pub gpu_index: Option<u32>,
 }
 
-/// Roles of a job's ranks, as [`JobShape`](tidegate_insight::straggler::JobShape) has them.
+/// Roles of a job's ranks, in the form of [`JobShape`](tidegate_insight::straggler::JobShape).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roles {
     /// By rank: `stage * groups + group`.
@@ -37,22 +36,26 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// Roles of ranks that told `told`, in order of rank, in a pipeline of `stages` and with
-    /// `micro_batches`, as far as reports name them. Where nothing is told all ranks are peers.
-    pub fn new(told: &[RankPosition], stages: Option<u32>, micro_batches: Option<u32>) -> Self {
-        let seen = told.iter().filter_map(|told| told.stage).max().map_or(1, |stage| stage.saturating_add(1));
-        // A stage needs a rank.
-        let stages = stages.unwrap_or(seen).clamp(1, told.len().max(1) as u32);
-        let stage_of = |told: &RankPosition| {
-            if stages > 1 { told.stage.filter(|stage| *stage < stages) } else { Some(0) }
+    /// Roles of ranks at positions `positions`, in order of rank, in a pipeline of `stages` with
+    /// `micro_batches`, as far as reports name them. Without positions all ranks are peers.
+    pub fn new(positions: &[RankPosition], stages: Option<u32>, micro_batches: Option<u32>) -> Self {
+        let seen = positions
+            .iter()
+            .filter_map(|positions| positions.stage)
+            .max()
+            .map_or(1, |stage| stage.saturating_add(1));
+        // A stage has at least one rank.
+        let stages = stages.unwrap_or(seen).clamp(1, positions.len().max(1) as u32);
+        let stage_of = |positions: &RankPosition| {
+            if stages > 1 { positions.stage.filter(|stage| *stage < stages) } else { Some(0) }
         };
         let mut groups: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-        for rank in told {
+        for rank in positions {
             if let Some(stage) = stage_of(rank) {
                 groups.entry(stage).or_default().extend(rank.expert_group);
             }
         }
-        // Groups count where each stage has the same; else a stage is one role.
+        // Expert groups divide stages only where each stage has the same ones.
         let mut sets = groups.values();
         let first = sets.next().cloned().unwrap_or_default();
         let groups: Vec<u32> =
@@ -71,7 +74,7 @@ impl Roles {
             (_, None) => MICRO_BATCHES_PER_STAGE * stages,
         };
         Self {
-            role: told.iter().map(|rank| role(rank).unwrap_or(UNKNOWN_ROLE)).collect(),
+            role: positions.iter().map(|rank| role(rank).unwrap_or(UNKNOWN_ROLE)).collect(),
             stages,
             micro_batches,
         }
@@ -82,38 +85,40 @@ impl Roles {
 mod tests {
     use super::*;
 
-    fn told(places: &[(Option<u32>, Option<u32>)]) -> Vec<RankPosition> {
+    fn positions(places: &[(Option<u32>, Option<u32>)]) -> Vec<RankPosition> {
         places.iter().map(|&(stage, expert_group)| RankPosition { stage, expert_group }).collect()
     }
 
     #[test]
-    fn without_a_word_all_are_peers() {
-        let roles = Roles::new(&told(&[(None, None); 3]), None, Some(8));
+    fn without_positions_all_ranks_are_peers() {
+        let roles = Roles::new(&positions(&[(None, None); 3]), None, Some(8));
         assert_eq!(roles, Roles { role: vec![0; 3], stages: 1, micro_batches: 1 });
         assert_eq!(Roles::new(&[], Some(4), None).stages, 1);
     }
 
     #[test]
-    fn stages_are_roles_and_untold_ranks_are_apart() {
-        let places = told(&[(Some(0), None), (Some(1), None), (None, None), (Some(7), None)]);
+    fn stages_are_roles_and_ranks_without_position_are_apart() {
+        let places = positions(&[(Some(0), None), (Some(1), None), (None, None), (Some(7), None)]);
         let roles = Roles::new(&places, Some(2), Some(16));
         assert_eq!(
             roles,
             Roles { role: vec![0, 1, UNKNOWN_ROLE, UNKNOWN_ROLE], stages: 2, micro_batches: 16 }
         );
-        // Nobody says how many: as many as are seen, and four micro-batches for each.
+        // Without a number of stages: as many as were seen, with four micro-batches each.
         let seen = Roles::new(&places[..2], None, None);
         assert_eq!((seen.stages, seen.micro_batches), (2, 8));
     }
 
     #[test]
     fn expert_groups_divide_stages_that_have_the_same() {
-        let even = told(&[(Some(0), Some(3)), (Some(0), Some(9)), (Some(1), Some(3)), (Some(1), Some(9))]);
+        let even =
+            positions(&[(Some(0), Some(3)), (Some(0), Some(9)), (Some(1), Some(3)), (Some(1), Some(9))]);
         assert_eq!(Roles::new(&even, Some(2), None).role, [0, 1, 2, 3]);
-        let uneven = told(&[(Some(0), Some(3)), (Some(0), Some(9)), (Some(1), Some(3)), (Some(1), Some(3))]);
+        let uneven =
+            positions(&[(Some(0), Some(3)), (Some(0), Some(9)), (Some(1), Some(3)), (Some(1), Some(3))]);
         assert_eq!(Roles::new(&uneven, Some(2), None).role, [0, 0, 1, 1]);
-        // Without a pipeline groups alone are roles.
-        let alone = told(&[(None, Some(4)), (None, Some(2)), (None, None)]);
+        // Without a pipeline the groups alone are roles.
+        let alone = positions(&[(None, Some(4)), (None, Some(2)), (None, None)]);
         assert_eq!(
             Roles::new(&alone, None, None),
             Roles { role: vec![1, 0, UNKNOWN_ROLE], stages: 1, micro_batches: 1 }
@@ -122,7 +127,7 @@ mod tests {
 
     #[test]
     fn absurd_numbers_make_no_great_job() {
-        let places = told(&[(Some(u32::MAX), Some(u32::MAX)), (Some(0), None)]);
+        let places = positions(&[(Some(u32::MAX), Some(u32::MAX)), (Some(0), None)]);
         assert_eq!(Roles::new(&places, Some(u32::MAX), Some(u32::MAX)).stages, 2);
         assert_eq!(Roles::new(&places, None, None).role.len(), 2);
     }

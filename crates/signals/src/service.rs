@@ -249,7 +249,7 @@ mod tests {
             let config = TopicConfig { partitions: 2, retain_ms: None, retain_bytes: None };
             log.create_topic(schema.topic(), config).unwrap();
         }
-        // As exports come: the last job first.
+        // Exports come in any order; here the last job comes first.
         for hour in (1..40).rev() {
             let mut event = Event::Job(v1::JobEvent {
                 envelope: Some(v1::Envelope {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_not_said_again_whatever_is_known_of_it() {
+    fn outputs_are_appended_once_across_runs() {
         let folder = tempfile::tempdir().unwrap();
         let log = log_with_jobs(folder.path());
         let catch_up = |forget: bool| {
@@ -291,13 +291,13 @@ mod tests {
             service.catch_up(RunMode::Replay, 100 * HOUR_MS).unwrap()
         };
         let first = catch_up(false);
-        // The first hour is 1; 24 of them are over at 25, so the total and jobs of one GPU are
-        // foreseen at 30 and 36.
+        // The first hour is 1, and 24 hours are over at 25: the total and the class of one GPU are
+        // forecast at 30 and 36.
         assert_eq!((first.written, first.duplicates, first.read), (2 * 2 * 16, 0, 39));
         assert_eq!(records(log.as_ref()), 64);
-        let told = catch_up(false);
-        assert_eq!((told.written, told.duplicates), (0, 64));
-        // Somebody else said it since: the log itself knows.
+        let input = catch_up(false);
+        assert_eq!((input.written, input.duplicates), (0, 64));
+        // Another process appended the same meanwhile; the log drops the duplicates.
         let beside = catch_up(true);
         assert_eq!((beside.written, beside.duplicates), (0, 64));
         assert_eq!(records(log.as_ref()), 64);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn prices_of_the_log_are_answered_and_said_once() {
+    fn new_prices_renew_the_advice_once() {
         let folder = tempfile::tempdir().unwrap();
         let log = log_with_jobs(folder.path());
         let config = TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None };
@@ -342,12 +342,11 @@ mod tests {
             SignalService::new(Arc::clone(&log)).unwrap().catch_up(RunMode::Replay, 100 * HOUR_MS).unwrap()
         };
         catch_up();
-        // Of the total, at the second midnight: the first has seen 23 hours.
-        let said = advice(log.as_ref());
-        assert_eq!(said.iter().map(|it| it.term.as_str()).collect::<Vec<_>>(), ["WEEK", "MONTH", "YEAR"]);
-        assert!(said.iter().all(|it| it.reason.as_deref() == Some("NO_RESERVED_PRICE")), "{said:?}");
-        // Prices for all models of any pool, and for one, that hold since the first hour and were
-        // entered now.
+        // For the total, at the second midnight; at the first only 23 hours were known.
+        let output = advice(log.as_ref());
+        assert_eq!(output.iter().map(|it| it.term.as_str()).collect::<Vec<_>>(), ["WEEK", "MONTH", "YEAR"]);
+        assert!(output.iter().all(|it| it.reason.as_deref() == Some("NO_RESERVED_PRICE")), "{output:?}");
+        // Prices of any model and pool, and of one, valid since the first hour and entered now.
         let mut service = SignalService::new(Arc::clone(&log)).unwrap();
         service.catch_up(RunMode::Replay, 100 * HOUR_MS).unwrap();
         let price = |contract: &str, micros, entered_ms, at_ms| {
@@ -364,9 +363,9 @@ mod tests {
         };
         append(log.as_ref(), price("on_demand", 4_000_000, 1, HOUR_MS), "price#1");
         service.catch_up(RunMode::Replay, 100 * HOUR_MS).unwrap();
-        let said = advice(log.as_ref());
-        assert_eq!((said.len(), said[3].on_demand_micros_per_gpu_hour), (6, Some(4_000_000)));
-        assert_eq!(said[3].envelope.as_ref().unwrap().event_time_ms, 48 * HOUR_MS);
+        let output = advice(log.as_ref());
+        assert_eq!((output.len(), output[3].on_demand_micros_per_gpu_hour), (6, Some(4_000_000)));
+        assert_eq!(output[3].envelope.as_ref().unwrap().event_time_ms, 48 * HOUR_MS);
         // A life that reads it all anew says the second alone, which is known.
         assert_eq!((catch_up().written, advice(log.as_ref()).len()), (0, 6));
     }

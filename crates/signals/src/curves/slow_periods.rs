@@ -1,35 +1,35 @@
-//! When a part of a job was slow, by what was said of it: a window of steps from then is no measure
-//! of how the job scales.
+//! Spans in which a part of a job was slow, from its straggler signals. Steps of such a span are no
+//! measure of how the job scales.
 
 use tidegate_events::v1::{SignalState, StragglerSignal};
 
 use crate::time::{US_PER_MS, US_PER_S};
 
-/// What is said later after a window's end does not count against it, µs. A suspicion takes a
-/// minute at most (95 of 100).
+/// Signals said later than this after a window's end do not count against it, µs. A suspicion takes
+/// at most a minute (95 of 100).
 pub(super) const HINDSIGHT_US: i64 = 60 * US_PER_S;
-/// Statements kept of a job; of more the oldest go.
+/// Statements kept per job; the oldest go first.
 const MAX_STATEMENTS: usize = 256;
 
-/// One statement.
+/// One straggler signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Statement {
     episode: u64,
     revision: u32,
     said_us: i64,
     onset_us: i64,
-    /// It is over, was taken back, or is nobody's fault: how the job is built is how it scales.
+    /// The episode is over, was withdrawn, or is structural: how a job is built is how it scales.
     is_over: bool,
 }
 
-/// What was said of a job.
+/// Straggler signals of one job.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SlowPeriods {
     statements: Vec<Statement>,
 }
 
 impl SlowPeriods {
-    /// Takes a statement.
+    /// Takes a signal.
     pub fn observe(&mut self, signal: &StragglerSignal) {
         let is_open = matches!(signal.state(), SignalState::Suspect | SignalState::Confirmed);
         let word = Statement {
@@ -46,7 +46,8 @@ impl SlowPeriods {
         }
     }
 
-    /// Whether an episode was open at any time of a span, as far as was said [`KNOWN_US`] after it.
+    /// Whether an episode was open at any time of the span, by what was said up to [`HINDSIGHT_US`]
+    /// after it.
     pub fn overlaps(&self, (from_us, to_us): (i64, i64)) -> bool {
         let known_us = to_us.saturating_add(HINDSIGHT_US);
         self.statements.chunk_by(|a, b| a.episode == b.episode).any(|words| {
@@ -58,7 +59,7 @@ impl SlowPeriods {
         })
     }
 
-    /// Nothing of before `us` is asked about any more.
+    /// Forgets episodes that ended before `us`: no earlier span will be asked about.
     pub fn forget(&mut self, us: i64) {
         let over: Vec<u64> = self
             .statements

@@ -1,8 +1,8 @@
 use super::window::round_batch;
 use super::*;
 
-/// Jobs of a family whose steps take 0.8 s + 0.1 s for each GPU more: Amdahl's law with a serial
-/// share of one in eight.
+/// A step takes 0.8 s + 0.1 s for each further GPU: Amdahl's law with a serial share of one in
+/// eight.
 fn step_us(world: u32) -> u64 {
     800_000 + 100_000 * u64::from(world - 1)
 }
@@ -35,8 +35,8 @@ fn run(curves: &mut Curves, job_id: &str, world: u32, steps: u64, at_us: i64) {
     curves.job_ended(job_id, at_us + (steps * step_us(world)) as i64);
 }
 
-fn points(said: &[Publication]) -> Vec<v1::ScalingCurve> {
-    let events = said.last().map(|said| said.events.clone()).unwrap_or_default();
+fn points(output: &[Publication]) -> Vec<v1::ScalingCurve> {
+    let events = output.last().map(|output| output.events.clone()).unwrap_or_default();
     events
         .into_iter()
         .map(|event| match event {
@@ -52,9 +52,9 @@ fn a_family_seen_at_two_sizes_has_a_curve() {
     run(&mut curves, "a", 1, 101, 0);
     assert!(curves.take().is_empty(), "one size says nothing of how it scales");
     run(&mut curves, "b", 8, 101, 10_000_000_000);
-    let said = curves.take();
-    assert_eq!(said.len(), 1);
-    let points = points(&said);
+    let output = curves.take();
+    assert_eq!(output.len(), 1);
+    let points = points(&output);
     assert_eq!(points.iter().map(|point| point.gpus).collect::<Vec<_>>(), [1, 2, 4, 8, 16]);
     assert!(points.iter().all(|point| (point.family.as_str(), point.points) == ("t/-/train/-", 5)));
     assert_eq!(
@@ -63,20 +63,20 @@ fn a_family_seen_at_two_sizes_has_a_curve() {
     );
     assert_eq!(points.iter().map(|point| point.seen_steps).collect::<Vec<_>>(), [100, 0, 0, 100, 0]);
     assert_eq!(points.iter().map(|point| point.nodes).collect::<Vec<_>>(), [1, 1, 1, 1, 2]);
-    // 4,096 tokens in 0.8 s; 8 x 4,096 in 1.5 s. The largest size counts most, and the smaller one
-    // is in its interval.
+    // 4,096 tokens in 0.8 s; 8 x 4,096 in 1.5 s. The largest size counts most; the smaller one lies
+    // within its interval.
     for (at, rate_milli, off) in [(0, 5_120_000_u64, 0.15), (3, 21_845_333, 0.03)] {
         let point = &points[at];
         assert!((point.rate_milli as f64 / rate_milli as f64 - 1.0).abs() < off, "{point:?}");
         assert!((point.low_milli..point.high_milli).contains(&rate_milli), "{point:?}");
     }
-    // Less is known where nobody was.
+    // Sizes never seen are less certain.
     let spread = |point: &v1::ScalingCurve| point.high_milli as f64 / point.low_milli as f64;
     assert!(spread(&points[4]) > spread(&points[3]));
 }
 
 #[test]
-fn the_same_again_is_said_once_and_three_sizes_make_the_form_of_pollux() {
+fn unchanged_curves_are_published_once_and_three_sizes_give_pollux() {
     let mut curves = Curves::new("c");
     run(&mut curves, "a", 1, 101, 0);
     run(&mut curves, "b", 8, 101, 10_000_000_000);
@@ -86,18 +86,18 @@ fn the_same_again_is_said_once_and_three_sizes_make_the_form_of_pollux() {
     }
     assert!(curves.take().is_empty(), "nothing new was seen");
     run(&mut curves, "d", 4, 101, 900_000_000_000);
-    let said = curves.take();
-    assert_eq!(points(&said)[0].form, "POLLUX");
-    let sources: BTreeSet<&str> = said.iter().map(|said| said.source.as_str()).collect();
-    assert_eq!(sources.len(), said.len());
+    let output = curves.take();
+    assert_eq!(points(&output)[0].form, "POLLUX");
+    let sources: BTreeSet<&str> = output.iter().map(|output| output.source.as_str()).collect();
+    assert_eq!(sources.len(), output.len());
 }
 
 #[test]
-fn what_is_no_step_of_training_and_half_a_window_do_not_count() {
+fn incomplete_windows_and_absurd_reports_do_not_count() {
     let mut curves = Curves::new("c");
     run(&mut curves, "a", 1, 101, 0);
-    // A window needs a step beyond its hundredth; a size that changes begins anew; world unknown or
-    // absurd is nothing.
+    // A window needs a step beyond its hundredth. A change of size starts a new one. An unknown or
+    // absurd world is ignored.
     run(&mut curves, "b", 8, 100, 10_000_000_000);
     curves.observe_job("e", &family("train"), 0, 0);
     for step in 0..300 {
@@ -127,14 +127,14 @@ fn jobs_without_a_name_are_families_of_their_own_and_grow_by_their_sizes() {
     curves.job_ended("a", 500_000_000);
     let points = points(&curves.take());
     assert_eq!((points[0].family.as_str(), points[0].job_id.as_deref()), ("job/a", Some("a")));
-    // Steps of one GPU: two in 0.9 s.
+    // Two GPUs take 0.9 s a step: two local batches in it.
     assert_eq!((points[0].unit.as_str(), points[0].local_batch), ("STEPS", 1));
     let two = points.iter().find(|point| point.gpus == 2).unwrap();
     assert!((two.rate_milli as f64 / 2_222.2 - 1.0).abs() < 0.03, "{two:?}");
 }
 
 #[test]
-fn what_is_kept_is_bounded() {
+fn memory_is_bounded() {
     let mut curves = Curves::new("c");
     for job in 0..MAX_JOBS as u64 + 50 {
         curves.observe_step(&report(&format!("j{job}"), 2, 0, 1), job as i64);
@@ -155,7 +155,7 @@ fn batches_are_rounded_to_five_bits() {
     assert_eq!(round_batch(u128::MAX >> 1), u32::MAX);
 }
 
-fn said_of(
+fn signal(
     job_id: &str,
     revision: u32,
     state: v1::SignalState,
@@ -174,8 +174,8 @@ fn said_of(
     }
 }
 
-/// Steps of 1 s on two GPUs, 1.5 s from the 150th to the 250th, and `signals` of it; and one GPU at
-/// 1 s a step. Rates of one and two.
+/// Steps of 1 s on two GPUs, 1.5 s from the 150th to the 250th with `signals` about it; and 1 s on
+/// one GPU. Returns the rates of one and two GPUs.
 fn with_a_slow_part(signals: &[v1::StragglerSignal]) -> [u64; 2] {
     let mut curves = Curves::new("c");
     for (job_id, world) in [("two", 2), ("one", 1)] {
@@ -189,13 +189,13 @@ fn with_a_slow_part(signals: &[v1::StragglerSignal]) -> [u64; 2] {
                 &v1::StepReport { duration_us, tokens: None, ..report(job_id, world, 0, step) },
                 end_us,
             );
-            let said = signals.iter().filter(|s| s.job_id == job_id && s.said_ms * 1_000 == end_us);
-            said.for_each(|signal| curves.observe_straggler(signal));
+            let output = signals.iter().filter(|s| s.job_id == job_id && s.said_ms * 1_000 == end_us);
+            output.for_each(|signal| curves.observe_straggler(signal));
         }
         curves.job_ended(job_id, end_us);
     }
     let mut last = [0; 2];
-    for point in curves.take().iter().flat_map(|said| points(std::slice::from_ref(said))) {
+    for point in curves.take().iter().flat_map(|output| points(std::slice::from_ref(output))) {
         if let Some(rate) = last.get_mut(point.gpus as usize - 1) {
             *rate = point.rate_milli;
         }
@@ -204,40 +204,40 @@ fn with_a_slow_part(signals: &[v1::StragglerSignal]) -> [u64; 2] {
 }
 
 #[test]
-fn windows_in_which_a_part_was_slow_are_left_out() {
+fn slow_windows_are_left_out() {
     use v1::SignalState::{Cleared, Confirmed, Suspect};
-    // Slow from second 150 to 300; steps 0 to 99, 100 to 199, 200 to 299 end at 100, 225, 350 s,
-    // the last at 450 s.
-    let told = [
-        said_of("two", 0, Suspect, 150, 165),
-        said_of("two", 1, Confirmed, 150, 240),
-        said_of("two", 2, Cleared, 150, 310),
+    // Slow from second 150 to 300. Steps 0 to 99, 100 to 199 and 200 to 299 end at 100, 225 and 350
+    // s, the last at 450 s.
+    let input = [
+        signal("two", 0, Suspect, 150, 165),
+        signal("two", 1, Confirmed, 150, 240),
+        signal("two", 2, Cleared, 150, 310),
     ];
-    // A step is 1 s in what is left: 1.000 and 2.000 a second.
-    let [one, two] = with_a_slow_part(&told);
+    // The windows left have steps of 1 s: 1.000 and 2.000 a second.
+    let [one, two] = with_a_slow_part(&input);
     assert!(one.abs_diff(1_000) <= 50 && two.abs_diff(2_000) <= 40, "{one} {two}");
-    // Nobody said anything: the medians of the four windows are 1, 1.5, 1.5 and 1 s, and 2 / sqrt
-    // 1.5 is 1.633.
+    // Without signals the medians of the four windows are 1, 1.5, 1.5 and 1 s: 2 / sqrt 1.5 =
+    // 1.633.
     let [_, unsaid] = with_a_slow_part(&[]);
     assert!(unsaid.abs_diff(1_633) <= 100, "{unsaid}");
-    // What is nobody's fault is how the job scales.
-    let structural = told.map(|signal| v1::StragglerSignal { class: "STRUCTURAL".into(), ..signal });
+    // A structural episode is how the job scales.
+    let structural = input.map(|signal| v1::StragglerSignal { class: "STRUCTURAL".into(), ..signal });
     assert_eq!(with_a_slow_part(&structural)[1], unsaid);
 }
 
 #[test]
-fn a_window_is_touched_by_what_was_open_in_it_and_said_in_time() {
+fn a_window_overlaps_episodes_known_in_time() {
     use v1::SignalState::{Cleared, Suspect};
     let mut slow = SlowPeriods::default();
-    slow.observe(&said_of("j", 1, Cleared, 100, 200));
-    slow.observe(&said_of("j", 0, Suspect, 100, 120));
+    slow.observe(&signal("j", 1, Cleared, 100, 200));
+    slow.observe(&signal("j", 0, Suspect, 100, 120));
     let touches = |from_s: i64, to_s: i64| slow.overlaps((from_s * 1_000_000, to_s * 1_000_000));
     assert!(touches(0, 100) && touches(150, 160) && touches(200, 300));
     assert!(!touches(0, 99) && !touches(201, 300));
-    // Suspected at 120 s: too late to count for a window that ended more than KNOWN_US before.
+    // Suspected at 120 s, too late for a window that ended more than HINDSIGHT_US before.
     assert!(slow.overlaps((0, 110_000_000)) && HINDSIGHT_US == 60_000_000);
     let mut late = SlowPeriods::default();
-    late.observe(&said_of("j", 0, Suspect, 100, 171));
+    late.observe(&signal("j", 0, Suspect, 100, 171));
     assert!(late.overlaps((0, 111_000_000)) && !late.overlaps((0, 110_999_999)));
     slow.forget(200_000_000);
     assert!(slow.overlaps((0, 110_000_000)), "it may be asked about yet");
@@ -249,7 +249,7 @@ fn a_window_is_touched_by_what_was_open_in_it_and_said_in_time() {
 fn a_family_that_was_made_faster_is_believed_in_days() {
     const DAY: i64 = 86_400_000_000;
     let mut curves = Curves::new("c");
-    // A window an hour at each of two sizes: a step takes 2 s for 40 days, and 1 s from then on.
+    // One window an hour at each of two sizes; a step takes 2 s for 40 days, then 1 s.
     let mut rates: Vec<(i64, u64)> = Vec::new();
     for hour in 0..(48 * 24) {
         let at_us = hour * 3_600_000_000;
@@ -266,19 +266,21 @@ fn a_family_that_was_made_faster_is_believed_in_days() {
             }
             curves.job_ended(&job_id, at_us + 300_000_000);
         }
-        for said in curves.take() {
-            rates.extend(points(&[said]).iter().filter(|p| p.gpus == 2).map(|p| (at_us / DAY, p.rate_milli)));
+        for output in curves.take() {
+            rates.extend(
+                points(&[output]).iter().filter(|p| p.gpus == 2).map(|p| (at_us / DAY, p.rate_milli)),
+            );
         }
     }
-    // After d days the old counts for 2^(-d / 2): ln of a step is 2^(-d / 2) ln 2, so the rate of
-    // one 2^(-2^(-d / 2)) a second. Two GPUs do two of them.
+    // After d days the old windows weigh 2^(-d / 2), so ln of a step is 2^(-d / 2) ln 2 and one GPU
+    // does 2^(-2^(-d / 2)) steps a second; two GPUs do twice that.
     let expected = |days: f64| 2_000.0 * 0.5_f64.powf(0.5_f64.powf(days / 2.0));
     let on = |day: i64| {
         rates.iter().filter(|(at, _)| *at <= day).map(|(_, rate)| *rate as f64).next_back().unwrap()
     };
     assert!((on(39) - 1_000.0).abs() < 20.0, "{}", on(39));
     for (day, days) in [(42, 2.0), (44, 4.0), (47, 7.0)] {
-        // It is looked at once a day at least, somewhere in the day.
+        // The curve is refitted at least once a day, at some time of the day.
         let (least, most) = (expected(days) * 0.98, expected(days + 1.0) * 1.02);
         assert!((least..=most).contains(&on(day)), "day {day}: {}, not {least} to {most}", on(day));
     }

@@ -7,24 +7,24 @@ use tidegate_insight::advice::scaling::Size;
 
 use super::MAX_GPUS;
 
-/// GPUs of a node, where neither reports nor the allocation name nodes.
+/// Assumed GPUs per node, where neither reports nor the allocation name nodes.
 const DEFAULT_NODE_GPUS: u32 = 8;
 
 /// Steps of a job at one size.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
     pub world: u32,
-    /// Longest duration of each step, µs, without checkpoints.
+    /// Longest duration of each step over the ranks, µs, without checkpoints.
     pub steps: BTreeMap<u64, u64>,
     pub reports: u64,
     pub tokens: u128,
     pub tells_tokens: bool,
     pub nodes: BTreeSet<String>,
-    /// From the begin of its first step to the end of its last, µs since 1970.
+    /// From the start of its first step to the end of its last, µs since 1970.
     pub span_us: Option<(i64, i64)>,
 }
 
-/// A window that is whole. It waits until it is known whether the job was slow.
+/// A full window. It waits until it is known whether the job was slow.
 #[derive(Debug, Clone)]
 pub(super) struct ClosedWindow {
     pub size: Size,
@@ -73,15 +73,15 @@ impl Window {
         })
     }
 
-    /// Seconds of the median step.
+    /// Median step, seconds.
     pub fn median_s(&self) -> f64 {
         let mut times: Vec<u64> = self.steps.values().copied().collect();
         times.sort_unstable();
         times.get(times.len() / 2).map_or(0.0, |us| *us as f64 / 1e6)
     }
 
-    /// One rank a GPU. Tokens are the mean of all ranks: where one tells those of all, each has its
-    /// part.
+    /// One rank per GPU. Tokens are averaged over the ranks: where one rank reports the tokens of
+    /// all, each gets its share.
     pub fn size(&self, hosts: u32) -> Size {
         let named = u32::try_from(self.nodes.len()).unwrap_or(MAX_GPUS);
         let nodes = match (named, hosts) {
@@ -95,8 +95,8 @@ impl Window {
     }
 }
 
-/// To five significant bits, so that sequences of uneven length are not a size each: off by 3 % at
-/// most. At least 1.
+/// Rounds to five significant bits (off by at most 3 %), so that sequences of uneven length do not
+/// make a size each. At least 1.
 pub(super) fn round_batch(tokens: u128) -> u32 {
     let bits = u128::BITS - tokens.leading_zeros();
     let shift = bits.saturating_sub(5);

@@ -8,13 +8,14 @@ use crate::time::HOUR_US;
 
 #[derive(Debug, Clone)]
 pub(super) struct Series {
-    /// GPUs now, thousandths.
+    /// Present demand, thousandths of a GPU.
     pub level_milli: i64,
-    /// Start of its hour; up to when that is added up, and how far: thousandths of a GPU × µs.
+    /// Start of the current hour; time up to which it is added up; sum so far, thousandths of a GPU
+    /// × µs.
     pub hour_us: i64,
     pub since_us: i64,
     pub sum: i128,
-    /// It began within the hour.
+    /// The series began within the hour.
     pub is_partial: bool,
     pub jobs: JobTable,
     pub forecaster: Forecaster,
@@ -24,8 +25,8 @@ pub(super) struct Series {
 impl Series {
     /// A series that begins at `at_us`, in or before the hour that began at `hour_us`.
     pub fn new(hour_us: i64, at_us: i64) -> Self {
-        // The job table tells an outage from a quiet hour. The stride is prime to the hours of a
-        // day and spares a restart half the learning of the default.
+        // The job table tells an outage from a quiet hour. The stride is prime to 24, and halves
+        // the learning after a restart against the default.
         let config = Config { stride: 11, outages: false, ..Config::default() };
         Self {
             level_milli: 0,
@@ -47,7 +48,8 @@ impl Series {
         self.since_us = self.since_us.max(at_us);
     }
 
-    /// Tells the mean of the hour, thousandths of a GPU; `None` if the series began within it.
+    /// Closes the hour. Returns its mean, thousandths of a GPU; `None` if the series began within
+    /// it.
     pub fn close_hour(&mut self, end_us: i64) -> Option<u64> {
         self.accrue(end_us);
         let gpus = self.sum as f64 / HOUR_US as f64 / 1000.0;

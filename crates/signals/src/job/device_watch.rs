@@ -1,6 +1,6 @@
-//! A job that reports no steps: its devices are watched by their counters alone, until its first
-//! report. Counters blame a device for throttling and for a clock below its peers', never for being
-//! idle: in a synchronous job all wait for one.
+//! A job that reports no steps is watched by its devices' counters, until its first report.
+//! Counters accuse a device of throttling and of a clock below its peers', never of idling: in a
+//! synchronous job all devices wait for the slowest.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use crate::publication::Publication;
 use crate::roles::RankLocation;
 
 impl JobMonitor {
-    /// Whether it runs and has reported no step.
+    /// Whether the job runs and has reported no step.
     pub fn reports_no_steps(&self) -> bool {
         !self.is_over && !self.has_steps && matches!(self.phase, Phase::Idle | Phase::DevicesOnly)
     }
 
-    /// Watches the devices at `locations` from `now_us` on. A device that was not known is a reason to
-    /// begin anew, one that shows nothing for a while is none. Only of a job that [is
-    /// quiet](Self::is_quiet).
+    /// Watches the devices at `locations` from `now_us` on. A new device restarts the detector; a
+    /// device that is silent for a while does not. Only for a job that [reports no
+    /// steps](Self::reports_no_steps).
     pub fn watch_devices(&mut self, mut locations: Vec<RankLocation>, now_us: i64) -> Vec<Publication> {
         locations.truncate(MAX_RANKS as usize);
         let is_watched = matches!(self.phase, Phase::DevicesOnly)
@@ -29,7 +29,7 @@ impl JobMonitor {
         if is_watched || locations.is_empty() || !self.reports_no_steps() {
             return Vec::new();
         }
-        let said = self.close_run(now_us);
+        let output = self.close_run(now_us);
         let names: BTreeSet<&String> =
             locations.iter().filter_map(|location| location.node.as_ref()).collect();
         self.nodes = names.into_iter().cloned().collect();
@@ -51,10 +51,11 @@ impl JobMonitor {
             Some(detector) => detector.restart(shape),
             None => self.detector = Some(Detector::new(shape, Settings::default())),
         }
-        said
+        output
     }
 
-    /// Its last device was let go of. What reports steps is over when they or the scheduler say so.
+    /// The last device was released. A job that reports steps ends when they or the scheduler say
+    /// so.
     pub fn devices_released(&mut self, at_us: i64) -> Vec<Publication> {
         if matches!(self.phase, Phase::DevicesOnly) { self.close_run(at_us) } else { Vec::new() }
     }

@@ -7,7 +7,7 @@ use tidegate_events::v1;
 use super::MAX_RANKS;
 use crate::roles::{RankLocation, RankPosition, Roles};
 
-/// Reports of an attempt whose shape is not known yet.
+/// Reports of an attempt whose layout is unknown.
 #[derive(Debug, Clone)]
 pub(super) struct Gathering {
     pub since_us: i64,
@@ -23,18 +23,18 @@ impl Gathering {
         self.reports.push((report, end_us));
     }
 
-    /// Every rank has spoken, or so many have again and again that the others need not be waited
-    /// for.
+    /// Whether every rank has reported, or so many have reported so often that the others need not
+    /// be waited for.
     pub fn is_complete(&self) -> bool {
         let world = self.world.map_or(MAX_RANKS, |world| world.min(MAX_RANKS)) as usize;
         self.heard.len() >= world || self.reports.len() > 4 * world + 4_096
     }
 
-    /// Location of each rank, and which ranks are peers, by what the reports name and the `hosts` of
-    /// the allocation.
+    /// Location of each rank, and which ranks are peers, by the reports and the `hosts` of the
+    /// allocation.
     pub fn layout(&self, hosts: &[String]) -> (Vec<RankLocation>, Roles) {
         let most = self.heard.last().map_or(0, |rank| rank.saturating_add(1));
-        // One report that claims a great world, or a great rank, makes no great job.
+        // One report that claims a huge world or rank must not make a huge job.
         let credible = 8 * self.heard.len() as u32 + 1_024;
         let ranks = self.world.unwrap_or(most).min(credible).min(MAX_RANKS);
         let mut locations = vec![RankLocation::default(); ranks as usize];
@@ -55,7 +55,8 @@ impl Gathering {
             first(|report| report.pipeline_stages),
             first(|report| report.micro_batches),
         );
-        // Launchers give ranks to hosts in order, as many to each, where they tell nothing else.
+        // Where reports name no node: launchers fill hosts with ranks in order, the same number on
+        // each.
         if !hosts.is_empty() && locations.len().is_multiple_of(hosts.len()) {
             let each = locations.len() / hosts.len();
             for (rank, location) in

@@ -10,11 +10,11 @@ use crate::time::US_PER_MS;
 
 impl JobMonitor {
     pub(super) fn publication(&mut self, signal: &Signal) -> Publication {
-        let said = self.published.entry(signal.episode);
-        let said = said
-            .and_modify(|said| said.revision += 1)
+        let output = self.published.entry(signal.episode);
+        let output = output
+            .and_modify(|output| output.revision += 1)
             .or_insert(PublishedEpisode { revision: 0, detected_us: signal.said_us });
-        let PublishedEpisode { revision, detected_us } = *said;
+        let PublishedEpisode { revision, detected_us } = *output;
         let location = match signal.blame {
             Blame::Rank(rank) => self.locations.get(rank as usize).cloned().unwrap_or_default(),
             Blame::Node(node) => {
@@ -87,7 +87,7 @@ fn blame(blame: &Blame) -> &'static str {
     }
 }
 
-/// What weighs most of the structural causes in evidence; of equal weights, the larger.
+/// The structural cause of most weight in the evidence; of equal weights, the larger value.
 fn cause(evidence: &[Evidence]) -> Option<String> {
     let named = |rule| match rule {
         "long_stage" => Some("LONG_STAGE"),

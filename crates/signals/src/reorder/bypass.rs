@@ -3,8 +3,8 @@
 //!
 //! The result is the same as if all of them had waited, because nothing that comes later bears on
 //! it. Steps are decided in order, and only when no rank will report more of them. Device evidence
-//! counts [`LOOKAHEAD_US`] after it was measured (`Settings::evidence_lag_us`), when its windows are
-//! closed. And at any other event that changes the job (its end, another attempt, another size)
+//! counts [`LOOKAHEAD_US`] after it was measured (`Settings::evidence_lag_us`), when its windows
+//! are closed. And at any other event that changes the job (its end, another attempt, another size)
 //! reports stop and wait for the order. One case differs: an event that reaches the log later than
 //! reports of a later time. A resize that arrives ten seconds late finds ten seconds of steps
 //! decided in the old shape.

@@ -22,7 +22,7 @@ mod sizing;
 const START_MS: i64 = 1_767_225_600_000;
 const NOW_MS: i64 = START_MS + 30 * 86_400_000;
 const RANKS: u32 = 16;
-/// The planted straggler: rank 5 is the device 5 of n0, and slow in these steps.
+/// The planted straggler: rank 5, device 5 of n0, slow in these steps.
 const SLOW_RANK: u32 = 5;
 const SLOW_STEPS: std::ops::Range<u64> = 200..400;
 
@@ -47,7 +47,7 @@ fn job_event(kind: v1::JobEventKind, at_ms: i64) -> Event {
     sealed(Event::Job(event), at_ms)
 }
 
-/// What two nodes' agents read in ten seconds: eight devices, ten samples each.
+/// Samples of one agent over ten seconds: eight devices, ten samples each.
 fn samples(node: &str, at_ms: i64, slow: bool) -> Event {
     let devices = (0..8).map(|index| DeviceInfo {
         uuid: format!("GPU-{node}-{index}"),
@@ -73,13 +73,13 @@ fn samples(node: &str, at_ms: i64, slow: bool) -> Event {
     sealed(Event::GpuSamples(batch), at_ms)
 }
 
-/// One job of 16 ranks with a straggler, by partition: jobs, nodes, steps, samples of each node.
-fn told() -> [Vec<Event>; 5] {
-    told_where(600, &|step| if SLOW_STEPS.contains(&step) { 1.25 } else { 1.0 })
+/// A job of 16 ranks with a straggler, by partition: jobs, nodes, steps, samples of each node.
+fn input() -> [Vec<Event>; 5] {
+    input_where(600, &|step| if SLOW_STEPS.contains(&step) { 1.25 } else { 1.0 })
 }
 
-/// The same with so many steps, each so much slower on the slow rank.
-fn told_where(steps: u64, slower: &dyn Fn(u64) -> f64) -> [Vec<Event>; 5] {
+/// The same job with a number of steps and a slowdown per step of the slow rank.
+fn input_where(steps: u64, slower: &dyn Fn(u64) -> f64) -> [Vec<Event>; 5] {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     let mut partitions: [Vec<Event>; 5] = Default::default();
     partitions[0].push(job_event(v1::JobEventKind::Submitted, START_MS - 60_000));
@@ -144,10 +144,10 @@ fn end_us() -> i64 {
     (START_MS + 86_400_000) * 1_000
 }
 
-/// What is said, in the order of what it is about; two ways may say it in another order.
-fn sorted(mut said: Vec<Publication>) -> Vec<Publication> {
-    said.sort_by(|a, b| a.source.cmp(&b.source));
-    said
+/// Output sorted by producer name; runs may publish in different orders.
+fn sorted(mut output: Vec<Publication>) -> Vec<Publication> {
+    output.sort_by(|a, b| a.source.cmp(&b.source));
+    output
 }
 
 fn all_at_once(events: impl IntoIterator<Item = Event>) -> (Vec<Publication>, Counts) {
@@ -155,16 +155,16 @@ fn all_at_once(events: impl IntoIterator<Item = Event>) -> (Vec<Publication>, Co
 }
 
 fn all_until(events: impl IntoIterator<Item = Event>, until_us: i64) -> (Vec<Publication>, Counts) {
-    let mut feed = Reorder::new(i64::MIN);
+    let mut reorder = Reorder::new(i64::MIN);
     for event in events {
-        feed.push(event, NOW_MS);
+        reorder.push(event, NOW_MS);
     }
-    feed.advance(until_us);
-    (sorted(feed.take()), feed.counts())
+    reorder.advance(until_us);
+    (sorted(reorder.take()), reorder.counts())
 }
 
-fn stragglers(said: &[Publication]) -> Vec<&v1::StragglerSignal> {
-    let events = said.iter().flat_map(|publication| &publication.events);
+fn stragglers(output: &[Publication]) -> Vec<&v1::StragglerSignal> {
+    let events = output.iter().flat_map(|publication| &publication.events);
     events
         .filter_map(|event| if let Event::Straggler(signal) = event { Some(signal) } else { None })
         .collect()
@@ -172,9 +172,9 @@ fn stragglers(said: &[Publication]) -> Vec<&v1::StragglerSignal> {
 
 #[test]
 fn the_planted_straggler_is_found_named_and_cleared() {
-    let (said, counts) = all_at_once(told().concat());
+    let (output, counts) = all_at_once(input().concat());
     assert_eq!(counts.late, 0);
-    let signals = stragglers(&said);
+    let signals = stragglers(&output);
     assert!(
         signals.iter().all(|s| (s.rank, s.node.as_deref()) == (Some(SLOW_RANK), Some("n0"))),
         "{signals:#?}"
@@ -182,7 +182,7 @@ fn the_planted_straggler_is_found_named_and_cleared() {
     let of = |state: v1::SignalState| signals.iter().filter(|s| s.state() == state).count();
     assert_eq!([v1::SignalState::Confirmed, v1::SignalState::Cleared].map(of), [1, 1], "{signals:#?}");
     let confirmed = signals.iter().find(|s| s.state() == v1::SignalState::Confirmed).unwrap();
-    // Steps before it take 1.7 s; it is slow from the 200th on.
+    // Earlier steps take 1.7 s; the rank is slow from the 200th on.
     let onset_s = (confirmed.onset_ms - START_MS) as f64 / 1_000.0;
     assert!((330.0..350.0).contains(&onset_s), "{onset_s}");
     assert_eq!(
@@ -197,26 +197,27 @@ fn the_planted_straggler_is_found_named_and_cleared() {
 }
 
 #[test]
-fn a_whole_step_waits_for_no_tick_and_no_watermark() {
-    let (said, _) = all_at_once(told().concat());
-    let confirmed = stragglers(&said).into_iter().find(|s| s.state() == v1::SignalState::Confirmed).unwrap();
-    // Its step ended within this ms; the watermark is 20 s behind.
+fn a_complete_step_waits_for_neither_tick_nor_watermark() {
+    let (output, _) = all_at_once(input().concat());
+    let confirmed =
+        stragglers(&output).into_iter().find(|s| s.state() == v1::SignalState::Confirmed).unwrap();
+    // The step ended within this millisecond; the watermark is 20 s behind.
     let watermark_us = (confirmed.said_ms + 1) * 1_000 - bypass::LOOKAHEAD_US;
     assert_ne!(confirmed.said_ms.rem_euclid(10_000), 0);
-    let mut feed = Reorder::new(i64::MIN);
-    for event in told().concat() {
-        feed.push(event, NOW_MS);
+    let mut reorder = Reorder::new(i64::MIN);
+    for event in input().concat() {
+        reorder.push(event, NOW_MS);
     }
-    feed.advance(watermark_us - 1_000_000);
-    assert!(!stragglers(&feed.take()).contains(&confirmed));
-    feed.advance(watermark_us);
-    assert!(stragglers(&feed.take()).contains(&confirmed));
+    reorder.advance(watermark_us - 1_000_000);
+    assert!(!stragglers(&reorder.take()).contains(&confirmed));
+    reorder.advance(watermark_us);
+    assert!(stragglers(&reorder.take()).contains(&confirmed));
 }
 
 #[test]
-fn a_fault_is_a_matter_of_the_node() {
-    let (said, _) = all_at_once(told().concat());
-    let nodes = said.iter().flat_map(|p| &p.events).filter_map(|event| match event {
+fn a_fault_counts_for_the_node() {
+    let (output, _) = all_at_once(input().concat());
+    let nodes = output.iter().flat_map(|p| &p.events).filter_map(|event| match event {
         Event::NodeHealth(signal) => Some((signal.node.as_str(), signal.state())),
         _ => None,
     });
@@ -226,83 +227,84 @@ fn a_fault_is_a_matter_of_the_node() {
 
 #[test]
 fn interleavings_duplicates_and_watermarks_change_nothing() {
-    assert!(!same_however_told(&told(), end_us()).is_empty());
+    assert!(!assert_same_in_any_order(&input(), end_us()).is_empty());
 }
 
-/// What is said of partitions of a log, after seeing that it is the same in other interleavings,
-/// told twice in disorder, and with other watermarks.
-fn same_however_told(partitions: &[Vec<Event>], until_us: i64) -> Vec<Publication> {
+/// Output of the partitions of a log, after checking that other interleavings, duplicates in random
+/// order and other watermarks give the same.
+fn assert_same_in_any_order(partitions: &[Vec<Event>], until_us: i64) -> Vec<Publication> {
     let (expected, _) = all_until(partitions.concat(), until_us);
     let parts = 0..partitions.len();
-    // Another order of partitions, told twice, in disorder.
+    // Partitions in another order, each event twice, shuffled.
     let mut twice = partitions.concat();
     twice.extend(partitions.concat());
     twice.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
     assert_eq!(all_until(twice, until_us).0, expected);
-    // Bit by bit, the watermark behind the slowest partition.
+    // Piece by piece, with the watermark behind the slowest partition.
     for seed in 2..5 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let mut feed = Reorder::new(i64::MIN);
+        let mut reorder = Reorder::new(i64::MIN);
         let (mut next, mut newest) = (vec![0; parts.len()], vec![i64::MIN; parts.len()]);
         while parts.clone().any(|p| next[p] < partitions[p].len()) {
             let p = random.random_range(parts.clone());
             let piece = random.random_range(1..400);
             for event in partitions[p].iter().skip(next[p]).take(piece) {
-                newest[p] = newest[p].max(feed.push(event.clone(), NOW_MS).unwrap());
+                newest[p] = newest[p].max(reorder.push(event.clone(), NOW_MS).unwrap());
             }
             next[p] = (next[p] + piece).min(partitions[p].len());
             let open = parts.clone().filter(|p| next[*p] < partitions[*p].len());
-            feed.advance(open.map(|p| newest[p]).min().unwrap_or(i64::MAX).min(until_us).saturating_sub(1));
+            reorder
+                .advance(open.map(|p| newest[p]).min().unwrap_or(i64::MAX).min(until_us).saturating_sub(1));
         }
-        feed.advance(until_us);
-        assert_eq!(feed.counts().late, 0, "seed {seed}");
-        assert_eq!(sorted(feed.take()), expected, "seed {seed}");
+        reorder.advance(until_us);
+        assert_eq!(reorder.counts().late, 0, "seed {seed}");
+        assert_eq!(sorted(reorder.take()), expected, "seed {seed}");
     }
     expected
 }
 
 #[test]
 fn late_and_repeated_events_do_no_harm() {
-    let mut events = told().concat();
+    let mut events = input().concat();
     events.shuffle(&mut ChaCha8Rng::seed_from_u64(9));
-    // One in a hundred comes after all others were decided on; then everything once more.
+    // One event in a hundred comes after all others were decided; then everything once more.
     let late = events.split_off(events.len() - events.len() / 100);
     let is_end =
         |event: &Event| matches!(event, Event::Job(job) if job.kind() != v1::JobEventKind::Submitted);
     let (jobs, late): (Vec<Event>, Vec<Event>) = late.into_iter().partition(is_end);
     events.extend(jobs);
-    let mut feed = Reorder::new(i64::MIN);
+    let mut reorder = Reorder::new(i64::MIN);
     for event in &events {
-        feed.push(event.clone(), NOW_MS);
+        reorder.push(event.clone(), NOW_MS);
     }
-    feed.advance(end_us());
-    let said = feed.take();
-    let confirmed = |said: &[Publication]| {
-        let signals = stragglers(said);
+    reorder.advance(end_us());
+    let output = reorder.take();
+    let confirmed = |output: &[Publication]| {
+        let signals = stragglers(output);
         signals.iter().filter(|s| s.state() == v1::SignalState::Confirmed).map(|s| s.rank).collect::<Vec<_>>()
     };
-    assert_eq!(confirmed(&said), [Some(SLOW_RANK)]);
+    assert_eq!(confirmed(&output), [Some(SLOW_RANK)]);
     for event in late.iter().chain(&events) {
-        feed.push(event.clone(), NOW_MS);
-        feed.advance(end_us());
+        reorder.push(event.clone(), NOW_MS);
+        reorder.advance(end_us());
     }
-    assert_eq!(confirmed(&feed.take()), []);
-    assert_eq!(feed.counts().late as usize, late.len() + events.len());
+    assert_eq!(confirmed(&reorder.take()), []);
+    assert_eq!(reorder.counts().late as usize, late.len() + events.len());
 }
 
 #[test]
 fn without_job_events_steps_alone_are_enough() {
-    let [_, _, steps, ..] = told();
-    let (said, _) = all_at_once(steps);
-    let signals = stragglers(&said);
+    let [_, _, steps, ..] = input();
+    let (output, _) = all_at_once(steps);
+    let signals = stragglers(&output);
     assert!(signals.iter().any(|s| s.state() == v1::SignalState::Confirmed && s.rank == Some(SLOW_RANK)));
-    assert!(signals.iter().all(|s| s.class == "COMPUTE_SILENT"), "nobody looked at clocks: {signals:#?}");
+    assert!(signals.iter().all(|s| s.class == "COMPUTE_SILENT"), "clocks were not sampled: {signals:#?}");
 }
 
 #[test]
 fn garbage_does_not_panic_and_is_counted() {
     let mut random = ChaCha8Rng::seed_from_u64(3);
-    let mut feed = Reorder::new(i64::MIN);
+    let mut reorder = Reorder::new(i64::MIN);
     let odd = [0, 1, 7, u64::from(u32::MAX), i64::MAX as u64, u64::MAX];
     for n in 0..3_000 {
         let mut pick = || odd[random.random_range(0..odd.len())];
@@ -349,12 +351,12 @@ fn garbage_does_not_panic_and_is_counted() {
                 ..v1::GpuSampleBatch::default()
             }),
         };
-        feed.push(sealed(event, at_ms), NOW_MS);
+        reorder.push(sealed(event, at_ms), NOW_MS);
         if n % 50 == 0 {
-            feed.advance(START_MS * 1_000 + n * 1_000_000);
+            reorder.advance(START_MS * 1_000 + n * 1_000_000);
         }
     }
-    feed.advance(end_us());
-    let counts = feed.counts();
+    reorder.advance(end_us());
+    let counts = reorder.counts();
     assert!(counts.rejected > 100 && counts.used > 100, "{counts:?}");
 }

@@ -1,4 +1,4 @@
-//! The advice for one series and term: rules for a week and a month, scenario paths for a year.
+//! Advice for one series and term: rules for a week or a month, scenario paths for a year.
 
 use tidegate_events::v1;
 use tidegate_insight::sizing::{
@@ -11,33 +11,31 @@ use super::price_book::PricesInForce;
 use crate::publication::ppm;
 use crate::time::{WEEK_HOURS, YEAR_HOURS};
 
-/// Paths of a week or a month, of a year, and of what is owned for longer.
+/// Paths drawn for a week or a month, for a year, and for longer ownership.
 const SHORT_PATHS: usize = 200;
 const YEAR_PATHS: usize = 40;
 const LONG_PATHS: usize = 24;
-/// Weeks that paths of a week or a month are drawn from: what was half a year ago tells little of
-/// next week.
+/// Weeks that short paths are drawn from; demand of half a year ago says little about next week.
 const SHORT_PATH_WEEKS: usize = 26;
-/// Nobody sees further ahead: what is owned for longer is looked at for so long.
+/// Longest ownership that is simulated.
 const MAX_YEARS: u32 = 5;
-/// Weeks before paths are drawn: `scenario_paths` asks for two.
+/// Weeks of history that `scenario_paths` needs.
 const MIN_PATH_WEEKS: usize = 2;
-/// More GPUs than that are a mistake in what was told.
+/// Demand above this is an error in the events.
 const MAX_GPUS: f64 = 1e8;
 
-/// What advice rests on.
+/// What advice is based on.
 #[derive(Debug, Clone, Copy)]
 pub struct Basis<'a> {
-    /// All hours known, GPUs.
+    /// All known hours, mean GPUs.
     pub hours: &'a [f64],
     pub prices: &'a Prices,
-    /// GPUs of a node; 1 where nobody tells.
+    /// GPUs per node; 1 if unknown.
     pub node_gpus: u32,
     pub seed: u64,
 }
 
-/// Fills in what the hours looked at show, whatever the prices; tells why nothing more can be said
-/// of them.
+/// Fills in what the hours show regardless of prices. Returns a reason if they allow no advice.
 pub fn describe(advice: &mut v1::SizingAdvice, hours: &[f64]) -> Option<&'static str> {
     let seen = &hours[hours.len().saturating_sub(advice.term_hours as usize)..];
     let peak = seen.iter().copied().fold(0.0, f64::max);
@@ -49,8 +47,8 @@ pub fn describe(advice: &mut v1::SizingAdvice, hours: &[f64]) -> Option<&'static
     is_absurd.then_some("DEMAND_TOO_LARGE")
 }
 
-/// A week or a month: the blend of the rules, or last week's quantile before anything tells how
-/// they do; in whole nodes.
+/// A week or a month, in whole nodes: the blend of the rules, or last week's quantile while no past
+/// decision can be scored.
 pub fn by_rules(
     advice: &mut v1::SizingAdvice,
     basis: Basis<'_>,
@@ -83,8 +81,8 @@ pub fn by_rules(
     Ok(())
 }
 
-/// A year: the least expected cost over scenario paths, and the mix of all that can be bought.
-/// Tells why not, where history is too short.
+/// A year: the commitment of least expected cost over scenario paths, and the mix of all offers.
+/// Returns a reason where history is too short.
 pub fn by_paths(
     advice: &mut v1::SizingAdvice,
     basis: Basis<'_>,
@@ -104,7 +102,7 @@ pub fn by_paths(
     set_backtest(advice, &seen, prices, node_gpus, reservation.gpus)?;
     set_expected(advice, &reservation);
     let owned = offered.owned.as_ref().and_then(|entry| entry.months);
-    // Months of 730.5 hours.
+    // A month has 730.5 hours.
     let owned_hours = owned.map_or(0, |months| (u64::from(months) * 1_461).div_ceil(2));
     let owned_hours = owned_hours.min(u64::from(MAX_YEARS) * YEAR_HOURS as u64) as u32;
     let paths = match owned_hours as usize > YEAR_HOURS {
@@ -118,15 +116,15 @@ pub fn by_paths(
     Ok(None)
 }
 
-/// What can be bought, and the share of the demand above commitments that spot takes.
+/// The offers, and the share of demand above the commitments that spot serves.
 fn offers(
     offered: &PricesInForce,
     prices: &Prices,
     owned_hours: u32,
 ) -> Result<(Vec<Offer>, f64), SizingError> {
     let price = |micros: Option<u64>| micros.map_or(0.0, |micros| micros as f64);
-    // The book's price of an hour is all of it, of what is owned capital, power, people and place;
-    // held or not. What an idle hour earns is lost with use.
+    // The book's price of an hour covers everything (owned: capital, power, staff, space), used or
+    // idle. What an idle hour earns from lending is lost when it is used.
     let committed =
         [("owned", &offered.owned, owned_hours), ("reserved", &offered.reserved, YEAR_HOURS as u32)];
     let committed = committed.into_iter().filter_map(|(name, entry, term_hours)| {
@@ -145,7 +143,8 @@ fn offers(
             share: share? / 1e6,
         })
     });
-    // Without its terms nobody knows what an interrupted hour is worth: spot is left out.
+    // Spot is left out where its terms are missing, because the value of an interrupted hour is
+    // unknown.
     let none = SpotTerms { price: 0.0, interruptions_per_hour: 0.0, lost_hours: 0.0, share: 0.0 };
     let spot = spot.unwrap_or(none);
     let share = if spot.useful_price()? < prices.elastic() { spot.share } else { 0.0 };
@@ -169,7 +168,7 @@ fn set_mix(advice: &mut v1::SizingAdvice, mix: &Mix, spot_share: f64) {
     advice.mix_high_micros_per_hour = micros(mix.cost_by_path.high);
 }
 
-/// `gpus` as whole nodes: rounded down, or up if that would have cost less.
+/// `gpus` as whole nodes: rounded down, or up where that would have cost less.
 fn whole_nodes(seen: &Sample, prices: &Prices, node_gpus: u32, gpus: f64) -> u32 {
     let below = (gpus / f64::from(node_gpus)).floor() as u32;
     let cost = |nodes: u32| seen.cost(prices, f64::from(nodes) * f64::from(node_gpus));
@@ -178,7 +177,7 @@ fn whole_nodes(seen: &Sample, prices: &Prices, node_gpus: u32, gpus: f64) -> u32
     nodes.saturating_mul(node_gpus)
 }
 
-/// What the hours looked at say of the advice, and would have cost.
+/// Scores the advice, and the usual alternatives, on the hours seen.
 fn set_backtest(
     advice: &mut v1::SizingAdvice,
     seen: &Sample,
@@ -204,7 +203,7 @@ fn set_backtest(
     Ok(())
 }
 
-/// What the term will cost.
+/// Expected cost of the term.
 fn set_expected(advice: &mut v1::SizingAdvice, reservation: &Reservation) {
     advice.expected_micros = micros(reservation.cost);
     advice.expected_nothing_micros = micros(reservation.cost_elastic);
@@ -220,7 +219,7 @@ fn milli(gpus: f64) -> u64 {
     (gpus * 1e3).round() as u64
 }
 
-/// Millionths of a currency; `None` if they do not fit a table's integer.
+/// Millionths of the currency; `None` if they exceed a table's integer.
 fn micros(cost: f64) -> Option<u64> {
     (cost.is_finite() && cost < 9e18).then(|| cost.round() as u64)
 }

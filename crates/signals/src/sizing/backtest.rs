@@ -1,4 +1,4 @@
-//! What each rule would have cost in decisions of the past, at the prices of today.
+//! Backtest of commitment rules: what each would have cost in past decisions at present prices.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use tidegate_insight::sizing::{
 
 use crate::time::{DAY_HOURS, HOUR_US};
 
-/// Rules that are shown beside the experts and never followed: what people do without a rule.
+/// Rules shown for comparison and never followed: what people do without a rule.
 const BASELINES: [Rule; 3] = [Rule::None, Rule::Mean { hours: 672 }, Rule::Peak { hours: 672 }];
 const EXPERTS: usize = Rule::EXPERTS.len();
-/// The rule to begin with: models of a week ahead hardly beat it (field notes B.5).
+/// The rule followed at first: models of a week ahead hardly beat it (field notes B.5).
 const LAST_WEEK: Rule = Rule::Quantile { hours: 168 };
-/// Decisions are those of midnights; so many that are over are learnt from, and the first has a
-/// week to look back on.
+/// Decisions fall on midnights. This many past ones are scored; the first needs a week of history
+/// before it.
 const MAX_DECISIONS: usize = 28;
 const MIN_HISTORY_HOURS: usize = 168;
 
-/// Decisions of the past of one series and term.
+/// Past decisions for one series and term.
 #[derive(Debug, Clone)]
 pub struct Backtest {
     term_hours: usize,
-    /// Prices that `lessons` are counted in.
+    /// Prices at which `decisions` are scored.
     prices: Option<Prices>,
     decisions: BTreeMap<i64, Decision>,
-    /// The rule that is followed.
+    /// The rule being followed.
     current: usize,
 }
 
@@ -34,12 +34,12 @@ pub struct Backtest {
 pub struct Choice {
     pub rule: Rule,
     pub rule_gpus: f64,
-    /// All of them together; `None` while nothing tells how they do.
+    /// Blend of all rules; `None` while no decision can be scored.
     pub blend_gpus: Option<f64>,
     pub decisions: usize,
-    /// Cost of the best numbers, known afterwards.
+    /// Cost of the best commitments, known afterwards.
     pub best_cost: f64,
-    /// By rule, rivals last.
+    /// By rule, baselines last.
     pub regrets: Vec<(Rule, f64)>,
 }
 
@@ -50,7 +50,6 @@ impl Backtest {
     }
 
     /// Decides at `at_us`, a midnight, from all `hours` before it.
-    ///
     /// # Errors
     /// As [`Decision::priced`], [`follow`] and [`blend`]: demand that is not finite.
     pub fn choose(&mut self, hours: &[f64], at_us: i64, prices: &Prices) -> Result<Choice, SizingError> {
@@ -79,9 +78,9 @@ impl Backtest {
         })
     }
 
-    /// Adds the decisions whose terms are over since the last call, and leaves out the oldest. At
-    /// other prices all of them are decided anew: what would have been best by prices of the past
-    /// tells nothing of what is.
+    /// Adds the decisions whose terms have ended since the last call, and drops the oldest. When
+    /// prices change, all are scored anew: the best commitment at old prices says nothing about the
+    /// new ones.
     fn learn(&mut self, hours: &[f64], at_us: i64, prices: &Prices) -> Result<(), SizingError> {
         if self.prices != Some(*prices) {
             (self.prices, self.decisions) = (Some(*prices), BTreeMap::new());
@@ -105,12 +104,12 @@ impl Backtest {
     }
 }
 
-/// Experts, then rivals.
+/// Experts, then baselines.
 fn rules() -> impl Iterator<Item = Rule> {
     Rule::EXPERTS.into_iter().chain(BASELINES)
 }
 
-/// Name of a rule, with the hours that it looks back.
+/// Name of a rule, with the hours it looks back.
 pub fn rule_name(rule: Rule) -> String {
     match rule {
         Rule::None => "NOTHING".into(),
@@ -132,7 +131,7 @@ mod tests {
 
     const DAY_US: i64 = DAY_HOURS as i64 * HOUR_US;
 
-    /// Decides each midnight of `days`.
+    /// Decides at each midnight of `days`.
     fn run(hours: &[f64], days: std::ops::RangeInclusive<usize>, prices: &Prices) -> (Backtest, Choice) {
         let mut trail = Backtest::new(168);
         let mut last = None;
@@ -150,21 +149,21 @@ mod tests {
         assert_eq!([13, 14, 15, 60].map(|day| lessons(day).decisions), [0, 1, 2, 28]);
         assert_eq!((lessons(13).blend_gpus, lessons(13).regrets), (None, vec![]));
         let last = lessons(60);
-        // 28 weeks of 10 GPUs reserved. Nothing costs 4 in place of 2 and the mean and the peak are
-        // right.
+        // 28 weeks of 10 reserved GPUs. Nothing reserved costs 4 instead of 2; the mean and the
+        // peak are exact.
         assert_eq!((last.blend_gpus, last.best_cost), (Some(10.0), 28.0 * 168.0 * 10.0 * 2.0));
         let of = |rule: Rule| last.regrets.iter().find(|(of, _)| *of == rule).unwrap().1;
         assert_eq!([BASELINES[0], BASELINES[1], BASELINES[2], LAST_WEEK].map(of), [1.0, 0.0, 0.0, 0.0]);
     }
 
     #[test]
-    fn what_is_kept_is_what_is_decided_anew() {
+    fn kept_decisions_equal_recomputed_ones() {
         let hours: Vec<f64> = (0..24 * 80).map(|hour| ((hour * hour) % 37 + hour / 100) as f64).collect();
         let prices = Prices::new(2.4, 4.0, 0.0).unwrap();
         let (kept, _) = run(&hours, 30..=80, &prices);
         let (anew, _) = run(&hours, 80..=80, &prices);
         assert_eq!(kept.decisions, anew.decisions);
-        // Other prices in the midst and back again.
+        // Other prices in between, and back again.
         let mut back = kept.clone();
         let other = Prices::new(1.0, 4.0, 0.0).unwrap();
         back.choose(&hours, 80 * DAY_US, &other).unwrap();
@@ -176,7 +175,7 @@ mod tests {
     #[test]
     fn the_rule_changes_when_demand_jumps_about_and_its_regret_is_counted_by_hand() {
         // 2 GPUs in even weeks, 6 in odd ones: at a price ratio of 1/2 last week's quantile is
-        // always that of the other week.
+        // always that of the other kind of week.
         let hours: Vec<f64> = (0..168 * 12).map(|hour| if hour / 168 % 2 == 0 { 2.0 } else { 6.0 }).collect();
         let prices = Prices::new(2.0, 4.0, 0.0).unwrap();
         let mut trail = Backtest::new(168);
@@ -187,7 +186,7 @@ mod tests {
             let cost = |gpus: f64| term.iter().map(|y| 2.0 * gpus + 4.0 * (y - gpus).max(0.0)).sum::<f64>();
             let mut before = hours[day * 24 - 168..day * 24].to_vec();
             before.sort_by(f64::total_cmp);
-            // The median of an even number, by linear interpolation.
+            // Median of an even number of hours, by linear interpolation.
             totals.0 += cost((before[83] + before[84]) / 2.0);
             totals.1 += (0..=6).map(|gpus| cost(f64::from(gpus))).fold(f64::INFINITY, f64::min);
         }

@@ -1,24 +1,24 @@
-//! Demand of one series by whole hours. Unlike what forecasts learn from, it reaches back as far as
-//! the log does: a year is not sized by six weeks.
+//! Hourly demand of one series, as far back as the log goes. Forecasts learn from six weeks; a year
+//! is not sized by them.
 
 use crate::time::{HOUR_US, YEAR_HOURS};
 
-/// Hours kept: three to four years. Beyond them the oldest year is dropped.
+/// Hours kept, three to four years; beyond that the oldest year is dropped.
 const MAX_HOURS: usize = 4 * YEAR_HOURS;
 
 /// Hours of one series.
 #[derive(Debug, Clone)]
 pub struct HourlyDemand {
-    /// GPUs now, thousandths.
+    /// Present demand, thousandths of a GPU.
     level_milli: i128,
-    /// Start of the hour that is added up; up to when it is, and how far: thousandths of a GPU ×
-    /// µs.
+    /// Start of the current hour; time up to which it is added up; sum so far, thousandths of a GPU
+    /// × µs.
     hour_us: i64,
     since_us: i64,
     sum: i128,
     /// The series began within the hour.
     is_partial: bool,
-    /// Means of the hours before, GPUs.
+    /// Means of the past hours, GPUs.
     known: Vec<f64>,
 }
 
@@ -35,18 +35,18 @@ impl HourlyDemand {
         }
     }
 
-    /// Forgets the hours; what is held and waited for stays.
+    /// Forgets past hours, and keeps the present demand.
     pub fn restart(&mut self, hour_us: i64, at_us: i64) {
         *self = Self { level_milli: self.level_milli, ..Self::new(hour_us, at_us) };
     }
 
-    /// From `at_us` on demand is `more_milli` higher.
+    /// Demand is higher by `more_milli` from `at_us` on.
     pub fn add(&mut self, more_milli: i64, at_us: i64) {
         self.accrue(at_us);
         self.level_milli += i128::from(more_milli);
     }
 
-    /// The hour that ends at `end_us` is over.
+    /// Closes the hour that ends at `end_us`.
     pub fn close(&mut self, end_us: i64) {
         self.accrue(end_us);
         if !self.is_partial {
@@ -58,7 +58,7 @@ impl HourlyDemand {
         (self.hour_us, self.sum, self.is_partial) = (end_us, 0, false);
     }
 
-    /// Hours known at `at_us`, which is the start of an hour: mean GPUs, oldest first.
+    /// Mean GPUs of the hours before `at_us` (the start of an hour), oldest first.
     pub fn known_at(&self, at_us: i64) -> &[f64] {
         let later = usize::try_from((self.hour_us - at_us) / HOUR_US).unwrap_or(0);
         &self.known[..self.known.len().saturating_sub(later)]
@@ -81,13 +81,13 @@ mod tests {
     fn hours_are_means_and_the_first_counts_if_it_is_whole() {
         for (begin_us, first) in [(0, Some(2.0)), (HOUR_US / 2, None)] {
             let mut hours = HourlyDemand::new(0, begin_us);
-            // 4 GPUs in the second half of the first hour, 4 and a quarter of an hour of 2 more in
-            // the second.
+            // 4 GPUs in the second half of the first hour; in the second, 4 and for a quarter of an
+            // hour 2 more.
             hours.add(4_000, HOUR_US / 2);
             hours.close(HOUR_US);
             hours.add(2_000, HOUR_US);
             hours.add(-2_000, HOUR_US * 5 / 4);
-            // Late: it counts from where the hour is.
+            // A late change counts from the current hour on.
             hours.add(0, 0);
             hours.close(2 * HOUR_US);
             let expected: Vec<f64> = first.into_iter().chain([4.5]).collect();

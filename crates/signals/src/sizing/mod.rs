@@ -1,10 +1,9 @@
-//! How much of each pool to commit to, for a week, a month and a year, by the demand that was and
+//! Advice on how much of each pool to commit to for a week, a month and a year, by past demand and
 //! the prices in force.
-//!
-//! It is said at midnights (UTC): on Mondays, as the shortest commitment is a week and what it
-//! should be does not change by the day; on each day of a series' first week, so that a new pool is
-//! not silent; and at the first midnight with other prices. A price that is entered for a time that
-//! has passed makes the last midnight's advice be said again.
+//! Advice is published at midnights (UTC): on Mondays, because the shortest commitment is a week
+//! and does not change by the day; on each day of a series' first week, so that a new pool has
+//! advice soon; and at the first midnight with other prices. A price entered for a time that has
+//! passed renews the last midnight's advice.
 
 mod advice;
 mod backtest;
@@ -27,25 +26,24 @@ use hourly_demand::HourlyDemand;
 use node_sizes::NodeSizes;
 use price_book::{PriceBook, PricesInForce};
 
-/// Version of the rules, part of what is said.
+/// Version of the rules, part of the producer name.
 const MODEL: &str = "sizing-1";
-/// A month is 365.25 / 12 days, rounded down to hours, and a year 365.25 days.
+/// 365.25 / 12 days, rounded down to hours.
 const MONTH_HOURS: usize = 730;
-/// Hours of a series before anything is said of it, and for so many more it is new.
+/// Hours of a series before its first advice; for this many more it counts as new.
 const MIN_HOURS: usize = DAY_HOURS;
 const NEW_HOURS: usize = MIN_HOURS + WEEK_HOURS;
-/// After so long without an event of a job nothing more is said, and hours begin anew with the next
-/// one.
+/// After this long without a job event advice stops, and hours start anew with the next event.
 const SILENCE_US: i64 = 60 * DAY_US;
-/// Most series of a cluster, as of forecasts; further pools are in the total alone.
+/// Most series per cluster, as for forecasts; further pools count in the total alone.
 const MAX_SERIES: usize = 256;
 
 #[derive(Debug, Clone)]
 struct Series {
     hours: HourlyDemand,
-    /// Of a week and a month.
+    /// For a week and a month.
     trails: [Backtest; 2],
-    /// Prices of the last statement.
+    /// Prices of the last published advice.
     published: Option<PricesInForce>,
 }
 
@@ -54,13 +52,13 @@ struct Series {
 pub struct Sizing {
     cluster: String,
     publish_from_us: i64,
-    /// Start of the hour that is added up; `None` until a job is heard of.
+    /// Start of the current hour; `None` before the first job event.
     hour_us: Option<i64>,
-    /// The last event of a job.
+    /// Time of the last job event.
     newest_us: i64,
-    /// The last midnight that was passed.
+    /// The last midnight passed.
     midnight_us: Option<i64>,
-    /// A price of before it was entered since.
+    /// A price that applies before that midnight was entered since.
     is_repriced: bool,
     series: BTreeMap<(i32, String), Series>,
     book: PriceBook,
@@ -69,7 +67,7 @@ pub struct Sizing {
 }
 
 impl Sizing {
-    /// Nothing is said of decisions before `publish_from_us`; their hours count.
+    /// Advice for decisions before `publish_from_us` is not published; their hours count.
     pub fn new(cluster: &str, publish_from_us: i64) -> Self {
         Self {
             cluster: cluster.into(),
@@ -85,7 +83,7 @@ impl Sizing {
         }
     }
 
-    /// Demand of a series changes; others than pools and the total are not sized.
+    /// Takes a change of demand. Series other than pools and the total are not sized.
     pub fn observe_demand(&mut self, change: DemandChange) {
         let DemandChange { series: name, more_milli, at_us } = change;
         if ![SeriesKind::Total, SeriesKind::Pool].map(i32::from).contains(&name.0) {
@@ -108,7 +106,7 @@ impl Sizing {
         series.hours.add(more_milli, at_us);
     }
 
-    /// Takes a price or what a partition has, which hold from `at_us` on.
+    /// Takes a price or the make-up of a partition, valid from `at_us` on.
     pub fn observe_capacity(&mut self, event: v1::CapacityEvent, at_us: i64) {
         if event.kind() == v1::CapacityEventKind::PriceSet {
             self.is_repriced |= self.midnight_us.is_some_and(|midnight_us| at_us <= midnight_us);
@@ -118,13 +116,13 @@ impl Sizing {
         }
     }
 
-    /// Takes what was told of a node.
+    /// Takes a node event.
     pub fn observe_node(&mut self, event: &v1::NodeEvent) {
         self.nodes.observe_node(event);
     }
 
-    /// Everything up to `now_us` was told: hours that are over are added up, and at midnights
-    /// advice is given.
+    /// Closes the hours that ended by `now_us`, and gives advice at midnights. All events up to
+    /// then were applied.
     pub fn advance(&mut self, now_us: i64) {
         while let Some(hour_us) = self.hour_us.filter(|hour_us| hour_us.saturating_add(HOUR_US) <= now_us) {
             if hour_us.saturating_sub(self.newest_us) > SILENCE_US {
@@ -146,13 +144,13 @@ impl Sizing {
         }
     }
 
-    /// Hands over what was said since the last call.
+    /// Hands over the advice since the last call.
     pub fn take(&mut self) -> Vec<Publication> {
         std::mem::take(&mut self.out)
     }
 
-    /// Says at a midnight what is due; `again`: what stands is said once more, where its prices are
-    /// others.
+    /// Publishes the advice due at a midnight. `again`: only where prices differ from the last
+    /// advice.
     fn publish(&mut self, at_us: i64, again: bool) {
         // 1970-01-05 was a Monday.
         let is_monday = (at_us.div_euclid(DAY_US) - 4).rem_euclid(7) == 0;
@@ -164,11 +162,11 @@ impl Sizing {
             let pool = (*kind == i32::from(SeriesKind::Pool)).then_some(name.as_str());
             let prices = self.book.in_force(pool, self.nodes.model(pool), at_us);
             let node_gpus = self.nodes.size(pool);
-            let is_other = series.published.as_ref().is_none_or(|said| !said.has_same_entries(&prices));
+            let is_other = series.published.as_ref().is_none_or(|output| !output.has_same_entries(&prices));
             if !is_other && (again || !is_monday && known >= NEW_HOURS) {
                 continue;
             }
-            // What is due does not depend on when a life of the operator began to speak.
+            // What is due must not depend on when this run of the service began to publish.
             series.published = Some(prices.clone());
             if at_us < self.publish_from_us {
                 continue;
@@ -186,8 +184,8 @@ impl Sizing {
                 ..v1::SizingAdvice::default()
             };
             let seed = seed(&[&self.cluster, kind_name, name, &at_us.to_string()]);
-            let said = series.advice(draft, &prices, at_us, seed);
-            let events = (0..).zip(said).map(|(seq, mut advice)| {
+            let output = series.advice(draft, &prices, at_us, seed);
+            let events = (0..).zip(output).map(|(seq, mut advice)| {
                 advice.envelope = envelope(&self.cluster, &source, at_us, seq);
                 Event::Sizing(advice)
             });
@@ -236,12 +234,12 @@ impl Series {
                     };
                     let node_gpus = draft.node_gpus.unwrap_or(1);
                     let basis = Basis { hours, prices: &prices, node_gpus, seed };
-                    let said = match trail {
+                    let output = match trail {
                         Some(trail) => advice::by_rules(&mut advice, basis, trail, at_us).map(|()| None),
                         None => advice::by_paths(&mut advice, basis, offered),
                     };
-                    // What sizing refuses is demand or prices beyond what can be counted.
-                    said.unwrap_or(Some("OUT_OF_RANGE"))
+                    // Sizing refuses demand or prices beyond its range.
+                    output.unwrap_or(Some("OUT_OF_RANGE"))
                 },
                 Some,
             );
@@ -252,7 +250,7 @@ impl Series {
     }
 }
 
-/// Prices to size by, or why there are none.
+/// Prices to size by, or the reason why there are none.
 fn prices(offered: &PricesInForce) -> Result<Prices, &'static str> {
     let committed = offered.reserved.as_ref().or(offered.owned.as_ref()).ok_or("NO_RESERVED_PRICE")?;
     let on_demand = offered.on_demand.as_ref().ok_or("NO_ON_DEMAND_PRICE")?;
@@ -277,7 +275,7 @@ fn set_prices(advice: &mut v1::SizingAdvice, offered: &PricesInForce) {
     advice.lend_micros_per_gpu_hour = committed.and_then(|entry| entry.lend_micros);
 }
 
-/// FNV-1a of what a statement is about: the same statement draws the same paths, whoever says it.
+/// FNV-1a of the subject of an advice: any process draws the same paths for it.
 fn seed(about: &[&str]) -> u64 {
     let bytes = about.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -1,12 +1,12 @@
-//! How many GPUs a node of a pool has, and of which model: what is bought comes in whole nodes.
+//! GPUs per node and GPU model of each pool; capacity is bought in whole nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_events::v1;
 
-/// Nodes and partitions of a cluster that are remembered; further ones are not.
+/// Nodes and partitions remembered per cluster.
 const MAX_NODES: usize = 1 << 16;
-/// A node with more is none.
+/// A larger count is an error in the events.
 const MAX_NODE_GPUS: u64 = 1 << 12;
 
 #[derive(Debug, Clone, Default)]
@@ -23,7 +23,7 @@ struct Partition {
     model: Option<String>,
 }
 
-/// Nodes of one cluster.
+/// Nodes and partitions of one cluster.
 #[derive(Debug, Clone, Default)]
 pub struct NodeSizes {
     nodes: BTreeMap<String, Node>,
@@ -31,15 +31,14 @@ pub struct NodeSizes {
 }
 
 impl NodeSizes {
-    /// Takes what was told of a node.
+    /// Takes a node event.
     pub fn observe_node(&mut self, event: &v1::NodeEvent) {
         match event.kind() {
             v1::NodeEventKind::NodeRegistered
                 if self.nodes.len() < MAX_NODES || self.nodes.contains_key(&event.node) =>
             {
                 let node = self.nodes.entry(event.node.clone()).or_default();
-                // An agent tells devices, a scheduler pools: neither takes back what the other
-                // said.
+                // Agents report devices, schedulers pools; neither overrides the other.
                 node.pool = event.pool.clone().or(node.pool.take());
                 node.gpus_milli = event.gpus_milli.or(node.gpus_milli);
                 node.model = event.gpu_model.clone().or(node.model.take());
@@ -51,7 +50,7 @@ impl NodeSizes {
         }
     }
 
-    /// Takes what was told of a partition.
+    /// Takes a partition event.
     pub fn observe_partition(&mut self, event: &v1::CapacityEvent) {
         let Some(pool) = event.pool.clone() else { return };
         match event.kind() {
@@ -71,8 +70,8 @@ impl NodeSizes {
         }
     }
 
-    /// GPUs of most nodes of a pool, or of all nodes: the larger of equals. `None` where nobody
-    /// tells.
+    /// GPUs of most nodes of a pool, or of all nodes; the larger where two sizes are equally
+    /// frequent. `None` if unknown.
     pub fn size(&self, pool: Option<&str>) -> Option<u32> {
         let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
         for gpus in self.nodes_of(pool).filter_map(|node| whole_gpus(node.gpus_milli?)) {
@@ -88,7 +87,7 @@ impl NodeSizes {
         u32::try_from(usual.or_else(by_partition)?).ok()
     }
 
-    /// The model of all of a pool's GPUs, or of all; `None` if there are several or nobody tells.
+    /// The GPU model of a pool, or of all nodes; `None` if there are several or it is unknown.
     pub fn model(&self, pool: Option<&str>) -> Option<&str> {
         let partition = pool.and_then(|pool| self.partitions.get(pool)).and_then(|it| it.model.as_deref());
         let mut models: BTreeSet<&str> =
@@ -109,7 +108,7 @@ impl NodeSizes {
     }
 }
 
-/// Thousandths as a number of GPUs, if it is a whole one.
+/// Thousandths as a whole number of GPUs.
 fn whole_gpus(gpus_milli: u64) -> Option<u64> {
     let gpus = gpus_milli / 1_000;
     (gpus_milli.is_multiple_of(1_000) && (1..=MAX_NODE_GPUS).contains(&gpus)).then_some(gpus)
@@ -143,7 +142,7 @@ mod tests {
             (Some(8), Some(4), Some(8))
         );
         assert_eq!((nodes.model(Some("p")), nodes.model(None)), (Some("h100"), None));
-        // The agent's word after the scheduler's keeps the pool.
+        // The agent's event after the scheduler's keeps the pool.
         nodes.observe_node(&node("f", None, Some(2_000), None));
         assert_eq!((nodes.size(Some("q")), nodes.model(Some("q"))), (Some(2), Some("a100")));
         let gone =

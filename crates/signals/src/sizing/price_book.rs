@@ -1,62 +1,62 @@
-//! The price book: which prices hold for a pool, one for each way to pay.
+//! Price book: the prices in force for a pool, one for each contract.
 
 use std::collections::BTreeMap;
 
 use tidegate_events::v1;
 
-/// Scopes (pool and model) of a cluster, and entries of each; further scopes are not looked at, of
-/// entries the oldest go.
+/// Scopes (pool and model) kept per cluster, and entries per scope. Further scopes are ignored; of
+/// entries the oldest is dropped.
 const MAX_SCOPES: usize = 1_024;
 const MAX_ENTRIES: usize = 64;
 
-/// Pool and model that an entry is for; `None`: any.
+/// Pool and model of an entry; `None`: any.
 type Scope = (Option<String>, Option<String>);
 
 /// One price.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PriceEntry {
     pub entered_ms: Option<i64>,
-    /// `None`: the entry before ends.
+    /// `None`: ends the entry before.
     pub micros: Option<u64>,
     pub contract: String,
     pub currency: String,
-    /// Earned for an idle GPU-hour of it.
+    /// Earned by an idle GPU-hour.
     pub lend_micros: Option<u64>,
-    /// Owned: months it is written off over.
+    /// Owned: months of depreciation.
     pub months: Option<u32>,
-    /// Spot: interruptions per GPU-hour (millionths), ms lost in each, share of demand
-    /// (millionths); as far as they were entered.
+    /// Spot, as far as entered: interruptions per GPU-hour (millionths), ms lost in each, share of
+    /// demand (millionths).
     pub spot: [Option<u64>; 3],
 }
 
-/// Prices that hold at one time for one pool.
+/// Prices in force for one pool at one time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PricesInForce {
     pub reserved: Option<PriceEntry>,
     pub owned: Option<PriceEntry>,
     pub on_demand: Option<PriceEntry>,
     pub spot: Option<PriceEntry>,
-    /// When the newest entry of the book that holds by then was entered.
+    /// When the newest entry in force was entered, of all contracts and scopes that apply.
     pub entered_ms: Option<i64>,
 }
 
 impl PricesInForce {
-    /// Whether the same entries hold, whatever else was entered.
+    /// Whether the same entries are in force, whatever else was entered.
     pub fn has_same_entries(&self, other: &Self) -> bool {
         let entries = |of: &Self| [&of.reserved, &of.owned, &of.on_demand, &of.spot].map(Option::clone);
         entries(self) == entries(other)
     }
 }
 
-/// Entries of a cluster, by scope and time from which they hold, µs.
+/// Entries of a cluster, by scope and start of validity, µs.
 #[derive(Debug, Clone, Default)]
 pub struct PriceBook {
     scopes: BTreeMap<Scope, BTreeMap<i64, PriceEntry>>,
 }
 
 impl PriceBook {
-    /// Enters a price that holds from `from_us` on. Of several for the same time the one entered
-    /// last holds.
+    /// Enters a price valid from `from_us` on. Of several for the same time, the one entered last
+    /// holds.
     pub fn enter(&mut self, event: v1::CapacityEvent, from_us: i64) {
         let entry = PriceEntry {
             entered_ms: event.entered_ms,
@@ -87,9 +87,9 @@ impl PriceBook {
         }
     }
 
-    /// What holds at `at_us` for a GPU of `pool` and `model`; `None`: of several, so that only
-    /// prices of any hold. For each way to pay the most specific entry: of pool and model, of the
-    /// model, of the pool, of any.
+    /// Prices in force at `at_us` for a GPU of `pool` and `model`. `None` stands for several of
+    /// them, so that only prices of any apply. For each contract the most specific entry counts:
+    /// pool and model, model, pool, any.
     pub fn in_force(&self, pool: Option<&str>, model: Option<&str>, at_us: i64) -> PricesInForce {
         let mut found = PricesInForce::default();
         let scopes = [(pool, model), (None, model), (pool, None), (None, None)];
@@ -109,7 +109,7 @@ impl PriceBook {
                 "spot" => &mut found.spot,
                 _ => continue,
             };
-            // Nothing is bought for nothing: an entry of 0 is no price to size by.
+            // An entry of 0 is not a price to size by.
             if place.is_none() && entry.micros.is_some_and(|micros| micros > 0) {
                 *place = Some(entry.clone());
             }
@@ -147,9 +147,9 @@ mod tests {
             (micros(&found.reserved), micros(&found.on_demand), micros(&found.spot), found.entered_ms)
         };
         assert_eq!(of(9), (None, Some(4), None, Some(1)));
-        // Of the model before of the pool, as in price_of.
+        // The model's price goes before the pool's, as in price_of.
         assert_eq!(of(10), (Some(3), Some(4), Some(1), Some(4)));
-        // Of several pools and models only what is of any holds.
+        // For several pools and models only prices of any apply.
         let any = book.in_force(None, None, 10);
         assert!(any.reserved.is_none() && any.on_demand.is_some() && any.entered_ms == Some(1));
     }

@@ -1,4 +1,4 @@
-//! Advice by hand: 20 GPUs in the first half of each day and 4 in the second, in nodes of 8.
+//! Advice checked by hand: 20 GPUs in the first half of each day, 4 in the second, in nodes of 8.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -47,7 +47,7 @@ fn priced() -> Sizing {
     sizing
 }
 
-/// The days of half a day of 20 GPUs and half a day of 4, up to the midnight of the last one.
+/// Runs those days up to the midnight of the last one.
 fn run(sizing: &mut Sizing, days: std::ops::Range<i64>) -> Vec<v1::SizingAdvice> {
     for day in days.clone() {
         let midnight_us = MONDAY_US + day * DAY_US;
@@ -58,10 +58,10 @@ fn run(sizing: &mut Sizing, days: std::ops::Range<i64>) -> Vec<v1::SizingAdvice>
         sizing.observe_demand(change("p", -16, midnight_us + DAY_US / 2));
     }
     sizing.advance(MONDAY_US + days.end * DAY_US);
-    said(sizing)
+    output(sizing)
 }
 
-fn said(sizing: &mut Sizing) -> Vec<v1::SizingAdvice> {
+fn output(sizing: &mut Sizing) -> Vec<v1::SizingAdvice> {
     let events = sizing.take().into_iter().flat_map(|publication| publication.events);
     let advice = events.map(|event| match event {
         Event::Sizing(advice) => advice,
@@ -74,16 +74,16 @@ fn day_of(advice: &v1::SizingAdvice) -> i64 {
     (advice.envelope.as_ref().unwrap().event_time_ms * 1_000 - MONDAY_US) / DAY_US
 }
 
-fn of_term<'a>(said: &'a [v1::SizingAdvice], day: i64, term: &str) -> &'a v1::SizingAdvice {
-    said.iter().find(|advice| day_of(advice) == day && advice.term == term).unwrap()
+fn of_term<'a>(output: &'a [v1::SizingAdvice], day: i64, term: &str) -> &'a v1::SizingAdvice {
+    output.iter().find(|advice| day_of(advice) == day && advice.term == term).unwrap()
 }
 
 #[test]
 fn nodes_costs_and_regrets_of_a_known_demand() {
-    let said = run(&mut priced(), 0..21);
-    let week = of_term(&said, 21, "WEEK");
-    // Four in five hours' demand is at most 20. Two nodes cost 16 x 24 + 5 x 12 x 4 = 624 a day,
-    // three 24 x 24 = 576.
+    let output = run(&mut priced(), 0..21);
+    let week = of_term(&output, 21, "WEEK");
+    // Demand is at most 20 GPUs in four of five hours. Two nodes cost 16 x 24 + 5 x 12 x 4 = 624 a
+    // day, three cost 24 x 24 = 576.
     let advised = (week.advised_gpus, week.advised_nodes, week.node_gpus, week.quantile_gpus_milli);
     assert_eq!(advised, (Some(24), Some(3), Some(8), Some(20_000)));
     assert_eq!(
@@ -100,9 +100,9 @@ fn nodes_costs_and_regrets_of_a_known_demand() {
         week.cost_peak_micros,
         week.cost_best_micros,
     ];
-    // Nothing: 5 x (12 x 20 + 12 x 4); the mean, 12, is two nodes.
+    // Nothing: 5 x (12 x 20 + 12 x 4). The mean, 12, is two nodes.
     assert_eq!(costs.map(days), [576.0, 1_440.0, 624.0, 576.0, 576.0]);
-    // Three weeks alike have no trend, and each path is such a week.
+    // Three equal weeks have no trend, and each path is such a week.
     assert_eq!((week.paths, week.expected_micros.map(|it| it / 7)), (200, Some(576_000_000)));
     assert_eq!(
         (week.expected_low_micros, week.expected_high_micros),
@@ -110,14 +110,14 @@ fn nodes_costs_and_regrets_of_a_known_demand() {
     );
     assert_eq!((week.gpus_low, week.gpus_high), (Some(24), Some(24)));
     assert_eq!(week.expected_nothing_micros.map(|it| it / 7), Some(1_440_000_000));
-    // Decisions of days 7 to 14; not rounded, the best number is 20: 480 a day.
+    // Decisions of days 7 to 14. Unrounded, the best commitment is 20: 480 a day.
     assert_eq!((week.lessons, week.lessons_best_micros), (8, Some(8 * 7 * 480_000_000)));
     let regret = |rule: &str| {
         let at = week.regret_rule.iter().position(|name| name == rule).unwrap();
         week.regret_ppm[at]
     };
-    // Nothing 1440 / 480; the last hour, 4: 96 + 5 x 12 x 16 = 1056; the mean, 12: 288 + 5 x 12 x 8
-    // = 768.
+    // Nothing: 1440 / 480. The last hour, 4: 96 + 5 x 12 x 16 = 1056. The mean, 12: 288 + 5 x 12 x
+    // 8 = 768.
     assert_eq!(
         ["NOTHING", "LAST", "MEAN_672H", "PEAK_672H", "QUANTILE_168H"].map(regret),
         [2_000_000, 1_200_000, 600_000, 0, 0]
@@ -127,8 +127,8 @@ fn nodes_costs_and_regrets_of_a_known_demand() {
         (week.rule_gpus_milli, week.blend_gpus_milli, week.reason.as_ref()),
         (Some(20_000), Some(20_000), None)
     );
-    // A month has no lesson yet. Its 730 hours never need more than 24 GPUs.
-    let month = of_term(&said, 21, "MONTH");
+    // No month-long decision has ended yet. Its 730 hours never need more than 24 GPUs.
+    let month = of_term(&output, 21, "MONTH");
     assert_eq!(
         (month.method.as_deref(), month.lessons, month.blend_gpus_milli),
         (Some("LAST_WEEK"), 0, None)
@@ -137,7 +137,7 @@ fn nodes_costs_and_regrets_of_a_known_demand() {
         (month.hours, month.advised_gpus, month.expected_micros),
         (504, Some(24), Some(24 * 730_000_000))
     );
-    let year = of_term(&said, 21, "YEAR");
+    let year = of_term(&output, 21, "YEAR");
     assert_eq!((year.method.as_deref(), year.advised_gpus), (Some("PATHS"), Some(24)));
     assert_eq!((year.paths, year.expected_micros), (40, Some(24 * 8_766_000_000)));
     assert_eq!(
@@ -147,20 +147,20 @@ fn nodes_costs_and_regrets_of_a_known_demand() {
 }
 
 #[test]
-fn a_new_series_is_said_daily_for_a_week_and_then_on_mondays() {
-    let said = run(&mut priced(), 0..30);
-    let days: std::collections::BTreeSet<i64> = said.iter().map(day_of).collect();
+fn a_new_series_has_advice_daily_for_a_week_then_on_mondays() {
+    let output = run(&mut priced(), 0..30);
+    let days: std::collections::BTreeSet<i64> = output.iter().map(day_of).collect();
     assert_eq!(days.into_iter().collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 14, 21, 28]);
-    assert_eq!(said.len(), 30);
-    // A day says how a week went so far; a year is not foretold by it.
-    let week = of_term(&said, 1, "WEEK");
+    assert_eq!(output.len(), 30);
+    // One day shows part of a week; it does not allow a year's advice.
+    let week = of_term(&output, 1, "WEEK");
     assert_eq!((week.hours, week.advised_gpus, week.paths), (24, Some(24), 0));
     assert_eq!((week.expected_micros, week.expected_low_micros), (Some(7 * 576_000_000), None));
-    let year = of_term(&said, 1, "YEAR");
+    let year = of_term(&output, 1, "YEAR");
     assert_eq!((year.reason.as_deref(), year.advised_gpus), (Some("TOO_LITTLE_HISTORY"), None));
     assert_eq!((year.mean_gpus_milli, year.reserved_micros_per_gpu_hour), (12_000, Some(1_000_000)));
-    // Two weeks know no trend: the interval is as wide as is believed of growth without one.
-    let year = of_term(&said, 14, "YEAR");
+    // Two weeks show no trend: the interval is as wide as the prior on growth.
+    let year = of_term(&output, 14, "YEAR");
     assert!(year.expected_low_micros.unwrap() * 10 < year.expected_high_micros.unwrap() * 9, "{year:?}");
 }
 
@@ -191,29 +191,29 @@ fn what_is_not_known_has_a_reason_and_no_number() {
     for (reason, prices) in cases {
         let mut sizing = Sizing::new("c", i64::MIN);
         prices.iter().for_each(|price| sizing.observe_capacity(price.clone(), 0));
-        let said = run(&mut sizing, 0..7);
-        let week = of_term(&said, 7, "WEEK");
+        let output = run(&mut sizing, 0..7);
+        let week = of_term(&output, 7, "WEEK");
         assert_eq!(week.reason.as_deref(), Some(reason));
         assert_eq!((week.advised_gpus, week.expected_micros, week.cost_nothing_micros), (None, None, None));
         assert_eq!((week.mean_gpus_milli, week.peak_gpus_milli), (12_000, 20_000));
     }
-    // More GPUs than there are; less than none, as of an end that is told twice.
+    // More GPUs than there are, and fewer than none, as after a repeated end.
     let mut sizing = priced();
     sizing.observe_demand(change("p", 0, MONDAY_US));
     sizing.observe_demand(change("q", -5, MONDAY_US));
     sizing.observe_demand(change("p", i64::MAX / 1_000, MONDAY_US));
     sizing.advance(MONDAY_US + DAY_US);
-    let said = said(&mut sizing);
-    let of = |pool: &str| said.iter().filter(|advice| advice.name == pool).collect::<Vec<_>>();
-    assert!(of("p").iter().all(|advice| advice.reason.as_deref() == Some("DEMAND_TOO_LARGE")), "{said:?}");
-    assert!(of("q").iter().all(|advice| advice.mean_gpus_milli == 0), "{said:?}");
+    let output = output(&mut sizing);
+    let of = |pool: &str| output.iter().filter(|advice| advice.name == pool).collect::<Vec<_>>();
+    assert!(of("p").iter().all(|advice| advice.reason.as_deref() == Some("DEMAND_TOO_LARGE")), "{output:?}");
+    assert!(of("q").iter().all(|advice| advice.mean_gpus_milli == 0), "{output:?}");
 }
 
 #[test]
 fn prices_that_change_are_answered_at_the_next_midnight_and_late_ones_at_once() {
     let mut sizing = priced();
     run(&mut sizing, 0..21);
-    // From Wednesday noon on reserved GPUs cost 3: three in five hours must be busy, and only 4
+    // From Wednesday noon a reserved GPU costs 3: it must be busy three hours in five, and only 4
     // GPUs ever are.
     sizing.observe_capacity(price(Some("p"), "reserved", 3.0, 3), MONDAY_US + 23 * DAY_US + DAY_US / 2);
     let said_then = run(&mut sizing, 21..29);
@@ -223,12 +223,13 @@ fn prices_that_change_are_answered_at_the_next_midnight_and_late_ones_at_once() 
     assert_eq!((week.break_even_ppm, week.quantile_gpus_milli), (Some(600_000), Some(4_000)));
     // A node costs 8 x 24 x 3 = 576 a day and saves 5 x (12 x 8 + 12 x 4) = 720.
     assert_eq!((week.advised_gpus, week.prices_entered_ms), (Some(8), Some(3)));
-    // The lessons are counted in these prices: 4 GPUs and 16 on demand for half a day, 288 + 960.
+    // Decisions are scored at these prices: 4 GPUs reserved and 16 on demand for half a day, 288 +
+    // 960.
     assert_eq!(week.lessons_best_micros, Some(11 * 7 * 1_248_000_000));
-    // Entered on Tuesday (day 29) for the Sunday before: it is said at once, for the last midnight.
+    // Entered on Tuesday (day 29) for the Sunday before: published at once, for the last midnight.
     sizing.observe_capacity(price(Some("p"), "reserved", 6.0, 4), MONDAY_US + 27 * DAY_US);
     sizing.advance(MONDAY_US + 29 * DAY_US + HOUR_US);
-    let again = said(&mut sizing);
+    let again = output(&mut sizing);
     assert_eq!(again.iter().map(day_of).collect::<Vec<_>>(), [29, 29, 29]);
     assert_eq!(
         (again[0].advised_gpus, again[0].prices_entered_ms, again[0].break_even_ppm),
@@ -238,10 +239,10 @@ fn prices_that_change_are_answered_at_the_next_midnight_and_late_ones_at_once() 
         (again[0].utilisation_ppm, again[0].cost_advised_micros),
         (None, again[0].cost_nothing_micros)
     );
-    // One for before, which another one has replaced by then, changes nothing.
+    // An entry for an earlier time that another entry has replaced changes nothing.
     sizing.observe_capacity(price(Some("p"), "reserved", 9.0, 5), MONDAY_US);
     sizing.advance(MONDAY_US + 29 * DAY_US + 2 * HOUR_US);
-    assert_eq!(said(&mut sizing), []);
+    assert_eq!(output(&mut sizing), []);
 }
 
 #[test]
@@ -254,11 +255,11 @@ fn the_mix_of_all_that_can_be_bought() {
         ..price(None, "", 2.0, 3)
     };
     sizing.observe_capacity(model_price("spot", spot), 0);
-    let said = run(&mut sizing, 0..21);
-    let year = of_term(&said, 21, "YEAR");
-    // An hour of work kept costs 2 / (1 - 0.1) on spot; half of what is above goes there: 1.1111 +
-    // 2.5 = 3.6111. The third node is needed for 4 GPUs in half of the hours, 2 in the mean: 7.22
-    // in place of 8. Two nodes reserved. A year has 365 days and 6 hours.
+    let output = run(&mut sizing, 0..21);
+    let year = of_term(&output, 21, "YEAR");
+    // A kept hour on spot costs 2 / (1 - 0.1). Half of the demand above the commitment goes there:
+    // 1.1111 + 2.5 = 3.6111. The third node is needed for 4 GPUs in half of the hours, 2 in the
+    // mean: 7.22 instead of 8. So two nodes are reserved. A year has 365 days and 6 hours.
     assert_eq!((year.mix_reserved_gpus, year.mix_hours), (Some(16), Some(8_766)));
     let above = 4.0 * (365.0 * 12.0 + 6.0) / 8_766.0;
     let rounded = |value: f64| Some(value.round() as u64);
@@ -266,12 +267,12 @@ fn the_mix_of_all_that_can_be_bought() {
     assert_eq!(year.mix_on_demand_gpus_milli, rounded(above * 500.0));
     assert_eq!(year.mix_micros_per_hour, rounded(16e6 + above * (2e6 / 0.9 * 0.5 + 2.5e6)));
     assert_eq!(year.spot_micros_per_gpu_hour, Some(2_000_000));
-    // Owned for three years at less: looked at for as long. In place of the reserved ones, and the
-    // third node pays too: 0.9 x 8 is less than 7.22.
+    // Owned for three years at a lower price, so three years are simulated. It replaces the
+    // reserved nodes, and the third node pays too: 0.9 x 8 is less than 7.22.
     let owned = v1::CapacityEvent { depreciation_months: Some(36), ..price(Some("p"), "", 0.9, 4) };
     sizing.observe_capacity(model_price("owned", owned), 0);
     sizing.advance(MONDAY_US + 21 * DAY_US + HOUR_US);
-    let again = self::said(&mut sizing);
+    let again = self::output(&mut sizing);
     let year = of_term(&again, 21, "YEAR");
     assert_eq!(
         (year.mix_owned_gpus, year.mix_reserved_gpus, year.mix_hours),
@@ -317,22 +318,22 @@ fn the_interval_of_a_year_holds_the_year_that_comes() {
 }
 
 #[test]
-fn a_long_silence_ends_the_hours_and_nothing_is_said_of_before() {
+fn a_long_silence_ends_the_advice_and_the_hours() {
     let mut sizing = priced();
     run(&mut sizing, 0..10);
     sizing.advance(MONDAY_US + 2_000 * DAY_US);
-    let days: Vec<i64> = said(&mut sizing).iter().map(day_of).collect();
-    // The last change is at 9.5 days; the midnight of day 69 is less than 60 days away, the Monday
+    let days: Vec<i64> = output(&mut sizing).iter().map(day_of).collect();
+    // The last change is at 9.5 days. The midnight of day 69 is less than 60 days later; the Monday
     // before it is day 63.
     assert_eq!(days.last(), Some(&63));
     sizing.observe_demand(change("p", 1, MONDAY_US + 2_000 * DAY_US));
     sizing.advance(MONDAY_US + 2_001 * DAY_US);
-    let week = said(&mut sizing).swap_remove(0);
+    let week = output(&mut sizing).swap_remove(0);
     assert_eq!((week.known_hours, week.mean_gpus_milli), (24, 5_000));
-    // Decisions before a time are not spoken of, but their hours count: what is said is what an
-    // earlier life said.
+    // Decisions before a time are not published, but their hours count: the output equals that of
+    // an earlier run.
     let mut later = Sizing { publish_from_us: MONDAY_US + 20 * DAY_US, ..priced() };
-    let said = run(&mut later, 0..21);
-    assert_eq!((said.len(), said[0].known_hours), (3, 504));
-    assert_eq!(said[..], run(&mut priced(), 0..21)[24..]);
+    let output = run(&mut later, 0..21);
+    assert_eq!((output.len(), output[0].known_hours), (3, 504));
+    assert_eq!(output[..], run(&mut priced(), 0..21)[24..]);
 }

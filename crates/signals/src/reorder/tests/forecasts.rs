@@ -2,21 +2,21 @@
 
 use super::*;
 
-/// GPUs that begin and end with an hour, so that the mean of each is known: 4 for ten days, then
-/// more and more.
+/// Jobs that begin and end on the hour, so that hourly means are known: 4 GPUs for ten days, then
+/// ever more.
 const DAYS: i64 = 20;
 
 fn demand_of(hour: i64) -> u64 {
     match hour / 24 {
         0..10 => 4,
-        // As a parabola: whoever goes on as before is too low each time.
+        // A parabola: a forecast of no change is too low each time.
         _ => 4 + (hour - 240).pow(2) as u64 / 8,
     }
 }
 
 fn growing() -> Vec<Event> {
     let mut events = Vec::new();
-    let told = |kind: v1::JobEventKind, hour: i64, gpus: u64| {
+    let input = |kind: v1::JobEventKind, hour: i64, gpus: u64| {
         let event = v1::JobEvent {
             kind: kind.into(),
             job_id: format!("g{hour}"),
@@ -28,48 +28,48 @@ fn growing() -> Vec<Event> {
     };
     for hour in 0..DAYS * 24 {
         let at_ms = START_MS + hour * 3_600_000;
-        events.push(sealed(told(v1::JobEventKind::Submitted, hour, demand_of(hour)), at_ms));
-        events.push(sealed(told(v1::JobEventKind::Ended, hour, demand_of(hour)), at_ms + 3_600_000));
+        events.push(sealed(input(v1::JobEventKind::Submitted, hour, demand_of(hour)), at_ms));
+        events.push(sealed(input(v1::JobEventKind::Ended, hour, demand_of(hour)), at_ms + 3_600_000));
     }
     events
 }
 
-fn coverage_of(said: &[Publication]) -> Vec<v1::CoverageSignal> {
-    let events = said.iter().flat_map(|publication| publication.events.iter());
+fn coverage_of(output: &[Publication]) -> Vec<v1::CoverageSignal> {
+    let events = output.iter().flat_map(|publication| publication.events.iter());
     events
         .filter_map(|event| if let Event::Coverage(signal) = event { Some(signal.clone()) } else { None })
         .collect()
 }
 
 #[test]
-fn how_forecasts_hold_is_said_as_it_is_counted_by_hand() {
-    let told = |mut events: Vec<Event>, seed: Option<u64>| {
-        let mut feed = Reorder::new(i64::MIN);
+fn coverage_signals_match_a_recount() {
+    let input = |mut events: Vec<Event>, seed: Option<u64>| {
+        let mut reorder = Reorder::new(i64::MIN);
         let end_us = (START_MS + DAYS * 86_400_000) * 1_000;
         if let Some(seed) = seed {
             events.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
         }
         for event in events {
-            feed.push(event, NOW_MS + DAYS * 86_400_000);
+            reorder.push(event, NOW_MS + DAYS * 86_400_000);
         }
         for hour in 1..=DAYS * 24 {
-            // In order bit by bit, in disorder all at once.
+            // Hour by hour in order, or all at once in random order.
             if seed.is_none() || hour == DAYS * 24 {
-                feed.advance(end_us - (DAYS * 24 - hour) * 3_600_000_000);
+                reorder.advance(end_us - (DAYS * 24 - hour) * 3_600_000_000);
             }
         }
-        sorted(feed.take())
+        sorted(reorder.take())
     };
-    let said = told(growing(), None);
-    assert_eq!(told(growing(), Some(1)), said);
+    let output = input(growing(), None);
+    assert_eq!(input(growing(), Some(1)), output);
 
     let total = |kind: i32| kind == i32::from(v1::SeriesKind::Total);
-    let events = || said.iter().flat_map(|publication| publication.events.iter());
+    let events = || output.iter().flat_map(|publication| publication.events.iter());
     let forecasts: Vec<&v1::Forecast> = events()
         .filter_map(|event| if let Event::Forecast(f) = event { Some(f) } else { None })
         .filter(|f| total(f.kind))
         .collect();
-    let mut signals = coverage_of(&said);
+    let mut signals = coverage_of(&output);
     signals.retain(|signal| total(signal.kind));
     signals.sort_by_key(|signal| signal.envelope.as_ref().unwrap().event_time_ms);
     let hours = |reach: v1::ForecastReach| match reach {
@@ -99,7 +99,7 @@ fn how_forecasts_hold_is_said_as_it_is_counted_by_hand() {
         assert_eq!(signal.scores, scores, "{signal:?}");
         assert!((f64::from(signal.inside80_ppm) - 1e6 * inside / weights).abs() < 2.0, "{signal:?}");
         assert!((f64::from(signal.below95_ppm) - 1e6 * below / weights).abs() < 2.0, "{signal:?}");
-        // Said when it changes and at midnight, and since when is since it changed.
+        // Published on a change and at midnight; `since` is the time of the last change.
         let last = before.insert(signal.reach, (signal.state, signal.since_ms));
         match last.filter(|(state, _)| *state == signal.state) {
             Some((_, since_ms)) => assert_eq!((at_ms % 86_400_000, signal.since_ms), (0, since_ms)),

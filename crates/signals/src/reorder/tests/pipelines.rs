@@ -1,4 +1,4 @@
-//! Jobs with a pipeline: a long stage is nobody's fault, a slow rank of a stage is.
+//! Pipelined jobs: a long stage blames nobody, a slow rank within a stage is blamed.
 
 use std::ops::Range;
 
@@ -16,11 +16,11 @@ const RANKS: u32 = 64;
 const STAGES: u32 = 4;
 const MICRO_BATCHES: u32 = 8;
 const LONG_STAGE: u32 = 2;
-/// A rank of the first stage: 1.3 times as slow it is still faster than the long stage.
+/// A rank of the first stage: 1.3 times slower, it is still faster than the long stage.
 const SLOW_RANK: u32 = 5;
 const SLOW_STEPS: Range<u64> = 260..360;
 
-/// Reports of a job whose stage 2 has half as much again to do.
+/// Reports of a job whose stage 2 has half as much work again.
 fn steps(tells_place: bool, slow_rank: Option<u32>) -> Vec<Event> {
     let mut random = ChaCha8Rng::seed_from_u64(11);
     let (mut events, mut at_us) = (Vec::new(), START_MS * 1_000);
@@ -32,7 +32,7 @@ fn steps(tells_place: bool, slow_rank: Option<u32>) -> Vec<Event> {
                 1.5e6 * longer * slower * random.random_range(0.997..1.003)
             })
             .collect();
-        // Each micro-batch passes all stages; the longest sets the pace.
+        // Each micro-batch passes all stages; the longest stage sets the pace.
         let pace = (0..16)
             .map(|replica| {
                 let stage = |stage: usize| compute[stage * 16 + replica];
@@ -69,13 +69,13 @@ fn steps(tells_place: bool, slow_rank: Option<u32>) -> Vec<Event> {
     events
 }
 
-fn said(events: Vec<Event>) -> Vec<v1::StragglerSignal> {
-    let mut feed = Reorder::new(i64::MIN);
+fn output(events: Vec<Event>) -> Vec<v1::StragglerSignal> {
+    let mut reorder = Reorder::new(i64::MIN);
     for event in events {
-        feed.push(event, NOW_MS);
+        reorder.push(event, NOW_MS);
     }
-    feed.advance((START_MS + 7_200_000) * 1_000);
-    let events = feed.take().into_iter().flat_map(|publication| publication.events);
+    reorder.advance((START_MS + 7_200_000) * 1_000);
+    let events = reorder.take().into_iter().flat_map(|publication| publication.events);
     events
         .filter_map(|event| if let Event::Straggler(signal) = event { Some(signal) } else { None })
         .collect()
@@ -83,19 +83,19 @@ fn said(events: Vec<Event>) -> Vec<v1::StragglerSignal> {
 
 #[test]
 fn a_long_stage_is_named_and_blames_nobody() {
-    let signals = said(steps(true, None));
+    let signals = output(steps(true, None));
     let [signal] = &signals[..] else { panic!("{signals:#?}") };
     assert_eq!((signal.state(), signal.class.as_str()), (v1::SignalState::Confirmed, "STRUCTURAL"));
     assert_eq!((signal.cause.as_deref(), signal.pipeline_stage), (Some("LONG_STAGE"), Some(LONG_STAGE)));
     assert_eq!((signal.blame.as_str(), signal.rank, signal.node.as_deref()), ("NOBODY", None, None));
-    // (1 + 1 + 1.5 + 1 + 7 x 1.5) / 8 = 1.875 of a stage's time; evenly spread it were (4 + 7) / 8
-    // x 1.125 = 1.547: 21 % less.
+    // (1 + 1 + 1.5 + 1 + 7 x 1.5) / 8 = 1.875 of a stage's time. Spread evenly it would be (4 + 7)
+    // / 8 x 1.125 = 1.547: 21 % less.
     assert!((205_000..225_000).contains(&signal.slowdown_ppm), "{signal:?}");
 }
 
 #[test]
-fn without_its_place_nobody_knows_the_stage() {
-    let signals = said(steps(false, None));
+fn without_positions_no_stage_is_named() {
+    let signals = output(steps(false, None));
     assert!(signals.iter().all(|signal| signal.blame == "NOBODY" && signal.pipeline_stage.is_none()));
     assert!(
         signals.iter().any(|signal| signal.cause.as_deref() == Some("SLOWER_FROM_THE_START")),
@@ -106,7 +106,7 @@ fn without_its_place_nobody_knows_the_stage() {
 #[test]
 fn a_slow_rank_of_a_short_stage_is_found_beside_the_long_one() {
     let mut events = steps(true, Some(SLOW_RANK));
-    let signals = said(events.clone());
+    let signals = output(events.clone());
     let (structural, blamed): (Vec<_>, Vec<_>) = signals.iter().partition(|signal| signal.blame == "NOBODY");
     assert_eq!(
         structural.iter().filter_map(|signal| signal.pipeline_stage).collect::<Vec<_>>(),
@@ -119,5 +119,5 @@ fn a_slow_rank_of_a_short_stage_is_found_beside_the_long_one() {
     assert!((250_000..350_000).contains(&confirmed.slowdown_ppm), "{confirmed:?}");
     // In any order.
     events.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
-    assert_eq!(said(events), signals);
+    assert_eq!(output(events), signals);
 }

@@ -1,4 +1,4 @@
-//! Curves of families from jobs and steps as they come on the log.
+//! Scaling curves of families, from jobs and steps in the order of the log.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -19,11 +19,11 @@ fn sealed(mut event: Event, source: &str, at_ms: i64) -> Event {
     event
 }
 
-/// A job named `name` on `world` GPUs: a step takes 1 s, and 0.2 s more over two nodes.
+/// A job named `name` on `world` GPUs: 1 s a step, 0.2 s more over two nodes.
 fn job(job_id: &str, name: &str, world: u32, start_ms: i64) -> Vec<Event> {
     let step_ms = if world > 8 { 1_200 } else { 1_000 };
     let end_ms = start_ms + STEPS as i64 * step_ms + 60_000;
-    let told = |kind: v1::JobEventKind, at_ms| {
+    let input = |kind: v1::JobEventKind, at_ms| {
         let event = v1::JobEvent {
             kind: kind.into(),
             job_id: job_id.into(),
@@ -35,7 +35,7 @@ fn job(job_id: &str, name: &str, world: u32, start_ms: i64) -> Vec<Event> {
         };
         sealed(Event::Job(event), job_id, at_ms)
     };
-    let mut events = vec![told(v1::JobEventKind::Started, start_ms), told(v1::JobEventKind::Ended, end_ms)];
+    let mut events = vec![input(v1::JobEventKind::Started, start_ms), input(v1::JobEventKind::Ended, end_ms)];
     for step in 0..STEPS {
         for rank in 0..world {
             let report = v1::StepReport {
@@ -56,17 +56,17 @@ fn job(job_id: &str, name: &str, world: u32, start_ms: i64) -> Vec<Event> {
     events
 }
 
-/// Two sizes of one name at the same time, and a stranger.
-fn told() -> Vec<Event> {
+/// Two sizes of one family at the same time, and another family.
+fn input() -> Vec<Event> {
     let jobs = [("a", "train", 4, 0), ("b", "train", 16, 30_000), ("x", "other", 8, 0)];
     jobs.into_iter()
         .flat_map(|(id, name, world, after_ms)| job(id, name, world, START_MS + after_ms))
         .collect()
 }
 
-fn curves(said: Vec<Publication>) -> Vec<Publication> {
+fn curves(output: Vec<Publication>) -> Vec<Publication> {
     let is_curve = |publication: &Publication| matches!(publication.events.first(), Some(Event::Scaling(_)));
-    said.into_iter().filter(is_curve).collect()
+    output.into_iter().filter(is_curve).collect()
 }
 
 fn end_us() -> i64 {
@@ -74,18 +74,18 @@ fn end_us() -> i64 {
 }
 
 fn all_at_once(events: Vec<Event>) -> Vec<Publication> {
-    let mut feed = Reorder::new(i64::MIN);
+    let mut reorder = Reorder::new(i64::MIN);
     for event in events {
-        feed.push(event, NOW_MS);
+        reorder.push(event, NOW_MS);
     }
-    feed.advance(end_us());
-    curves(feed.take())
+    reorder.advance(end_us());
+    curves(reorder.take())
 }
 
 #[test]
 fn jobs_of_one_name_at_two_sizes_make_a_curve_in_any_order() {
-    let said = all_at_once(told());
-    let [curve] = &said[..] else { panic!("{said:#?}") };
+    let output = all_at_once(input());
+    let [curve] = &output[..] else { panic!("{output:#?}") };
     let points: Vec<&v1::ScalingCurve> = curve
         .events
         .iter()
@@ -97,22 +97,22 @@ fn jobs_of_one_name_at_two_sizes_make_a_curve_in_any_order() {
     let sixteen = points[4];
     assert!((sixteen.rate_milli as f64 / 27_306_667.0 - 1.0).abs() < 0.03, "{sixteen:?}");
     assert_eq!((sixteen.nodes, sixteen.seen_steps, points[5].nodes), (2, 100, 4));
-    // In disorder and twice; and bit by bit with a watermark behind what came.
-    let mut twice = told();
-    twice.extend(told());
+    // Shuffled with duplicates; and piece by piece with a watermark behind.
+    let mut twice = input();
+    twice.extend(input());
     twice.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
-    assert_eq!(all_at_once(twice), said);
+    assert_eq!(all_at_once(twice), output);
     for seed in 2..5 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let mut events = told();
+        let mut events = input();
         events.sort_by_cached_key(|event| (event.event_time_ms() / 7_000, random.random::<u32>()));
-        let mut feed = Reorder::new(i64::MIN);
+        let mut reorder = Reorder::new(i64::MIN);
         for event in events {
-            let at_us = feed.push(event, NOW_MS).unwrap();
-            feed.advance(at_us - 10_000_000);
+            let at_us = reorder.push(event, NOW_MS).unwrap();
+            reorder.advance(at_us - 10_000_000);
         }
-        feed.advance(end_us());
-        assert_eq!(feed.counts().late, 0);
-        assert_eq!(curves(feed.take()), said, "seed {seed}");
+        reorder.advance(end_us());
+        assert_eq!(reorder.counts().late, 0);
+        assert_eq!(curves(reorder.take()), output, "seed {seed}");
     }
 }

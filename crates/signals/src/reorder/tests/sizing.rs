@@ -1,4 +1,4 @@
-//! Sizing from jobs, nodes and prices as they come on the log.
+//! Sizing advice, from jobs, nodes and prices in the order of the log.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -34,9 +34,9 @@ fn price(pool: Option<&str>, contract: &str, micros: u64, at_ms: i64) -> Event {
     sealed(Event::Capacity(event), "price", at_ms)
 }
 
-/// A job of 12 GPUs each day for 12 hours in pool p, one for ever of 4, prices, a node of 8;
-/// another price in the third week, and one for a year to come.
-fn told() -> Vec<Event> {
+/// In pool p a job of 12 GPUs for 12 hours each day, and an endless job of 4; a node of 8 GPUs;
+/// prices, another one in the third week, and one of the year to come.
+fn input() -> Vec<Event> {
     let job = |kind: v1::JobEventKind, id: String, gpus: u64, at_ms| {
         let event = v1::JobEvent {
             kind: kind.into(),
@@ -71,8 +71,8 @@ fn told() -> Vec<Event> {
     events
 }
 
-fn advice(said: Vec<Publication>) -> Vec<Publication> {
-    said.into_iter().filter(|it| matches!(it.events.first(), Some(Event::Sizing(_)))).collect()
+fn advice(output: Vec<Publication>) -> Vec<Publication> {
+    output.into_iter().filter(|it| matches!(it.events.first(), Some(Event::Sizing(_)))).collect()
 }
 
 fn end_us() -> i64 {
@@ -80,51 +80,51 @@ fn end_us() -> i64 {
 }
 
 fn all_at_once(events: Vec<Event>) -> Vec<Publication> {
-    let mut feed = Reorder::new(i64::MIN);
+    let mut reorder = Reorder::new(i64::MIN);
     for event in events {
-        feed.push(event, NOW_MS);
+        reorder.push(event, NOW_MS);
     }
-    feed.advance(end_us());
-    advice(feed.take())
+    reorder.advance(end_us());
+    advice(reorder.take())
 }
 
 #[test]
 fn advice_is_the_same_in_any_order_and_however_the_watermark_moves() {
-    let said = all_at_once(told());
-    // Seven days of the first week, Mondays 14 and 21, and day 16 for the pool, whose price
-    // changes; the total has no reserved price.
-    assert_eq!(said.len(), 9 + 10);
-    let of_day_16 = said.iter().flat_map(|it| &it.events).find_map(|event| match event {
+    let output = all_at_once(input());
+    // The seven days of the first week, Mondays 14 and 21, and day 16 for the pool, whose price
+    // changes. The total has no reserved price.
+    assert_eq!(output.len(), 9 + 10);
+    let of_day_16 = output.iter().flat_map(|it| &it.events).find_map(|event| match event {
         Event::Sizing(it) if event.event_time_ms() == START_MS + 16 * 24 * HOUR_MS && it.term == "WEEK" => {
             Some(it)
         }
         _ => None,
     });
     let week = of_day_16.unwrap();
-    // 16 and 4 GPUs, half of the time each: at 3 of 4 a second node costs 8 x 24 x 3 = 576 and
+    // 16 and 4 GPUs, half of the time each. At 3 of 4 a second node costs 8 x 24 x 3 = 576 and
     // saves 4 x 12 x 8 = 384; the first one saves 4 x (12 x 8 + 12 x 4) = 576, which is no gain.
     assert_eq!((week.name.as_str(), week.advised_gpus, week.break_even_ppm), ("p", Some(0), Some(750_000)));
-    let total = said.iter().flat_map(|it| &it.events).find_map(|event| match event {
+    let total = output.iter().flat_map(|it| &it.events).find_map(|event| match event {
         Event::Sizing(it) if it.name == "total" => Some(it),
         _ => None,
     });
     assert_eq!(total.unwrap().reason.as_deref(), Some("NO_RESERVED_PRICE"));
-    let mut twice = told();
-    twice.extend(told());
+    let mut twice = input();
+    twice.extend(input());
     twice.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
-    assert_eq!(all_at_once(twice), said);
+    assert_eq!(all_at_once(twice), output);
     for seed in 2..5 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let mut events = told();
+        let mut events = input();
         events.sort_by_cached_key(|event| (event.event_time_ms() / (7 * HOUR_MS), random.random::<u32>()));
-        let mut feed = Reorder::new(i64::MIN);
+        let mut reorder = Reorder::new(i64::MIN);
         for event in events {
-            if let Some(at_us) = feed.push(event, NOW_MS) {
-                feed.advance(at_us - 8 * HOUR_MS * 1_000);
+            if let Some(at_us) = reorder.push(event, NOW_MS) {
+                reorder.advance(at_us - 8 * HOUR_MS * 1_000);
             }
         }
-        feed.advance(end_us());
-        assert_eq!((feed.counts().late, feed.counts().rejected), (0, 0));
-        assert_eq!(advice(feed.take()), said, "seed {seed}");
+        reorder.advance(end_us());
+        assert_eq!((reorder.counts().late, reorder.counts().rejected), (0, 0));
+        assert_eq!(advice(reorder.take()), output, "seed {seed}");
     }
 }
