@@ -1,16 +1,9 @@
 //! The `tidegate` binary: commands, wiring, nothing else.
 
-/// As `println!`, for readers who may have gone: a closed pipe is no failure of the command.
-macro_rules! say {
-    ($($text:tt)*) => {{
-        use std::io::Write;
-        writeln!(std::io::stdout(), $($text)*).ok();
-    }};
-}
+#[macro_use]
+extern crate tidegate_workspace;
 
 mod autopilot;
-mod bench;
-mod chaos;
 mod commands;
 mod memory;
 
@@ -44,8 +37,8 @@ enum Command {
     Status(commands::status::StatusArgs),
     Topology(commands::topology::TopologyArgs),
     Log(commands::log::LogCommand),
-    Bench(bench::BenchArgs),
-    Chaos(chaos::ChaosArgs),
+    Bench(tidegate_lab::bench::BenchArgs),
+    Chaos(tidegate_lab::chaos::ChaosArgs),
     #[command(flatten)]
     Node(tidegate_node::Command),
 }
@@ -74,8 +67,8 @@ fn main() -> ExitCode {
         Command::Status(args) => commands::status::run(args),
         Command::Topology(args) => commands::topology::run(args),
         Command::Log(args) => commands::log::run(args),
-        Command::Bench(args) => bench::run(args),
-        Command::Chaos(args) => chaos::run(args),
+        Command::Bench(args) => tidegate_lab::bench::run(args),
+        Command::Chaos(args) => tidegate_lab::chaos::run(args),
         Command::Node(command) => return command.run(),
     };
     commands::exit_code(result)

@@ -19,7 +19,7 @@ use tidegate_server::{Metrics, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, LogArgs, Opened, ask, bind, block_on, chain, committed, policy,
+    CommandError, CommandResult, DataArgs, LogArgs, Workspace, ask, bind, block_on, chain, committed, policy,
     stop_on_signals, tried,
 };
 use crate::autopilot::live::{Config, Live};
@@ -166,9 +166,9 @@ fn act(
     data: &DataArgs,
     log: &LogArgs,
 ) -> Result<(), CommandError> {
-    let opened = Opened::open(&data.data, log)?;
-    opened.create_topics()?;
-    let mut live = Live::open(config, &data.data, &opened.log)?;
+    let workspace = Workspace::open(&data.data, log)?;
+    workspace.create_topics()?;
+    let mut live = Live::open(config, &data.data, &workspace.log)?;
     live.told().iter().for_each(|line| say!("{line}"));
     block_on(async {
         let (stop, stopped) = watch::channel(false);

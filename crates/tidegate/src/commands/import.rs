@@ -15,7 +15,7 @@ use tidegate_log::tail::Cursor;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicConfig, TopicPartition};
 
 use super::{
-    CommandError, CommandResult, DataArgs, EXIT_REJECTS, LogArgs, Opened, PaceArgs, block_on,
+    CommandError, CommandResult, DataArgs, EXIT_REJECTS, LogArgs, PaceArgs, Workspace, block_on,
     block_on_one_thread, name_full_disk,
 };
 
@@ -110,11 +110,11 @@ pub fn run(args: ImportArgs) -> CommandResult {
     let plan = block_on(Plan::compile(common.data.load_pipelines()?))??;
     let source = Source::from_argument(file);
     source.check()?;
-    let opened = Opened::open(&common.data.data, &common.log)?;
+    let workspace = Workspace::open(&common.data.data, &common.log)?;
 
     let started = Instant::now();
     let bar = ReadBar::new();
-    let summary = import(source, &mapping, &options, opened.log.as_ref(), &mut |p| bar.show(&p))?;
+    let summary = import(source, &mapping, &options, workspace.log.as_ref(), &mut |p| bar.show(&p))?;
     bar.finish();
 
     let mut tables = None;
@@ -123,7 +123,7 @@ pub fn run(args: ImportArgs) -> CommandResult {
         bar.set_style(ProgressStyle::with_template("{spinner} tables: {msg}")?);
         bar.enable_steady_tick(Duration::from_millis(200));
         let progress = block_on_one_thread(async {
-            let mut runner = opened.runner_of(plan, common.pace.pace()).await?;
+            let mut runner = workspace.runner_of(plan, common.pace.pace()).await?;
             let progress = runner.catch_up(&mut |p| bar.set_message(table_message(p))).await?;
             runner.maintain().await?;
             Ok::<_, CommandError>(progress)

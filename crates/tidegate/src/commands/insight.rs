@@ -12,7 +12,7 @@ use tidegate_log::{EventLog, LogError};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, LogArgs, Opened, block_on, block_on_one_thread, chain,
+    CommandError, CommandResult, DataArgs, LogArgs, Workspace, block_on, block_on_one_thread, chain,
     name_full_disk, stop_on_signals,
 };
 use tidegate_signals::{RunMode, ServiceStats, SignalService};
@@ -58,12 +58,12 @@ pub fn run(args: InsightArgs) -> CommandResult {
 
 fn once(data: &DataArgs, log: &LogArgs) -> CommandResult {
     let pipelines = data.load_pipelines()?;
-    let opened = Opened::open(&data.data, log)?;
-    opened.create_topics()?;
-    let published = catch_up(&opened.log).map_err(|e| name_full_disk(e, &data.data))?;
+    let workspace = Workspace::open(&data.data, log)?;
+    workspace.create_topics()?;
+    let published = catch_up(&workspace.log).map_err(|e| name_full_disk(e, &data.data))?;
     block_on_one_thread(async {
         let mut runner =
-            opened.runner(pipelines, RunnerPace { refresh_every: None, ..RunnerPace::default() }).await?;
+            workspace.runner(pipelines, RunnerPace { refresh_every: None, ..RunnerPace::default() }).await?;
         runner.catch_up(&mut |_| {}).await?;
         Ok::<_, CommandError>(())
     })?
@@ -78,12 +78,12 @@ fn follow(data: &DataArgs, log: &LogArgs) -> CommandResult {
                     use --once to work through what is there, or --log kafka://HOST:PORT"
             .into());
     }
-    let opened = Opened::open(&data.data, log)?;
-    opened.create_topics()?;
+    let workspace = Workspace::open(&data.data, log)?;
+    workspace.create_topics()?;
     block_on(async {
         let (stop, stopped) = watch::channel(false);
         stop_on_signals(stop)?;
-        let log = Arc::clone(&opened.log);
+        let log = Arc::clone(&workspace.log);
         tokio::task::spawn_blocking(move || keep_up(&log, &stopped)).await??;
         Ok::<_, CommandError>(())
     })??;

@@ -10,7 +10,7 @@ use tidegate_log::{
     copy_to_kafka, partition_for,
 };
 
-use super::{CommandResult, Opened, PlaceArgs};
+use super::{CommandResult, PlaceArgs, Workspace};
 
 /// Move the event log
 #[derive(Debug, Args)]
@@ -106,7 +106,7 @@ fn copy(args: CopyArgs) -> CommandResult {
             "next: tidegate pipeline backfill --log {url} --data {data}   (offsets changed, so tables are computed anew)"
         );
     } else {
-        Opened::move_origin(&folder, &to, url.prefix())?;
+        Workspace::move_origin(&folder, &to, url.prefix())?;
         say!("producers known  {:>12}", count(report.producers));
         say!("from now on: tidegate up --log {url} --data {data}   (the tables go on where they are)");
     }

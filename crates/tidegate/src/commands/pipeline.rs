@@ -16,7 +16,7 @@ use tidegate_server::{Metrics, QueryLimits, QueryService, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, KeepArgs, LogArgs, Opened, PaceArgs, bind, block_on,
+    CommandError, CommandResult, DataArgs, KeepArgs, LogArgs, PaceArgs, Workspace, bind, block_on,
     block_on_one_thread, name_full_disk, stop_on_signals,
 };
 
@@ -129,11 +129,11 @@ fn check(files: &[PathBuf], data: &DataArgs) -> CommandResult {
 fn catch_up(data: &DataArgs, log: &LogArgs, pace: Pace, keep: &KeepArgs) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let maintenance = block_on(keep.maintenance(&pipelines))??;
-    let opened = Opened::open(&data.data, log)?;
+    let workspace = Workspace::open(&data.data, log)?;
     let progress = block_on_one_thread(async {
         // Nobody can ask before it ends.
         let pace = Pace { refresh_every: None, maintenance, ..pace };
-        let mut runner = opened.runner(pipelines, pace).await?;
+        let mut runner = workspace.runner(pipelines, pace).await?;
         let progress = runner.catch_up(&mut |_| {}).await?;
         runner.maintain().await?;
         Ok::<_, CommandError>(progress)
@@ -152,14 +152,14 @@ fn follow(
 ) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let maintenance = block_on(keep.maintenance(&pipelines))??;
-    let opened = Opened::open(&data.data, log)?;
-    opened.create_topics()?;
+    let workspace = Workspace::open(&data.data, log)?;
+    workspace.create_topics()?;
     let running = async {
         let (stop, stopped) = watch::channel(false);
         stop_on_signals(stop)?;
         // Without an address nobody can ask, so nothing needs to be made ready for it.
         let refresh_every = listen.and(pace.refresh_every);
-        let mut runner = opened.runner(pipelines, Pace { refresh_every, maintenance, ..pace }).await?;
+        let mut runner = workspace.runner(pipelines, Pace { refresh_every, maintenance, ..pace }).await?;
         let metrics = Arc::new(Metrics::default());
         if let Some(listen) = listen {
             let listener = bind(listen).await?;

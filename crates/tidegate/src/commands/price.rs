@@ -17,7 +17,7 @@ use tidegate_node::DestinationArgs;
 
 use super::import::one_partition;
 use super::{
-    CommandError, CommandResult, DataArgs, LogArgs, Opened, block_on_one_thread, name_full_disk, sql,
+    CommandError, CommandResult, DataArgs, LogArgs, Workspace, block_on_one_thread, name_full_disk, sql,
 };
 use entry::Entry;
 
@@ -111,11 +111,11 @@ fn enter(mut events: Vec<Event>, now_ms: i64, to: &ToArgs) -> CommandResult {
         return Ok(ExitCode::SUCCESS);
     }
     let pipelines = to.data.load_pipelines()?;
-    let opened = Opened::open(&to.data.data, &LogArgs::default())?;
-    let log_sink = DirectLogSink::new(Arc::clone(&opened.log), one_partition().partitions);
+    let workspace = Workspace::open(&to.data.data, &LogArgs::default())?;
+    let log_sink = DirectLogSink::new(Arc::clone(&workspace.log), one_partition().partitions);
     append(&log_sink, &mut events, now_ms)?;
     block_on_one_thread(async {
-        let mut runner = opened.runner(pipelines, Pace::default()).await?;
+        let mut runner = workspace.runner(pipelines, Pace::default()).await?;
         runner.catch_up(&mut |_| {}).await?;
         Ok::<_, CommandError>(())
     })?

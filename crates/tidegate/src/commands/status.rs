@@ -17,7 +17,7 @@ use tidegate_log::{
     DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Extent, GroupMember, KafkaLog, LogError, TopicPartition,
 };
 
-use super::{CommandError, CommandResult, PlaceArgs, block_on, group_of, lake_url};
+use super::{CommandError, CommandResult, PlaceArgs, block_on, consumer_group, lake_url};
 
 /// Between the two looks that tell the rates.
 const LOOK: Duration = Duration::from_secs(1);
@@ -147,7 +147,7 @@ async fn look(args: &StatusArgs, folder: &DataDir, source: &Source) -> Result<St
     let second = positions(&lake, &plan, &partitions).await?;
     let ends_then = extents(source.log(), &partitions)?;
     let took = begun.elapsed().as_secs_f64();
-    let group = group_of(folder.path())?;
+    let group = consumer_group(folder.path())?;
     let members = source.members(&group)?;
     let keeper =
         |at: &TopicPartition| members.iter().find(|m| m.partitions.contains(at)).map(|m| m.name.clone());

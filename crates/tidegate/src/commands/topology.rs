@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use tidegate_import::topology::{label, read};
 use tidegate_lake::pipeline::Plan;
 
-use super::{CommandResult, DataArgs, LogArgs, Opened, PaceArgs, block_on, block_on_one_thread};
+use super::{CommandResult, DataArgs, LogArgs, PaceArgs, Workspace, block_on, block_on_one_thread};
 
 /// Tell which switch and rack each node is at
 #[derive(Debug, Args)]
@@ -55,12 +55,12 @@ pub fn run(args: TopologyArgs) -> CommandResult {
     let text = std::fs::read_to_string(&args.file).map_err(|e| format!("read {file}: {e}"))?;
     let places = read(&text).map_err(|e| format!("{file} cannot be used: {e}"))?;
     let plan = block_on(Plan::compile(args.data.load_pipelines()?))??;
-    let opened = Opened::open(&args.data.data, &args.log)?;
+    let workspace = Workspace::open(&args.data.data, &args.log)?;
     let since = args.since.unwrap_or_else(Utc::now);
     let told =
-        label(&places, &args.cluster, since.timestamp_millis(), opened.log.as_ref(), args.log.topics())?;
+        label(&places, &args.cluster, since.timestamp_millis(), workspace.log.as_ref(), args.log.topics())?;
     block_on_one_thread(async {
-        let mut runner = opened.runner_of(plan, args.pace.pace()).await?;
+        let mut runner = workspace.runner_of(plan, args.pace.pace()).await?;
         runner.catch_up(&mut |_| {}).await?;
         Ok::<_, super::CommandError>(())
     })??;

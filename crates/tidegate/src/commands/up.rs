@@ -18,7 +18,7 @@ use tidegate_server::{Ingest, Metrics, QueryLimits, QueryService, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, KeepArgs, LogArgs, Opened, bind, block_on, insight,
+    CommandError, CommandResult, DataArgs, KeepArgs, LogArgs, Workspace, bind, block_on, insight,
     name_full_disk, query_memory, stop_on_signals, table_counts,
 };
 use crate::autopilot::demo as demo_cluster;
@@ -107,18 +107,19 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let address = listener.local_addr()?;
     let token = ingest_token(args, address)?;
     let maintenance = args.keep.maintenance(&pipelines).await?;
-    let opened = Opened::open(&args.data.data, &args.log)?;
-    let ingest = args.ingest.then(|| Ingest::new(Arc::clone(&opened.log), token.as_deref()));
+    let workspace = Workspace::open(&args.data.data, &args.log)?;
+    let ingest = args.ingest.then(|| Ingest::new(Arc::clone(&workspace.log), token.as_deref()));
     let asked_for = args.demo || args.trace.is_some() || args.speed.is_some();
     // Who takes events in has a cluster of his own to look at.
-    let with_demo = asked_for || (!args.ingest && args.autopilot.is_none() && is_empty(opened.log.as_ref())?);
-    opened.create_topics()?;
+    let with_demo =
+        asked_for || (!args.ingest && args.autopilot.is_none() && is_empty(workspace.log.as_ref())?);
+    workspace.create_topics()?;
     let live = match &args.autopilot {
-        Some(file) => Some(Live::open(Config::read(file)?, &args.data.data, &opened.log)?),
+        Some(file) => Some(Live::open(Config::read(file)?, &args.data.data, &workspace.log)?),
         None => None,
     };
     let pace = Pace { refresh_every: Some(REFRESH_EVERY), maintenance, ..Pace::default() };
-    let mut runner = opened.runner(pipelines, pace).await?;
+    let mut runner = workspace.runner(pipelines, pace).await?;
     let limits = QueryLimits { memory_bytes: args.query_memory, ..QueryLimits::default() };
     let service = QueryService::new(runner.catalog(), limits)?;
     let mut until = stopped.clone();
@@ -145,13 +146,13 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
             service.clone(),
             trace.name(),
             demo.span_ms(),
-            opened.folder.lake(),
+            workspace.folder.lake(),
             address.to_string(),
         );
         let whole =
-            replay(&mut runner, &metrics, demo, speed, Arc::clone(&opened.log), view, stopped).await?;
+            replay(&mut runner, &metrics, demo, speed, Arc::clone(&workspace.log), view, stopped).await?;
         if whole {
-            act(&opened, speed, stopped).await?;
+            act(&workspace, speed, stopped).await?;
             runner.catch_up(&mut |p| metrics.observe(p)).await?;
         }
         say!("{}", what_next(args, address, trace, whole));
@@ -162,12 +163,12 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let insight = !args.no_insight && !*stopped.borrow();
     if args.exit_when_done && !*stopped.borrow() {
         if insight && !with_demo {
-            let log = Arc::clone(&opened.log);
+            let log = Arc::clone(&workspace.log);
             tokio::task::spawn_blocking(move || insight::catch_up(&log)).await??;
         }
         runner.catch_up(&mut |p| metrics.observe(p)).await?;
     } else {
-        let insight = insight.then(|| insight::spawn(Arc::clone(&opened.log), stopped.clone()));
+        let insight = insight.then(|| insight::spawn(Arc::clone(&workspace.log), stopped.clone()));
         let autopilot = match live {
             Some(mut live) => {
                 live.learn_from(&service).await;
@@ -251,12 +252,16 @@ impl Drop for EndsWhenDropped {
 
 /// Lets the autopilot act on a simulated cluster, unless it has before: it found everything done
 /// then.
-async fn act(opened: &Opened, speed: Speed, stopped: &watch::Receiver<bool>) -> Result<(), CommandError> {
-    if demo_cluster::is_told(opened.log.as_ref())? {
+async fn act(
+    workspace: &Workspace,
+    speed: Speed,
+    stopped: &watch::Receiver<bool>,
+) -> Result<(), CommandError> {
+    if demo_cluster::is_told(workspace.log.as_ref())? {
         return Ok(());
     }
     let row_takes = if speed == Speed::Max { Duration::ZERO } else { ROW_TAKES };
-    let (log, stopped) = (Arc::clone(&opened.log), stopped.clone());
+    let (log, stopped) = (Arc::clone(&workspace.log), stopped.clone());
     let acted = tokio::task::spawn_blocking(move || {
         let folder = tempfile::tempdir()?;
         demo::bundle(folder.path())?;

@@ -27,6 +27,26 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-autopilot", &["tidegate-insight"]),
     ("tidegate-control", &["tidegate-events", "tidegate-log", "tidegate-slurm", "tidegate-autopilot"]),
     (
+        "tidegate-workspace",
+        &["tidegate-events", "tidegate-log", "tidegate-node", "tidegate-lake", "tidegate-server"],
+    ),
+    (
+        "tidegate-lab",
+        &[
+            "tidegate-events",
+            "tidegate-log",
+            "tidegate-collect",
+            "tidegate-import",
+            "tidegate-lake",
+            "tidegate-server",
+            "tidegate-autopilot",
+            "tidegate-control",
+            "tidegate-sim",
+            "tidegate-evaluation",
+            "tidegate-workspace",
+        ],
+    ),
+    (
         "tidegate",
         &[
             "tidegate-events",
@@ -42,6 +62,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tidegate-autopilot",
             "tidegate-sim",
             "tidegate-control",
+            "tidegate-workspace",
+            "tidegate-lab",
         ],
     ),
 ];

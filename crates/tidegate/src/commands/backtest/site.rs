@@ -10,8 +10,8 @@ use tidegate_lake::runner::Pace;
 use tidegate_server::QueryService;
 
 use crate::commands::{
-    CommandError, DataArgs, LogArgs, Opened, ask, block_on, block_on_one_thread, committed, name_full_disk,
-    quoted, time_ms,
+    CommandError, DataArgs, LogArgs, Workspace, ask, block_on, block_on_one_thread, committed,
+    name_full_disk, quoted, time_ms,
 };
 
 /// Which part of the log.
@@ -75,10 +75,10 @@ impl SiteArgs {
     /// Brings the folder's tables up to the end of the log.
     fn catch_up(&self) -> Result<(), CommandError> {
         let pipelines = self.data.load_pipelines()?;
-        let opened = Opened::open(&self.data.data, &self.log)?;
+        let workspace = Workspace::open(&self.data.data, &self.log)?;
         block_on_one_thread(async {
             let mut runner =
-                opened.runner(pipelines, Pace { refresh_every: None, ..Pace::default() }).await?;
+                workspace.runner(pipelines, Pace { refresh_every: None, ..Pace::default() }).await?;
             runner.catch_up(&mut |_| {}).await?;
             Ok::<_, CommandError>(())
         })?

@@ -12,27 +12,27 @@ use tidegate_lake::runner::{Pace, Progress, Runner};
 use tidegate_server::{QueryLimits, QueryService};
 
 use crate::commands::{
-    CommandError, CommandResult, DataArgs, LogArgs, Opened, TableCount, block_on_one_thread, folder_url,
+    CommandError, CommandResult, DataArgs, LogArgs, TableCount, Workspace, block_on_one_thread, folder_url,
     name_full_disk, table_counts,
 };
 
 pub fn run(data: &DataArgs, log: &LogArgs) -> CommandResult {
     let pipelines = data.load_pipelines()?;
-    let opened = Opened::open_alone(&data.data, log)?;
+    let workspace = Workspace::open_alone(&data.data, log)?;
     let started = Instant::now();
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{spinner} rebuilding: {msg}")?);
     bar.enable_steady_tick(Duration::from_millis(200));
     let (progress, counts) = block_on_one_thread(async {
         let plan = Plan::compile(pipelines).await?;
-        rebuild(&opened, plan, &mut |p| {
+        rebuild(&workspace, plan, &mut |p| {
             bar.set_message(format!("{} events in, {} to go", HumanCount(p.records), HumanCount(p.behind)))
         })
         .await
     })?
     .map_err(|e| name_full_disk(e, &data.data))?;
     bar.finish_and_clear();
-    opened.swap_in_rebuilt_lake()?;
+    workspace.swap_in_rebuilt_lake()?;
     for table in counts {
         say!("{table}");
     }
@@ -42,14 +42,14 @@ pub fn run(data: &DataArgs, log: &LogArgs) -> CommandResult {
 
 /// Builds the lake beside the one in use. Returns once it is complete and committed.
 async fn rebuild(
-    opened: &Opened,
+    workspace: &Workspace,
     plan: Plan,
     seen: &mut (dyn FnMut(&Progress) + Send),
 ) -> Result<(Progress, Vec<TableCount>), CommandError> {
-    let folder = opened.rebuilt_lake();
+    let folder = workspace.rebuilt_lake();
     std::fs::create_dir(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
     let lake = Lake::open(&folder_url(&folder)?, plan, Limits::default(), Sharing::Exclusive).await?;
-    let mut runner = Runner::start_alone(opened.log.clone(), lake, Pace::default()).await?;
+    let mut runner = Runner::start_alone(workspace.log.clone(), lake, Pace::default()).await?;
     let progress = runner.catch_up(seen).await?;
     runner.maintain().await?;
     let service = QueryService::new(runner.catalog(), QueryLimits::default())?;

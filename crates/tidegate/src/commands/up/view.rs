@@ -10,8 +10,8 @@ use tidegate_server::QueryService;
 use tokio::sync::watch;
 
 use super::ledger::{Ledger, Team};
-use crate::bench::folder_bytes;
 use crate::commands::CommandError;
+use crate::commands::folder_bytes;
 
 const REDRAW_EVERY: Duration = Duration::from_millis(500);
 const LINE_EVERY: Duration = Duration::from_secs(3);

@@ -1,0 +1,112 @@
+//! What the autopilot takes: a plan and verdicts of the guard on a large cluster, and the time from
+//! an event that makes a change necessary to the action that is verified and on record.
+
+mod act;
+mod plan;
+mod scene;
+
+use clap::Args;
+use serde::Serialize;
+
+use tidegate_workspace::CommandError;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate bench autopilot --json
+  tidegate bench autopilot --nodes 1000 --jobs 500 --plans 101 --trials 20
+  tidegate bench autopilot --look-every 1 --plan-every 5
+
+planner and guard: one state of a cluster of --nodes and --jobs, planned --plans times, and the guard's verdict on each decision.
+
+bad_node and demand_jump: the executor on a simulated cluster, its journal on an embedded log that is fsynced as ever. A signal that a
+node is bad, or a service that suddenly needs all of its nodes, of which some are lent, is appended at a moment drawn by the
+seed. cluster_ms is the time on the cluster's clock until all that was decided on it is verified: waits for the next look and plan, and
+what the cluster itself takes. work_ms is the real time of the append, of reading, planning and recording, fsyncs included. latency_ms
+is both. Appends, records and fsyncs are counted from the event to the last verified, renewals of the lease included, per verified action.")]
+pub struct AutopilotArgs {
+    /// Nodes of the cluster that is planned
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(20..=100_000))]
+    nodes: u32,
+    /// Jobs of the cluster that is planned
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    jobs: u32,
+    /// How often it is planned
+    #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    plans: u32,
+    /// Events of each kind that an action is to follow
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    trials: u32,
+    /// Nodes of the cluster that is acted on, half of which serve
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..=2_000))]
+    acted_nodes: u32,
+    /// Seconds between two looks at the cluster, as of `tidegate autopilot run`
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10))]
+    look_every: u32,
+    /// Seconds between two plans, as of `tidegate autopilot run`
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=600))]
+    plan_every: u32,
+    #[arg(long, default_value_t = 7)]
+    seed: u64,
+    /// Print JSON (the default; the flag is accepted for scripts)
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    planner: plan::Planner,
+    guard: plan::Guard,
+    look_every_s: u32,
+    plan_every_s: u32,
+    bad_node: act::Latency,
+    demand_jump: act::Latency,
+}
+
+pub fn run(args: &AutopilotArgs) -> Result<Report, CommandError> {
+    let (planner, guard) = plan::measure(args.nodes as usize, args.jobs as usize, args.plans, args.seed)?;
+    let pace = act::Pace { look_every_s: args.look_every, plan_every_s: args.plan_every };
+    let act = |event| act::measure(event, args.trials, args.acted_nodes as usize, pace, args.seed);
+    Ok(Report {
+        planner,
+        guard,
+        look_every_s: args.look_every,
+        plan_every_s: args.plan_every,
+        bad_node: act(act::Event::BadNode)?,
+        demand_jump: act(act::Event::DemandJump)?,
+    })
+}
+
+/// How measurements lie; quantiles are values that occurred: the smallest that as large a share
+/// does not exceed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    p50: f64,
+    p99: f64,
+    most: f64,
+}
+
+impl Spread {
+    /// Of at least one value.
+    fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            let place = (share * values.len() as f64).ceil() as usize;
+            values.get(place.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+        };
+        Self { p50: at(0.5), p99: at(0.99), most: at(1.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_occurred() {
+        let spread = Spread::of((1..=200).rev().map(f64::from));
+        assert_eq!(spread, Spread { p50: 100.0, p99: 198.0, most: 200.0 });
+        assert_eq!(Spread::of([3.0]), Spread { p50: 3.0, p99: 3.0, most: 3.0 });
+    }
+}

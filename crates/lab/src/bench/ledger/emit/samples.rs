@@ -1,0 +1,160 @@
+//! Readings of every device at each second, gathered into batches by the agent's own code.
+
+use std::collections::BTreeMap;
+
+use tidegate_collect::agent::SampleBatcher;
+use tidegate_events::Event;
+use tidegate_events::v1::GpuSampleBatch;
+
+use super::{Damage, Said, Teller, Told, agent};
+use crate::bench::ledger::day::{Day, What};
+use crate::bench::ledger::draw::Draw;
+use crate::bench::ledger::fleet::Span;
+use crate::bench::ledger::reading::Watched;
+use tidegate_workspace::CommandError;
+
+const TICK_MS: i64 = 1_000;
+/// An agent's batches span so much.
+const BATCH_MS: i64 = 10_000;
+/// A batch that is late is so by this at most.
+const LATEST_MS: i64 = 3_600_000;
+
+/// A node's agent.
+struct Feed<'a> {
+    node: usize,
+    next_ms: i64,
+    devices: Vec<Watched<'a>>,
+    batches: SampleBatcher,
+    /// SampleBatcher that were completed, of all its lives.
+    completed: u64,
+    /// When it neither reads nor tells.
+    away: Vec<Span>,
+}
+
+pub(super) fn tell(
+    day: &Day,
+    damage: Damage,
+    teller: &mut Teller<'_>,
+    told: &mut Told,
+) -> Result<(), CommandError> {
+    let mut feeds: Vec<Feed<'_>> = (0..day.fleet.nodes.len()).map(|node| Feed::new(day, node)).collect();
+    let draw = day.draw.of(9);
+    told.unseen = (0..feeds.len()).map(|node| day.unseen(node).collect()).collect();
+    let mut late: BTreeMap<(i64, usize, u64), Event> = BTreeMap::new();
+    let mut until_ms = day.span.from_ms;
+    while until_ms < day.span.to_ms {
+        until_ms = (until_ms + BATCH_MS).min(day.span.to_ms);
+        for feed in &mut feeds {
+            for batch in feed.read_until(day, until_ms) {
+                feed.completed += 1;
+                let chance = draw.of(feed.node as u64).of(feed.completed);
+                if chance.of(1).is_ppm(damage.missing_ppm) {
+                    told.missing_batches += 1;
+                    told.unseen[feed.node].push(spoken_of(&batch));
+                    continue;
+                }
+                told.note(&batch);
+                let event = teller.seal(said(day, feed.node, batch));
+                if chance.of(2).is_ppm(damage.duplicate_ppm) {
+                    told.duplicate_batches += 1;
+                    teller.append(event.clone())?;
+                }
+                if chance.of(3).is_ppm(damage.late_ppm) {
+                    told.late_batches += 1;
+                    let due_ms = until_ms + chance.of(4).whole(BATCH_MS, LATEST_MS);
+                    late.insert((due_ms, feed.node, feed.completed), event);
+                } else {
+                    teller.append(event)?;
+                }
+            }
+        }
+        while let Some(due) = late.first_entry().filter(|due| due.key().0 <= until_ms) {
+            teller.append(due.remove())?;
+        }
+    }
+    late.into_values().try_for_each(|event| teller.append(event))
+}
+
+fn said(day: &Day, node: usize, mut batch: GpuSampleBatch) -> Said {
+    batch.node.clone_from(&day.fleet.nodes[node].name);
+    let last_ms = batch.first_tick_ms + batch.tick_delta_ms.iter().sum::<i64>();
+    Said { source: agent(day, node), at_ms: last_ms, event: Event::GpuSamples(batch) }
+}
+
+/// The time of which a batch speaks.
+fn spoken_of(batch: &GpuSampleBatch) -> Span {
+    let to_ms = batch.first_tick_ms + batch.tick_delta_ms.iter().sum::<i64>();
+    Span { from_ms: batch.first_tick_ms - TICK_MS, to_ms }
+}
+
+impl Told {
+    fn note(&mut self, batch: &GpuSampleBatch) {
+        let ticks = batch.tick_delta_ms.len() + 1;
+        self.batches += 1;
+        self.samples += (batch.devices.len() * ticks) as u64;
+        // An interval is never 0: where nothing could be read, the difference is.
+        let Some(interval) = batch.columns.iter().find(|column| column.name == "interval_us") else { return };
+        for device in interval.value_delta.chunks(ticks) {
+            self.us_sampled += device
+                .iter()
+                .scan(0, |value, delta| {
+                    *value += delta;
+                    Some(*value)
+                })
+                .sum::<i64>();
+        }
+        for missing in &interval.missing {
+            let range = missing.first as usize..(missing.first + missing.count) as usize;
+            let value_at = |at: usize| interval.value_delta[at / ticks * ticks..=at].iter().sum::<i64>();
+            self.us_sampled -= range.map(value_at).sum::<i64>();
+        }
+    }
+}
+
+impl<'a> Feed<'a> {
+    fn new(day: &'a Day, node: usize) -> Self {
+        let it = &day.fleet.nodes[node];
+        let away = |what: What| what == What::Down(node) || what == What::Silent(node);
+        let devices = (0..it.gpus.len()).flat_map(|gpu| Watched::all_of(day, node, gpu)).collect();
+        Self {
+            node,
+            next_ms: it.registered.from_ms + it.phase_ms,
+            devices,
+            batches: SampleBatcher::new(BATCH_MS),
+            completed: 0,
+            away: day.conditions.iter().filter(|c| away(c.what)).map(|c| c.span).collect(),
+        }
+    }
+
+    /// SampleBatcher that are completed by the readings before a time.
+    fn read_until(&mut self, day: &Day, until_ms: i64) -> Vec<GpuSampleBatch> {
+        let mut completed = Vec::new();
+        let there = day.fleet.nodes[self.node].registered;
+        while self.next_ms < until_ms.min(there.to_ms) {
+            let tick_ms = self.next_ms;
+            self.next_ms += TICK_MS;
+            if self.away.iter().any(|span| span.contains(tick_ms)) {
+                completed.extend(self.begin_anew());
+                self.devices.iter_mut().for_each(|device| device.skip_to(tick_ms));
+                continue;
+            }
+            let noise = Draw::new(tick_ms.unsigned_abs());
+            for device in &mut self.devices {
+                completed.extend(self.batches.add(device.read(tick_ms, TICK_MS, noise)));
+            }
+        }
+        if until_ms >= there.to_ms.min(day.span.to_ms) {
+            completed.extend(self.batches.close());
+        }
+        completed
+    }
+
+    /// What was gathered is told; counters are compared with nothing that was before.
+    fn begin_anew(&mut self) -> Vec<GpuSampleBatch> {
+        let completed = self.batches.close();
+        if !completed.is_empty() {
+            self.batches = SampleBatcher::new(BATCH_MS);
+        }
+        completed
+    }
+}

@@ -1,0 +1,157 @@
+//! `tidegate bench`: speeds and costs, from seeded generators, as JSON.
+
+pub mod agent;
+pub mod autopilot;
+pub mod backlog;
+pub mod codec;
+mod fleet;
+pub mod ingest;
+pub mod ledger;
+mod outbox;
+pub mod query;
+pub mod trials;
+pub mod window;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+
+use tidegate_workspace::{CommandError, CommandResult, say};
+
+/// Measure speeds and costs on this machine
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate bench ingest --jobs 3000000 --json
+  tidegate bench replay --jobs 1000000 --json
+  tidegate bench backlog --samples 50000000 --processes 1,2 --log kafka://127.0.0.1:9092/bench --json
+  tidegate bench window --nodes 1250 --minutes 10 --json
+  tidegate bench query --nodes 125 --hours 6 --json
+  tidegate bench stragglers --seeds 0..20
+  tidegate bench agent --json
+  tidegate bench autopilot --json
+  tidegate bench ledger --hours 24 --nodes 6 --json
+  tidegate bench codec --json
+
+Every bench makes its own input from a seed, works in a temporary folder and removes it. Quote figures of a release build.")]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// From a file of Slurm accounting to queryable tables
+    Ingest(ingest::IngestArgs),
+    /// From the event log to queryable tables: the lake is built anew
+    Replay(ingest::IngestArgs),
+    /// From a log full of GPU samples to the table, by one process or several at once
+    Backlog(backlog::BacklogArgs),
+    /// From a log with samples, jobs and nodes of a whole fleet to every table, the ledger's
+    /// minutes included
+    Window(window::WindowArgs),
+    /// Questions to a fleet's tables, beside DuckDB and ClickHouse
+    Query(query::QueryArgs),
+    /// What the agent takes of a node: CPU time and memory
+    Agent(agent::AgentArgs),
+    /// What the autopilot takes: a plan of a large cluster, and the time from an event to the
+    /// verified action
+    Autopilot(autopilot::AutopilotArgs),
+    /// A synthetic day whose truth is known: what the tables say of it, beside the truth
+    Ledger(ledger::LedgerArgs),
+    /// Who is slow and why: the detector and its rivals on jobs whose truth is known
+    Stragglers(trials::StragglerArgs),
+    /// What demand will be: the forecaster and simple rivals on public traces
+    Forecast(trials::ForecastArgs),
+    /// Encoding and decoding of events in Protobuf, Avro and Arrow IPC
+    Codec(CodecArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct CodecArgs {
+    #[arg(long, default_value_t = 7)]
+    seed: u64,
+    /// Messages per format, in hundreds
+    #[arg(long, default_value_t = 40)]
+    scale: usize,
+    /// Print JSON (the default; the flag is accepted for scripts)
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: BenchArgs) -> CommandResult {
+    match args.what {
+        What::Ingest(args) => print(&ingest::ingest(&args)?),
+        What::Replay(args) => print(&ingest::replay(&args)?),
+        What::Backlog(args) => print(&backlog::run(&args)?),
+        What::Window(args) => print(&window::run(&args)?),
+        What::Query(args) => print(&query::run(&args)?),
+        What::Agent(args) => print(&agent::run(&args)?),
+        What::Autopilot(args) => print(&autopilot::run(&args)?),
+        What::Ledger(args) => print(&ledger::run(&args)?),
+        What::Stragglers(args) => trials::stragglers(&args),
+        What::Forecast(args) => trials::forecast(&args),
+        What::Codec(args) => print(&codec::run(args.seed, args.scale)?),
+    }
+}
+
+fn print(report: &impl serde::Serialize) -> CommandResult {
+    say!("{}", serde_json::to_string_pretty(report)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// CPU and wall time of the whole process since the start.
+#[derive(Debug)]
+pub struct Stopwatch {
+    cpu: Duration,
+    wall: Instant,
+}
+
+impl Stopwatch {
+    pub fn start() -> Result<Self, CommandError> {
+        Ok(Self { cpu: cpu_time()?, wall: Instant::now() })
+    }
+
+    /// (CPU seconds, wall seconds)
+    pub fn read(&self) -> Result<(f64, f64), CommandError> {
+        Ok(((cpu_time()? - self.cpu).as_secs_f64(), self.wall.elapsed().as_secs_f64()))
+    }
+}
+
+fn cpu_time() -> Result<Duration, CommandError> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Ok(Duration::from_micros(micros as u64))
+}
+
+/// Largest memory the process has held so far, MiB.
+pub fn peak_rss_mib() -> Result<f64, CommandError> {
+    Ok(getrusage(UsageWho::RUSAGE_SELF)?.max_rss() as f64 / 1024.0)
+}
+
+/// A temporary folder that is removed when dropped.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Result<Self, CommandError> {
+        let path = std::env::temp_dir().join(format!("tidegate-bench-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+
+    pub fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!(folder = %self.0.display(), %e, "could not remove the temporary folder");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Records on their way to a partition of the log.
+
+use tidegate_events::EventRecord;
+use tidegate_log::{Batch, EventLog, Producer, Record, TopicPartition};
+
+use tidegate_workspace::CommandError;
+
+/// Payload bytes that are appended to a partition at once: a transaction on Kafka, an fsync in the
+/// embedded log.
+const APPEND_BYTES: usize = 8 << 20;
+
+/// Records that are to be appended to a partition.
+pub struct Outbox {
+    source: &'static str,
+    at: TopicPartition,
+    next_seq: u64,
+    records: Vec<Record>,
+    bytes: usize,
+}
+
+impl Outbox {
+    pub fn new(source: &'static str, topic: &str, partition: u32) -> Self {
+        let at = TopicPartition { topic: topic.into(), partition };
+        Self { source, at, next_seq: 0, records: Vec::new(), bytes: 0 }
+    }
+
+    /// Takes a record, and appends what has gathered if it is much.
+    pub fn push(&mut self, log: &dyn EventLog, record: EventRecord) -> Result<(), CommandError> {
+        self.bytes += record.payload.len();
+        self.records.push(record.into());
+        if self.bytes >= APPEND_BYTES { self.append(log) } else { Ok(()) }
+    }
+
+    /// Appends what has gathered.
+    pub fn append(&mut self, log: &dyn EventLog) -> Result<(), CommandError> {
+        let records = std::mem::take(&mut self.records);
+        let (first_seq, count) = (self.next_seq, records.len() as u64);
+        let producer = Producer { source: self.source.into(), epoch: 0 };
+        if count > 0 {
+            log.append(&self.at, Batch { producer, first_seq, records })?;
+        }
+        (self.next_seq, self.bytes) = (first_seq + count, 0);
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! From a log full of GPU samples, jobs and nodes to a committed lake with every shipped pipeline:
+//! the whole ledger's minutes.
+
+use clap::Args;
+use serde::Serialize;
+use tidegate_lake::catalog::{CatalogSource, committed_catalog};
+use tidegate_lake::engine::Limits;
+use tidegate_lake::pipeline::Plan;
+
+use super::backlog::children;
+use super::fleet::{Fleet, Produced, ROUND_MS, SAMPLES_PER_MESSAGE, gpu_ms};
+use super::ingest::query;
+use super::{Scratch, Stopwatch};
+use tidegate_workspace::{CommandError, LogArgs, Workspace, block_on, folder_bytes, folder_url};
+
+#[derive(Debug, Args)]
+pub struct WindowArgs {
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Nodes of 8 GPUs each; every GPU is sampled each second, 24 metrics
+    #[arg(long, default_value_t = 1_250, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    nodes: u32,
+    /// How long the fleet is watched
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_080))]
+    minutes: u32,
+    #[command(flatten)]
+    log: LogArgs,
+    /// Print JSON (the default; the flag is accepted for scripts)
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the bench reports. A sample is all metrics of one GPU at one time.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    bench: &'static str,
+    seed: u64,
+    gpus: u32,
+    minutes: u32,
+    jobs_and_nodes_events: u64,
+    samples: u64,
+    produce_cpu_s: f64,
+    log_bytes_per_sample: f64,
+    /// From the start of the process that makes the tables to its end, start-up included.
+    wall_s: f64,
+    cpu_s: f64,
+    samples_per_core_s: f64,
+    peak_rss_mib: f64,
+    /// Of the table of samples, and of all tables.
+    table_bytes_per_sample: f64,
+    lake_bytes_per_sample: f64,
+    /// What SQL finds, and what the fleet was; they are equal, or the bench fails.
+    rows: i64,
+    power_mw: i64,
+    /// The ledger's GPU-ms over all classes, and of them held by jobs.
+    ledger_gpu_ms: i64,
+    ledger_held_ms: i64,
+}
+
+pub fn run(args: &WindowArgs) -> Result<Report, CommandError> {
+    if args.log.kafka().is_some() {
+        return Err("the fleet goes to a log in a data folder; leave out --log".into());
+    }
+    let scratch = Scratch::new("window")?;
+    let data = scratch.path().join("data");
+    let watch = Stopwatch::start()?;
+    let made = make(args.seed, args.nodes, args.minutes, &data, &args.log)?;
+    let (produce_cpu_s, _) = watch.read()?;
+    let worked = children::work(1, &data, &args.log)?;
+    let found = found(&data)?;
+    let told = [made.produced.samples as i64, made.produced.power_mw, made.gpu_ms, made.held_ms];
+    if found != told {
+        return Err(format!(
+            "samples, their power in mW, GPU-ms and GPU-ms held: the tables say {found:?}, the fleet was {told:?}"
+        )
+        .into());
+    }
+    let samples = made.produced.samples as f64;
+    let per_sample = |folder: &str| Ok::<_, CommandError>(folder_bytes(&data.join(folder))? as f64 / samples);
+    let [rows, power_mw, ledger_gpu_ms, ledger_held_ms] = found;
+    Ok(Report {
+        bench: "window",
+        seed: args.seed,
+        gpus: args.nodes * 8,
+        minutes: args.minutes,
+        jobs_and_nodes_events: made.events,
+        samples: made.produced.samples,
+        produce_cpu_s,
+        log_bytes_per_sample: per_sample("log")?,
+        wall_s: worked.wall_s,
+        cpu_s: worked.cpu_s,
+        samples_per_core_s: samples / worked.cpu_s,
+        peak_rss_mib: worked.peak_rss_mib,
+        table_bytes_per_sample: per_sample("lake/gpu_samples")?,
+        lake_bytes_per_sample: per_sample("lake")?,
+        rows,
+        power_mw,
+        ledger_gpu_ms,
+        ledger_held_ms,
+    })
+}
+
+/// A fleet in a log.
+pub(super) struct Made {
+    pub produced: Produced,
+    pub events: u64,
+    pub gpu_ms: i64,
+    pub held_ms: i64,
+}
+
+/// Writes so many minutes of a fleet to the log of a data folder.
+pub(super) fn make(
+    seed: u64,
+    nodes: u32,
+    minutes: u32,
+    data: &std::path::Path,
+    log: &LogArgs,
+) -> Result<Made, CommandError> {
+    let workspace = Workspace::open(data, log)?;
+    workspace.create_topics()?;
+    let length_ms = i64::from(minutes) * 60_000;
+    let rounds = (length_ms / ROUND_MS) as u64;
+    let mut fleet = Fleet::new(seed, nodes, rounds);
+    let events = fleet.produce_jobs(length_ms, workspace.log.as_ref())?;
+    let (gpu_ms, held_ms) = gpu_ms(&fleet, length_ms);
+    let samples = rounds * u64::from(nodes) * SAMPLES_PER_MESSAGE;
+    let produced = fleet.produce(samples, workspace.log.as_ref(), 1)?;
+    Ok(Made { produced, events, gpu_ms, held_ms })
+}
+
+/// Samples, the sum of their power, and the ledger's GPU time, all and held.
+fn found(data: &std::path::Path) -> Result<[i64; 4], CommandError> {
+    block_on(async {
+        let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await?;
+        let catalog = committed_catalog(&folder_url(&data.join("lake"))?, &plan, Limits::default()).await?;
+        let catalog = CatalogSource::fixed(catalog);
+        let mut found = [0; 4];
+        let asked = [
+            "SELECT count(*) FROM gpu_samples",
+            "SELECT CAST(sum(power_mw) AS BIGINT) FROM gpu_samples",
+            "SELECT CAST(sum(gpu_ms) AS BIGINT) FROM ledger_1m",
+            "SELECT CAST(sum(gpu_ms) AS BIGINT) FROM ledger_1m WHERE job_id IS NOT NULL",
+        ];
+        for (found, sql) in found.iter_mut().zip(asked) {
+            *found = query(&catalog, sql).await?.2;
+        }
+        Ok(found)
+    })?
+}

@@ -1,0 +1,96 @@
+//! A producer of a run: appends its partitions' records and tells of each batch that was
+//! acknowledged.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use tidegate_log::{Batch, EventLog, LogError, Producer, TopicPartition};
+
+use super::history::{self, Plan};
+use tidegate_workspace::{CommandResult, LogArgs, Workspace};
+
+const BATCH: usize = 40;
+
+#[derive(Debug, Args)]
+pub struct ProducerArgs {
+    #[command(flatten)]
+    log: LogArgs,
+    #[arg(long)]
+    data: PathBuf,
+    #[arg(long)]
+    seed: u64,
+    #[arg(long)]
+    jobs: u32,
+    /// Which of the producers this is, and how many there are: it has every so many-th partition of
+    /// each topic
+    #[arg(long)]
+    number: u32,
+    #[arg(long)]
+    of: u32,
+    /// Between two batches, ms
+    #[arg(long)]
+    pause_ms: u64,
+}
+
+/// Prints `ACK topic partition first count` for each acknowledged batch, and `DONE` when all are.
+pub fn run(args: &ProducerArgs) -> CommandResult {
+    let workspace = Workspace::open(&args.data, &args.log)?;
+    workspace.create_topics()?;
+    let partitions = args.log.topics().partitions;
+    let plan = Plan { seed: args.seed, jobs: args.jobs, partitions };
+    let mut stdout = std::io::stdout().lock();
+    let mut rest = Vec::new();
+    for (at, records) in history::records(plan)? {
+        if at.partition % args.of != args.number {
+            continue;
+        }
+        let next = resume_at(workspace.log.as_ref(), &at, args, &records)?;
+        // What an earlier life had acknowledged without being able to say so any more.
+        writeln!(stdout, "ACK {} {} 0 {next}", at.topic, at.partition)?;
+        rest.push((at, records, next));
+    }
+    while rest.iter().any(|(_, records, next)| *next < records.len()) {
+        for (at, records, next) in &mut rest {
+            let end = (*next + BATCH).min(records.len());
+            if *next < end {
+                append(workspace.log.as_ref(), at, args, *next, records[*next..end].to_vec())?;
+                writeln!(stdout, "ACK {} {} {next} {}", at.topic, at.partition, end - *next)?;
+                stdout.flush()?;
+                *next = end;
+                std::thread::sleep(Duration::from_millis(args.pause_ms));
+            }
+        }
+    }
+    writeln!(stdout, "DONE")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Number of the first record that the log does not hold: offered the last one, it says which it
+/// waits for.
+fn resume_at(
+    log: &dyn EventLog,
+    at: &TopicPartition,
+    args: &ProducerArgs,
+    records: &[tidegate_log::Record],
+) -> Result<usize, LogError> {
+    let Some(last) = records.len().checked_sub(1) else { return Ok(0) };
+    match append(log, at, args, last, records[last..].to_vec()) {
+        Ok(()) => Ok(records.len()),
+        Err(LogError::SequenceGap { expected, .. }) => Ok(expected as usize),
+        Err(e) => Err(e),
+    }
+}
+
+fn append(
+    log: &dyn EventLog,
+    at: &TopicPartition,
+    args: &ProducerArgs,
+    first: usize,
+    records: Vec<tidegate_log::Record>,
+) -> Result<(), LogError> {
+    let producer = Producer { source: format!("chaos/{}", args.number), epoch: 0 };
+    log.append(at, Batch { producer, first_seq: first as u64, records }).map(|_| ())
+}

@@ -1,0 +1,55 @@
+//! What commands share: a data folder opened with its event log, arguments, queries and the process.
+//!
+//! [`Workspace`] opens a data folder for writing together with its log, embedded or on Kafka, and
+//! refuses tables that were computed from another log. [`LogArgs`] and [`DataArgs`] are the clap
+//! arguments that choose them. The rest is what every command does alike: run async code, bind an
+//! address, stop on signals, print to a pipe that may be closed, and report a failure.
+//!
+//! The program `tidegate` and the benches of `tidegate-lab` are built on it, so neither needs the
+//! other for it.
+//!
+//! ```no_run
+//! use tidegate_lake::runner::Pace;
+//! use tidegate_workspace::{LogArgs, Workspace, block_on_one_thread};
+//!
+//! let workspace = Workspace::open("tidegate-data".as_ref(), &LogArgs::default())?;
+//! workspace.create_topics()?;
+//! block_on_one_thread(async {
+//!     let mut runner = workspace.runner(tidegate_lake::pipeline::shipped(), Pace::default()).await?;
+//!     runner.catch_up(&mut |_| {}).await?;
+//!     Ok::<_, tidegate_workspace::CommandError>(())
+//! })??;
+//! # Ok::<(), tidegate_workspace::CommandError>(())
+//! ```
+
+#![warn(missing_docs)]
+
+/// Prints a line to stdout, as `println!` does, but ignores a closed pipe: a reader that stops early
+/// (`| head`) is no failure of the command.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        writeln!(std::io::stdout(), $($text)*).ok();
+    }};
+}
+
+mod args;
+mod folder;
+mod log_args;
+mod origin;
+mod process;
+mod query;
+mod workspace;
+
+pub use tidegate_node::{CommandError, CommandResult, chain};
+
+pub use args::{DataArgs, KeepArgs, PaceArgs, load_folder, query_memory, seeds, time_ms};
+pub use folder::{folder_bytes, folder_url, lake_url};
+pub use log_args::{LogArgs, PlaceArgs};
+pub use origin::consumer_group;
+pub use process::{
+    bind, block_on, block_on_one_thread, exit_code, init_logging, name_full_disk, stop_on_signals,
+};
+pub use query::{TableCount, ask, committed, quoted, table_counts};
+pub use workspace::Workspace;

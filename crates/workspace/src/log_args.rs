@@ -1,0 +1,113 @@
+//! Command-line arguments that choose an event log.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use tidegate_log::{KafkaLog, KafkaOptions, KafkaUrl, TopicConfig};
+
+use crate::CommandError;
+
+/// Partitions of a new topic on Kafka unless `--partitions` is given.
+const DEFAULT_PARTITIONS: u32 = 8;
+
+/// Address and credentials of the event log.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PlaceArgs {
+    /// Event log: kafka://HOST:PORT[,HOST:PORT...][/PREFIX] [default: the log in the data folder]
+    #[arg(long, value_name = "URL", env = "TIDEGATE_LOG")]
+    log: Option<KafkaUrl>,
+
+    /// librdkafka property of the Kafka client, e.g. security.protocol=SASL_SSL; may be given
+    /// several times
+    #[arg(long = "kafka-property", value_name = "KEY=VALUE", value_parser = property)]
+    properties: Vec<(String, String)>,
+
+    /// File with librdkafka properties, one KEY=VALUE a line. Keep passwords here: other users can
+    /// read a command line
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_KAFKA_CONFIG")]
+    kafka_config: Option<PathBuf>,
+}
+
+/// The log that a command reads and writes, and the layout of topics that it creates.
+#[derive(Debug, Clone, Default, Args)]
+pub struct LogArgs {
+    /// Address and credentials.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+
+    /// Partitions of each topic created on Kafka; at most this many processes share the work
+    /// [default: 8]
+    #[arg(long, value_name = "N", requires = "log", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    partitions: Option<u32>,
+
+    /// Days that created topics keep records after they were written. Records that the tables have
+    /// not read yet are kept [default: for ever]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=36500))]
+    retain_days: Option<u64>,
+}
+
+fn property(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().into(), value.trim().into())),
+        _ => Err(format!("{text:?} is not KEY=VALUE, e.g. security.protocol=SASL_SSL")),
+    }
+}
+
+impl PlaceArgs {
+    /// The address on Kafka; `None` for the embedded log.
+    pub fn kafka(&self) -> Option<&KafkaUrl> {
+        self.log.as_ref()
+    }
+
+    /// Opens the log on Kafka.
+    pub fn open_kafka(&self, url: &KafkaUrl) -> Result<KafkaLog, CommandError> {
+        let mut options = KafkaOptions::new(url.clone());
+        if let Some(file) = &self.kafka_config {
+            options.read_properties(file)?;
+        }
+        self.properties
+            .iter()
+            .try_for_each(|(key, value)| options.add_argument(&format!("{key}={value}")))?;
+        Ok(KafkaLog::open(options)?)
+    }
+}
+
+impl LogArgs {
+    /// The address on Kafka; `None` for the embedded log.
+    pub fn kafka(&self) -> Option<&KafkaUrl> {
+        self.place.kafka()
+    }
+
+    /// Another log on the same Kafka cluster: `-suffix` is appended to the topic prefix. The embedded
+    /// log is returned unchanged.
+    pub fn in_fresh_prefix(&self, suffix: &str) -> Result<Self, CommandError> {
+        let fresh = |url: &KafkaUrl| format!("kafka://{}/{}-{suffix}", url.servers(), url.prefix()).parse();
+        let log = self.kafka().map(fresh).transpose()?;
+        Ok(Self { place: PlaceArgs { log, ..self.place.clone() }, ..self.clone() })
+    }
+
+    /// These arguments as a child process takes them on its command line.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let Some(url) = self.kafka() else { return Vec::new() };
+        let mut arguments: Vec<OsString> = vec!["--log".into(), url.to_string().into()];
+        for (key, value) in &self.place.properties {
+            arguments.extend(["--kafka-property".into(), format!("{key}={value}").into()]);
+        }
+        if let Some(file) = &self.place.kafka_config {
+            arguments.extend(["--kafka-config".into(), file.into()]);
+        }
+        if let Some(partitions) = self.partitions {
+            arguments.extend(["--partitions".into(), partitions.to_string().into()]);
+        }
+        arguments
+    }
+
+    /// Layout of the topics that this command creates.
+    pub fn topics(&self) -> TopicConfig {
+        let on_kafka = self.kafka().is_some();
+        let partitions = if on_kafka { self.partitions.unwrap_or(DEFAULT_PARTITIONS) } else { 1 };
+        let retain_ms = self.retain_days.map(|days| days * 86_400_000);
+        TopicConfig { partitions, retain_ms, retain_bytes: None }
+    }
+}

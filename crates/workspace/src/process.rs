@@ -1,0 +1,90 @@
+//! What a command needs of its process: runtime, log lines, signals, exit status.
+
+use std::error::Error;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::ExitCode;
+
+use tidegate_log::LogError;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::{CommandError, CommandResult, chain};
+
+/// Sends log lines to stderr, filtered by `RUST_LOG`.
+pub fn init_logging() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,tidegate=info,deltalake_core=off"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}
+
+/// Runs an async command to completion.
+pub fn block_on<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
+    // Nested views make deep plans, and planning recurses.
+    let threads =
+        tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(8 << 20).build()?;
+    Ok(threads.block_on(future))
+}
+
+/// Runs an async command on one thread.
+///
+/// For commands that work through history: each table is computed from another, so handing batches
+/// between threads costs more than it gains.
+pub fn block_on_one_thread<T>(future: impl Future<Output = T>) -> Result<T, CommandError> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future))
+}
+
+/// Binds an address for HTTP. Errors name the flag to change.
+pub async fn bind(listen: &str) -> Result<TcpListener, CommandError> {
+    TcpListener::bind(listen).await.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("{listen} is in use by another process; choose another address with --listen, e.g. --listen 127.0.0.1:0").into()
+        }
+        _ => format!("listen on {listen}: {e}; write --listen HOST:PORT, e.g. 127.0.0.1:8428").into(),
+    })
+}
+
+/// Sets `stop` at the first SIGINT or SIGTERM; the second one exits with status 130.
+pub fn stop_on_signals(stop: watch::Sender<bool>) -> Result<(), CommandError> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if stop.send_replace(true) {
+                std::process::exit(130);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Prints a failure with its causes and returns the exit status: 1 for a failure.
+pub fn exit_code(result: CommandResult) -> ExitCode {
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("tidegate: {}", chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Replaces an error caused by a full disk with one that names the folder to free space in.
+///
+/// The cause is found at any depth; other errors are returned unchanged.
+pub fn name_full_disk(error: CommandError, data: &Path) -> CommandError {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        if matches!(io, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)) {
+            return LogError::Full { dir: data.to_path_buf() }.into();
+        }
+        cause = error.source();
+    }
+    error
+}
