@@ -155,11 +155,11 @@ pub fn window_revisions() -> Arc<TableSpec> {
         layout: Layout::Windowed,
         columns: vec![
             column("window_start", timestamp_type(), "Start of the window, UTC."),
-            column("pipeline", DataType::Utf8View, "Pipeline, which is also the table."),
+            column("pipeline", DataType::Utf8View, "Name of the pipeline and of its table."),
             column(
                 "revision",
                 DataType::Int64,
-                "0 until a late event changed the closed window, then counting; NULL before its first commit.",
+                "0 until a late event changes the closed window, then counting; NULL before its first commit.",
             ),
             column("row_count", DataType::Int64, "Rows of the window."),
         ],

@@ -40,8 +40,8 @@ impl ViewSlot {
 
     /// Drops rows that no query reads. Returns whether that freed memory.
     fn evict_if_unused(&self) -> bool {
-        let taken = locked(&self.0).take_if(|rows| Arc::strong_count(rows) == 1);
-        taken.is_some_and(|rows| rows.claimed.size() > 0)
+        let cached_bytes = locked(&self.0).take_if(|rows| Arc::strong_count(rows) == 1);
+        cached_bytes.is_some_and(|rows| rows.claimed.size() > 0)
     }
 }
 
@@ -54,19 +54,19 @@ pub(crate) struct ViewCache {
 
 impl ViewCache {
     /// Caches a view's rows for the next query, then evicts the least recently used views until all
-    /// take at most `most` bytes. Rows that exceed it on their own are not cached: only their query
+    /// take at most `max_bytes`. Rows that exceed it on their own are not cached: only their query
     /// holds them.
-    pub(crate) fn insert(&self, slot: &Arc<ViewSlot>, rows: &Arc<ViewRows>, most: usize) {
-        if rows.claimed.size() > most {
+    pub(crate) fn insert(&self, slot: &Arc<ViewSlot>, rows: &Arc<ViewRows>, max_bytes: usize) {
+        if rows.claimed.size() > max_bytes {
             return;
         }
         *locked(&slot.0) = Some(Arc::clone(rows));
         self.mark_used(slot);
         let mut slots = locked(&self.slots);
-        let mut taken: usize = slots.iter().filter_map(Weak::upgrade).map(|slot| slot.bytes()).sum();
-        while taken > most && !slots.is_empty() {
+        let mut cached_bytes: usize = slots.iter().filter_map(Weak::upgrade).map(|slot| slot.bytes()).sum();
+        while cached_bytes > max_bytes && !slots.is_empty() {
             if let Some(oldest) = slots.remove(0).upgrade() {
-                taken -= oldest.bytes();
+                cached_bytes -= oldest.bytes();
                 locked(&oldest.0).take();
             }
         }

@@ -360,7 +360,7 @@ impl Lake {
         let joined: BTreeSet<String> =
             self.plan.stored_joined().map(|planned| planned.spec.name.clone()).collect();
         let keeper = states.get(&(joined::OWNER.0.to_owned(), joined::OWNER.1)).map(|state| state.partition);
-        let kept = move |table: &str| {
+        let owned = move |table: &str| {
             let keeps = |s: &&GroupState| s.group.commit_order().iter().any(|spec| spec.name == table);
             if joined.contains(table) {
                 keeper.into_iter().collect()
@@ -368,7 +368,7 @@ impl Lake {
                 states.values().filter(keeps).map(|s| s.partition).collect()
             }
         };
-        self.stores.iter_mut().map(move |(table, store)| (store, kept(table)))
+        self.stores.iter_mut().map(move |(table, store)| (store, owned(table)))
     }
 
     /// Publishes what maintenance changed.

@@ -82,8 +82,9 @@ impl Lake {
 
     fn overlay(&self, spec: &TableSpec) -> Result<Overlay> {
         let mut overlay = Overlay::default();
-        let mut hide =
-            |what: Expr| overlay.hide = Some(overlay.hide.take().map_or(what.clone(), |h| h.or(what)));
+        let mut hide = |condition: Expr| {
+            overlay.hide = Some(overlay.hide.take().map_or(condition.clone(), |h| h.or(condition)))
+        };
         let changed = self.states.values().filter(|s| s.changed);
         for state in changed {
             let here = ident(PARTITION).eq(lit(state.partition as i32));

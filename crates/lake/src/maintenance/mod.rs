@@ -72,8 +72,8 @@ pub async fn run_due(lake: &mut Lake, when: &Maintenance) -> Result<()> {
             continue;
         }
         let mut files = store.files()?;
-        let kept: Vec<String> = partitions.iter().map(u32::to_string).collect();
-        files.retain(|f| f.partition_value(PARTITION).is_some_and(|p| kept.iter().any(|kept| kept == p)));
+        let owned: Vec<String> = partitions.iter().map(u32::to_string).collect();
+        files.retain(|f| f.partition_value(PARTITION).is_some_and(|p| owned.iter().any(|owned| owned == p)));
         let enough =
             when.target_bytes.get() as i64 / if layout == Layout::Samples { SAMPLES_FRACTION } else { 1 };
         let small = |f: &&crate::delta::DataFile| f.size < enough && f.partition_value(OPEN) != Some("true");
@@ -110,7 +110,7 @@ async fn merge_partials(store: &mut DeltaStore, partitions: &[u32], when: &Maint
     for file in store.files()?.into_iter().filter(|file| file.size < when.target_bytes.get() as i64) {
         let value = |column| file.partition_value(column).unwrap_or_default().to_owned();
         let (partition, segment) = (value(PARTITION), value(SEGMENT));
-        if partitions.iter().any(|kept| kept.to_string() == partition) {
+        if partitions.iter().any(|owned| owned.to_string() == partition) {
             // Each size is eight times the next smaller one.
             let size = file.size.max(1).ilog2() / 3;
             alike.entry((partition, segment, size)).or_default().push(file);

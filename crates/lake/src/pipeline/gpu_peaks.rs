@@ -163,14 +163,14 @@ mod tests {
 
     #[test]
     fn errors_name_the_line() {
-        let said = |text: &str| with_file("own.csv", text).unwrap_err().to_string();
+        let error_of = |text: &str| with_file("own.csv", text).unwrap_err().to_string();
         let head = "model,precision,peak_gflop_per_second\n";
-        assert!(said("model,precision\n").contains("peak_gflop_per_second"));
-        assert!(said("model,precision,peak_gflop_per_second,price\n").contains("\"price\" is not known"));
-        let wrong = said(&format!("{head}X,bf16,1\nY,bf16,12.5\n"));
+        assert!(error_of("model,precision\n").contains("peak_gflop_per_second"));
+        assert!(error_of("model,precision,peak_gflop_per_second,price\n").contains("\"price\" is not known"));
+        let wrong = error_of(&format!("{head}X,bf16,1\nY,bf16,12.5\n"));
         assert!(wrong.contains("own.csv:3") && wrong.contains("12.5"), "{wrong}");
-        assert!(said(&format!("{head}X,bf16,1\nX,bf16,2\n")).contains("own.csv:3"));
-        assert!(said(&format!("{head}X,,1\n")).contains("precision is empty"));
+        assert!(error_of(&format!("{head}X,bf16,1\nX,bf16,2\n")).contains("own.csv:3"));
+        assert!(error_of(&format!("{head}X,,1\n")).contains("precision is empty"));
         assert!(
             with_file("own.csv", &format!("{head}It's new,bf16,\n"))
                 .unwrap()

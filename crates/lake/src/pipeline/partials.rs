@@ -47,9 +47,10 @@ fn reads_row_by_row(plan: &LogicalPlan) -> Option<()> {
     let walked = plan.apply_with_subqueries(|node| {
         simple &= match node {
             LogicalPlan::TableScan(_) | LogicalPlan::SubqueryAlias(_) => true,
-            LogicalPlan::Filter(_) | LogicalPlan::Projection(_) => {
-                node.expressions().iter().all(|expr| !holds(expr, |e| matches!(e, Expr::WindowFunction(_))))
-            }
+            LogicalPlan::Filter(_) | LogicalPlan::Projection(_) => node
+                .expressions()
+                .iter()
+                .all(|expr| !contains(expr, |e| matches!(e, Expr::WindowFunction(_)))),
             _ => false,
         };
         Ok(if simple { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
@@ -57,8 +58,8 @@ fn reads_row_by_row(plan: &LogicalPlan) -> Option<()> {
     (walked.is_ok() && simple).then_some(())
 }
 
-fn holds(expr: &Expr, what: fn(&Expr) -> bool) -> bool {
-    expr.exists(|e| Ok(what(e))).unwrap_or(true)
+fn contains(expr: &Expr, matches: fn(&Expr) -> bool) -> bool {
+    expr.exists(|e| Ok(matches(e))).unwrap_or(true)
 }
 
 fn unaliased(expr: &Expr) -> &Expr {

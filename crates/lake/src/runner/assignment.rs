@@ -10,7 +10,7 @@ use crate::maintenance;
 use crate::state::GroupState;
 
 /// How often the progress of each partition is recorded.
-const NOTE_EVERY: Duration = Duration::from_millis(500);
+const RECORD_EVERY: Duration = Duration::from_millis(500);
 
 impl Runner {
     /// Polls the group and reads each partition once, see [`Runner::read_partitions`].
@@ -203,22 +203,22 @@ impl Runner {
         Ok(true)
     }
 
-    /// Records the progress of each partition, at most every [`NOTE_EVERY`]: it visits all states.
-    pub(super) fn note_partitions(&mut self) {
-        if self.noted.elapsed() < NOTE_EVERY {
+    /// Records the progress of each partition, at most every [`RECORD_EVERY`]: it visits all states.
+    pub(super) fn record_partitions(&mut self) {
+        if self.recorded_at.elapsed() < RECORD_EVERY {
             return;
         }
-        let note = |cursor: &Cursor| {
+        let record = |cursor: &Cursor| {
             let Cursor { at, next, end } = cursor.clone();
             let here = |s: &&GroupState| s.partition == at.partition && s.raw().schema.topic() == at.topic;
             let watermark = self.lake.states().filter(here).filter_map(GroupState::watermark).max();
             let watermark_ms = watermark.map(|us| us.div_euclid(1000));
             PartitionProgress { at, next, end: end.max(next), watermark_ms }
         };
-        let partitions: Vec<PartitionProgress> = self.cursors.iter().map(note).collect();
+        let partitions: Vec<PartitionProgress> = self.cursors.iter().map(record).collect();
         self.progress.behind = partitions.iter().map(|p| p.end - p.next).sum();
         self.progress.partitions = partitions;
-        self.noted = Instant::now();
+        self.recorded_at = Instant::now();
     }
 }
 

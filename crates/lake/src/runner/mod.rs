@@ -117,7 +117,7 @@ pub struct Runner {
     moved: bool,
     progress: Progress,
     /// When the progress of partitions was last recorded.
-    noted: Instant,
+    recorded_at: Instant,
 }
 
 impl std::fmt::Debug for Runner {
@@ -163,7 +163,7 @@ impl Runner {
             unflushed: 0,
             moved: false,
             progress: Progress::default(),
-            noted: Instant::now(),
+            recorded_at: Instant::now(),
         }
     }
 
@@ -210,7 +210,7 @@ impl Runner {
                 read => read?,
             };
             last_contact = Instant::now();
-            self.note_partitions();
+            self.record_partitions();
             on_progress(&self.progress);
             idle = Duration::ZERO;
             if read == 0 {
@@ -275,7 +275,7 @@ impl Runner {
                 }
                 retained = Instant::now();
             }
-            self.note_partitions();
+            self.record_partitions();
             on_progress(&self.progress);
             if read == 0 {
                 tokio::select! {

@@ -1,4 +1,4 @@
-//! Tracks which event-time spans new events invalidate: joined tables recompute the windows in them.
+//! Tracks which event-time spans new events invalidate. Joined tables recompute their windows.
 //!
 //! An event in order changes nothing before its own time. An event that is late, or that changes
 //! what was known about its job, invalidates the job's whole life. What an event says about a node

@@ -93,8 +93,8 @@ impl Several {
             let other = scope.spawn(|| self.keep_up(data, second.clone(), "other"));
             let (begun, mut is_gone) = (Instant::now(), false);
             while !other.is_finished() {
-                // A process that has finished leaves its group, as a dead one does. The other one must
-                // take its partitions over to update joined tables with what it commits later.
+                // A process that has finished leaves its group, as a dead one does. The other one
+                // must take its partitions over to update joined tables with what it commits later.
                 if !is_gone && (victim::met().is_some() || victim.is_finished()) {
                     first.is_gone();
                     is_gone = true;

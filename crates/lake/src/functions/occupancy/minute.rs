@@ -307,7 +307,7 @@ impl<'a> NodeMinute<'a> {
             *class += std::mem::take(&mut idle);
         }
         let mut room: Vec<(Device<'a>, i64)> = devices.iter().map(|d| (d.device, d.free())).collect();
-        let mut lay = |class: ClassName, mut ms: i64, most: &dyn Fn(usize) -> i64| {
+        let mut place = |class: ClassName, mut ms: i64, most: &dyn Fn(usize) -> i64| {
             for (index, (device, left)) in room.iter_mut().enumerate() {
                 let part = ms.min(*left).min(most(index));
                 *left -= part;
@@ -316,8 +316,8 @@ impl<'a> NodeMinute<'a> {
             }
             push(("", ""), class, ms);
         };
-        lay(("unhealthy", "capacity"), unhealthy, &|index| devices[index].unhealthy);
-        lay(("drained", "capacity"), drained, &|index| devices[index].drained);
+        place(("unhealthy", "capacity"), unhealthy, &|index| devices[index].unhealthy);
+        place(("drained", "capacity"), drained, &|index| devices[index].drained);
         // On a shared GPU it is not known whether the part its holder leaves is busy.
         let busy = |index: usize| {
             let device: &DeviceMinute<'_> = &devices[index];
@@ -327,14 +327,14 @@ impl<'a> NodeMinute<'a> {
             (device.active - device.wall.max(device.held_ms())).clamp(0, usable)
         };
         let all_busy = idle.min((0..devices.len()).map(busy).sum());
-        lay(("unallocated_busy", "samples"), all_busy, &busy);
+        place(("unallocated_busy", "samples"), all_busy, &busy);
         idle -= all_busy;
         for claim in CLAIMS {
             let claimed = idle.min(gpu_ms(self.claimed[claim as usize]));
-            lay(class_of(claim), claimed, &|_| i64::MAX);
+            place(class_of(claim), claimed, &|_| i64::MAX);
             idle -= claimed;
         }
-        lay(NO_DEMAND, idle, &|_| i64::MAX);
+        place(NO_DEMAND, idle, &|_| i64::MAX);
     }
 }
 

@@ -193,7 +193,7 @@ impl<'a> Node<'a> {
 
     /// Whether the node's reservations admit this team or user.
     pub fn admits(&self, team: &str, user: &str) -> bool {
-        let admitted = |who: &str, list| !who.is_empty() && listed(list).any(|name| name == who);
+        let admitted = |user: &str, list| !user.is_empty() && listed(list).any(|name| name == user);
         self.reserved.is_empty()
             || self.reserved.iter().any(|(accounts, users)| admitted(team, accounts) || admitted(user, users))
     }

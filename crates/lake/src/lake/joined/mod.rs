@@ -214,7 +214,7 @@ impl Lake {
         first_time(&self.session(), rows, from).await
     }
 
-    /// Time of the first event of all, µs, from the statistics of files. Dead letters without a time
+    /// Time of the first event of all, µs, by the statistics of files. Dead letters without a time
     /// are of 1970.
     fn first_event(&self) -> Option<i64> {
         let joined = self.plan.groups.iter().filter(|group| group.feeds_joined);

@@ -24,7 +24,7 @@ pub(super) struct RecomputePlan {
 pub(super) struct Extent {
     /// Start of its first window; `None` if there is none yet.
     pub begin: Option<i64>,
-    /// Watermark of its raw tables. What a price or a reservation says of later times does not count.
+    /// Watermark of its raw tables. Prices and reservations for later times do not count.
     pub end: Option<i64>,
     /// Windows that start earlier are final: rows they are made of were dropped by retention.
     pub final_before: i64,

@@ -15,7 +15,7 @@ pub(in crate::raw) const DEAD: Columns<DeadLetter> = &[
     ("partition", Read::Int(|e| e.partition.map(i64::from)), "Partition of the log."),
     ("offset", Read::Int(|e| int(e.offset)), "Offset in the partition."),
     ("code", Read::Text(|e| Some(&e.code)), "Stable code of what is wrong."),
-    ("reason", Read::Text(|e| Some(&e.reason)), "What is wrong and how to mend it."),
+    ("reason", Read::Text(|e| Some(&e.reason)), "What is wrong and how to fix it."),
     (
         "raw",
         Read::Text(|e| std::str::from_utf8(&e.raw).ok()),

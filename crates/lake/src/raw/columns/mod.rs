@@ -47,6 +47,6 @@ fn int(value: Option<u64>) -> Option<i64> {
 
 const CLUSTER_DOC: &str = "Cluster the event is about.";
 const TIME_DOC: &str = "When it happened.";
-const SOURCE_DOC: &str = "Who observed it.";
-const EPOCH_DOC: &str = "Life of the source.";
-const SEQ_DOC: &str = "Number of the event in that life; a gap is a loss.";
+const SOURCE_DOC: &str = "Source that observed it.";
+const EPOCH_DOC: &str = "Epoch of the source: rises with each restart of its numbering.";
+const SEQ_DOC: &str = "Sequence number of the event within the epoch; a gap is a loss.";

@@ -39,12 +39,12 @@ pub(in crate::raw) const JOB: Columns<JobEvent> = &[
     (
         "asked_node_count",
         Read::Int(|e| e.asked_node_count.map(i64::from)),
-        "Nodes asked for, told while the job waits; NULL where the scheduler is free to choose.",
+        "Nodes asked for, reported while the job waits; NULL if the scheduler is free to choose.",
     ),
     (
         "asked_gpus_per_node_milli",
         Read::Int(|e| int(e.asked_gpus_per_node_milli)),
-        "Thousandths of a GPU asked for on each node; NULL where the scheduler is free to choose.",
+        "Thousandths of a GPU asked for on each node; NULL if the scheduler is free to choose.",
     ),
     ("time_limit_ms", Read::Int(|e| int(e.time_limit_ms)), "Run time the scheduler allows, ms."),
     ("reason", Read::Text(|e| e.reason.as_deref()), "Scheduler's reason while pending."),
@@ -65,12 +65,12 @@ pub(in crate::raw) const JOB: Columns<JobEvent> = &[
     (
         "hold_quality",
         Read::Text(|e| e.hold_quality.as_deref()),
-        "EXACT: the device is the job's alone; SHARED_ESTIMATED: it has others too; UNKNOWN: a process was seen, nobody said whose the device is.",
+        "EXACT: the job holds the device alone; SHARED_ESTIMATED: with others; UNKNOWN: a process was seen, but the device was not given to a job.",
     ),
     (
         "hold_evidence",
         Read::Text(|e| e.hold_evidence.as_deref()),
-        "How it is known: slurm, prolog, cgroup, pid, pod_resources.",
+        "Evidence of the hold: slurm, prolog, cgroup, pid, pod_resources.",
     ),
     ("share_milli", Read::Int(|e| e.share_milli.map(i64::from)), "Thousandths of the device held."),
     ("source", Read::Text(|e| env(&e.envelope).map(|v| v.source.as_str())), SOURCE_DOC),
@@ -198,7 +198,7 @@ pub(in crate::raw) const NODE: Columns<NodeEvent> = &[
     ("fault_id", Read::Text(|e| e.fault_id.as_deref()), "Joins the two ends of a fault."),
     ("fault_level", Read::Text(|e| e.fault_level.as_deref()), "Severity as the source names it."),
     ("fault_class", Read::Text(|e| e.fault_class.as_deref()), "Kind of fault as the source names it."),
-    ("description", Read::Text(|e| e.description.as_deref()), "What the source says of it."),
+    ("description", Read::Text(|e| e.description.as_deref()), "Description by the source."),
     ("gpu_uuid", Read::Text(|e| e.gpu_uuid.as_deref()), "Device it is about, by its UUID."),
     ("mig_uuid", Read::Text(|e| e.mig_uuid.as_deref()), "MIG slice it is about."),
     ("gpu_index", Read::Int(|e| e.gpu_index.map(i64::from)), "Number of the device in its node."),
@@ -218,7 +218,7 @@ pub(in crate::raw) const NODE: Columns<NodeEvent> = &[
     (
         "evidence",
         Read::Text(|e| e.evidence.as_deref()),
-        "Who said so, comma separated: nvml, kmsg, dcgm, slurm.",
+        "Sources of the evidence, comma separated: nvml, kmsg, dcgm, slurm.",
     ),
     ("program_version", Read::Text(|e| e.program_version.as_deref()), "Version of the collector."),
     ("rack", Read::Text(|e| e.rack.as_deref()), "NODE_LABELED: rack the node stands in."),

@@ -15,7 +15,7 @@ pub(in crate::raw) const SIZING: Columns<SizingAdvice> = &[
     (
         "event_time",
         Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)),
-        "The decision: all hours before it are known.",
+        "Time of the decision. All hours before it are known.",
     ),
     ("term", Read::Text(|e| Some(&e.term)), "WEEK, MONTH or YEAR."),
     ("term_hours", Read::Int(|e| Some(e.term_hours.into())), "Hours of the term."),
@@ -23,12 +23,12 @@ pub(in crate::raw) const SIZING: Columns<SizingAdvice> = &[
     (
         "hours",
         Read::Int(|e| Some(e.hours.into())),
-        "Hours looked at, the last ones: as many as the term has, or fewer.",
+        "Hours considered: the last ones, at most as many as the term has.",
     ),
     (
         "mean_gpus_milli",
         Read::Int(|e| int(Some(e.mean_gpus_milli))),
-        "Mean demand (held and waited for) of the hours looked at, thousandths of a GPU.",
+        "Mean demand (held and waited for) of the hours considered, thousandths of a GPU.",
     ),
     (
         "peak_gpus_milli",
@@ -74,44 +74,44 @@ pub(in crate::raw) const SIZING: Columns<SizingAdvice> = &[
     (
         "break_even_ppm",
         Read::Int(|e| e.break_even_ppm.map(i64::from)),
-        "A reserved GPU pays if it is busy more than this share of the hours, millionths.",
+        "A reserved GPU pays off if it is busy more than this share of the hours, millionths.",
     ),
     (
         "node_gpus",
         Read::Int(|e| e.node_gpus.map(i64::from)),
-        "GPUs of a node; NULL where no nodes are known, and GPUs are counted one by one.",
+        "GPUs per node; NULL if no nodes are known, and GPUs are counted one by one.",
     ),
     (
         "quantile_gpus_milli",
         Read::Int(|e| int(e.quantile_gpus_milli)),
-        "Demand that is exceeded in the break-even share of the hours looked at, thousandths of a GPU.",
+        "Demand that is exceeded in the break-even share of the hours considered, thousandths of a GPU.",
     ),
     (
         "method",
         Read::Text(|e| e.method.as_deref()),
-        "BLEND (all rules, weighed by trailing regret), LAST_WEEK (nothing was seen yet to weigh them by) or PATHS (scenario paths).",
+        "BLEND (all rules, weighted by trailing regret), LAST_WEEK (no data yet to weight them) or PATHS (scenario paths).",
     ),
     (
         "rule",
         Read::Text(|e| e.rule.as_deref()),
-        "Rule of least trailing regret; it is left only for one that is better by the cost of a switch.",
+        "Rule of least trailing regret. It changes only to one that is better by the cost of a switch.",
     ),
     (
         "rule_gpus_milli",
         Read::Int(|e| int(e.rule_gpus_milli)),
-        "What it would commit to, thousandths of a GPU.",
+        "Commitment by that rule, thousandths of a GPU.",
     ),
     (
         "blend_gpus_milli",
         Read::Int(|e| int(e.blend_gpus_milli)),
-        "What all rules together would, thousandths of a GPU.",
+        "Commitment by all rules together, thousandths of a GPU.",
     ),
     ("advised_gpus", Read::Int(|e| int(e.advised_gpus)), "GPUs to reserve: whole nodes."),
     ("advised_nodes", Read::Int(|e| int(e.advised_nodes)), "The same in nodes."),
     (
         "utilisation_ppm",
         Read::Int(|e| e.utilisation_ppm.map(i64::from)),
-        "Share of it that was busy in the hours looked at, millionths; NULL if nothing is advised.",
+        "Share of it that was busy in the hours considered, millionths; NULL if nothing is advised.",
     ),
     (
         "marginal_utilisation_ppm",
@@ -157,16 +157,12 @@ pub(in crate::raw) const SIZING: Columns<SizingAdvice> = &[
     ),
     ("gpus_low", Read::Int(|e| int(e.gpus_low)), "Cheapest number, path by path: quantile 10 %."),
     ("gpus_high", Read::Int(|e| int(e.gpus_high)), "Quantile 90 %."),
-    ("paths", Read::Int(|e| Some(e.paths.into())), "Scenario paths drawn."),
-    (
-        "lessons",
-        Read::Int(|e| Some(e.lessons.into())),
-        "Decisions of the past, a day each, whose term is over.",
-    ),
+    ("paths", Read::Int(|e| Some(e.paths.into())), "Number of scenario paths."),
+    ("lessons", Read::Int(|e| Some(e.lessons.into())), "Past decisions, one per day, whose term is over."),
     (
         "lessons_best_micros",
         Read::Int(|e| int(e.lessons_best_micros)),
-        "What they would have cost with the best number for each.",
+        "Cost of those with the best number for each.",
     ),
     (
         "regret_last_ppm",
@@ -201,7 +197,7 @@ pub(in crate::raw) const SIZING: Columns<SizingAdvice> = &[
     (
         "mix_hours",
         Read::Int(|e| e.mix_hours.map(i64::from)),
-        "Of YEAR: hours over which the cheapest mix was looked for.",
+        "YEAR: hours over which the cheapest mix was computed.",
     ),
     ("mix_owned_gpus", Read::Int(|e| int(e.mix_owned_gpus)), "GPUs of it to own; NULL without a price."),
     (

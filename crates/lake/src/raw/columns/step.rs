@@ -7,17 +7,13 @@ use super::{CLUSTER_DOC, Columns, EPOCH_DOC, Read, SEQ_DOC, SOURCE_DOC, env, int
 pub(in crate::raw) const STEP: Columns<StepReport> = &[
     ("cluster", Read::Text(|e| env(&e.envelope).map(|v| v.cluster.as_str())), CLUSTER_DOC),
     ("job_id", Read::Text(|e| Some(&e.job_id)), "Job that reports."),
-    (
-        "attempt_id",
-        Read::Int(|e| e.attempt_id),
-        "Attempt of the job, as in attempts, where the job knows it.",
-    ),
+    ("attempt_id", Read::Int(|e| e.attempt_id), "Attempt of the job, as in attempts, if the job knows it."),
     ("rank", Read::Int(|e| Some(e.rank.into())), "Rank of the process in the job."),
     ("world_size", Read::Int(|e| e.world_size.map(i64::from)), "Number of ranks."),
     (
         "step",
         Read::Int(|e| int(Some(e.step))),
-        "Number of the step; the same number again is a step done anew after a restart.",
+        "Number of the step; a repeated number is a step redone after a restart.",
     ),
     ("event_time", Read::Time(|e| env(&e.envelope).map(|v| v.event_time_ms)), "When the step began."),
     ("duration_us", Read::Int(|e| int(Some(e.duration_us))), "How long it took, µs."),
@@ -33,11 +29,7 @@ pub(in crate::raw) const STEP: Columns<StepReport> = &[
     ),
     ("data_wait_us", Read::Int(|e| int(e.data_wait_us)), "Of it waiting for input, µs."),
     ("checkpoint_us", Read::Int(|e| int(e.checkpoint_us)), "Of it saving or loading a checkpoint, µs."),
-    (
-        "restore_us",
-        Read::Int(|e| int(e.restore_us)),
-        "Of it loading a checkpoint, where it is told apart, µs.",
-    ),
+    ("restore_us", Read::Int(|e| int(e.restore_us)), "Of it loading a checkpoint, if reported apart, µs."),
     ("tokens", Read::Int(|e| int(e.tokens)), "Tokens of this rank in this step."),
     (
         "model_flops",

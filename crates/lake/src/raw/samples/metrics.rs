@@ -17,22 +17,22 @@ use crate::table::{Column, Layout, TableSpec, timestamp_type};
 pub const METRICS: &[(&str, &str)] = &[
     (
         "interval_us",
-        "Over how long before event_time the ratios and rates of this row are averages, µs: the time since the reading before.",
+        "Time before event_time over which the ratios and rates of this row are averages, µs: the time since the previous reading.",
     ),
     (
         "gpu_util_ppm",
-        "Share of time in which any kernel ran, however small: 1000000 does not mean that the GPU was used well.",
+        "Share of time in which any kernel ran, however small: 1000000 does not mean that the GPU was fully used.",
     ),
     (
         "memory_util_ppm",
-        "Share of time in which device memory was read or written; not how much of it is taken.",
+        "Share of time in which device memory was read or written; not how much of it is used.",
     ),
     ("graphics_active_ppm", "Share of time in which the graphics or compute engine was active."),
     (
         "sm_active_ppm",
-        "Share of time in which a multiprocessor held a warp, waiting ones too, averaged over all.",
+        "Share of time in which a multiprocessor held a warp, even a waiting one, averaged over all.",
     ),
-    ("sm_occupancy_ppm", "Warps on the multiprocessors, of as many as they can hold."),
+    ("sm_occupancy_ppm", "Warps on the multiprocessors, relative to the maximum."),
     ("tensor_active_ppm", "Share of cycles in which a tensor core was active, of whatever precision."),
     ("tensor_hmma_active_ppm", "As tensor_active_ppm, for FP16 and BF16 alone."),
     ("tensor_imma_active_ppm", "As tensor_active_ppm, for integers alone."),
@@ -58,7 +58,7 @@ pub const METRICS: &[(&str, &str)] = &[
     ("memory_clock_max_mhz", "Highest clock of the memory, MHz."),
     (
         "throttle_reasons_bits",
-        "Why the clocks were held down at that moment: the bits of nvmlClocksEventReasons.",
+        "Why the clocks were reduced at that moment: the bits of nvmlClocksEventReasons.",
     ),
     ("power_throttled_us", "Time in which the power limit held the clocks down, µs. Counter."),
     ("thermal_throttled_us", "Time in which heat held the clocks down, µs. Counter."),
@@ -81,9 +81,9 @@ pub const METRICS: &[(&str, &str)] = &[
     ),
     ("board_limit_throttled_us", "Time in which limits of the board held the clocks down, µs. Counter."),
     ("reliability_throttled_us", "Time in which the reliability voltage held the clocks down, µs. Counter."),
-    ("framebuffer_used_bytes", "Device memory taken, bytes."),
-    ("framebuffer_reserved_bytes", "Device memory that the driver keeps for itself, bytes."),
-    ("framebuffer_total_bytes", "Device memory there is, bytes."),
+    ("framebuffer_used_bytes", "Device memory used, bytes."),
+    ("framebuffer_reserved_bytes", "Device memory reserved by the driver, bytes."),
+    ("framebuffer_total_bytes", "Total device memory, bytes."),
     ("pcie_tx_bytes", "Bytes sent from device to host over PCIe. Counter."),
     ("pcie_rx_bytes", "Bytes sent from host to device over PCIe. Counter."),
     ("pcie_replay_count", "Retransmissions on PCIe. Counter."),
@@ -107,11 +107,11 @@ pub const METRICS: &[(&str, &str)] = &[
     ("ecc_uncorrected_count", "Memory errors that ECC could not correct. Counter."),
     ("remapped_rows_count", "Rows of memory replaced by spare ones. Counter."),
     ("remapped_rows_pending_count", "Rows of memory that the next reset replaces."),
-    ("remapped_rows_failed_count", "Rows of memory for which no spare one was left."),
+    ("remapped_rows_failed_count", "Rows of memory for which no spare row was left."),
     ("retired_pages_count", "Pages of memory taken out of use, on models before row remapping."),
     (
         "recovery_action_code",
-        "What the driver asks for: 0 nothing, 1 a reset, 2 a reboot, 3 to drain peer-to-peer traffic, 4 to drain and reset.",
+        "Recovery action that the driver asks for: 0 none, 1 reset, 2 reboot, 3 drain peer-to-peer traffic, 4 drain and reset.",
     ),
     ("xid_code", "Last XID error code the driver reported; 0 if none since it was loaded."),
     ("mig_slice_count", "Compute slices of the MIG instance, of the 7 that a whole GPU has."),
@@ -200,7 +200,7 @@ pub const LABELS: &[(&str, ColumnKind, &str)] = &[
         "Number of the GPU in its node, as the driver gives it; may change with a restart.",
     ),
     ("gpu_model", ColumnKind::Text, "Model of the GPU as the driver names it."),
-    ("mig_uuid", ColumnKind::Text, "MIG slice the values are of; NULL for a whole GPU."),
+    ("mig_uuid", ColumnKind::Text, "MIG slice of the values; NULL for a whole GPU."),
     ("event_time", ColumnKind::Time, "When the values were read."),
 ];
 
@@ -209,7 +209,7 @@ pub const NOTES: &[(&str, ColumnKind, &str)] = &[
     (
         "other_metrics",
         ColumnKind::Text,
-        "Metrics without a column of their own, as JSON by name: {\"fan_speed_ppm\":420000}; NULL if there is none.",
+        "Metrics without a column of their own, as JSON by name: {\"fan_speed_ppm\":420000}; NULL if there are none.",
     ),
     (
         "processes",
@@ -221,12 +221,11 @@ pub const NOTES: &[(&str, ColumnKind, &str)] = &[
     (
         "missing",
         ColumnKind::Text,
-        "Which values could not be read, and why: sm_active_ppm:NOT_SUPPORTED,power_mw:STALE, by name; NULL if all were \
-         read. Reasons: NOT_SUPPORTED, NO_PERMISSION, STALE, DEVICE_LOST, UNSPECIFIED.",
+        "Values that could not be read, with the reason, sorted by name: sm_active_ppm:NOT_SUPPORTED,power_mw:STALE; NULL if all were read. Reasons: NOT_SUPPORTED, NO_PERMISSION, STALE, DEVICE_LOST, UNSPECIFIED.",
     ),
-    ("source", ColumnKind::Text, "Who observed it."),
-    ("epoch", ColumnKind::Int, "Life of the source."),
-    ("seq", ColumnKind::Int, "Number of the message in that life; a gap is a loss."),
+    ("source", ColumnKind::Text, "Source that observed it."),
+    ("epoch", ColumnKind::Int, "Epoch of the source: rises with each restart of its numbering."),
+    ("seq", ColumnKind::Int, "Sequence number of the message within the epoch; a gap is a loss."),
 ];
 
 /// Type of a column.
@@ -266,8 +265,7 @@ pub fn table() -> RawTable {
         spec: Arc::new(TableSpec {
             name: "gpu_samples".into(),
             version: SchemaId::GpuSampleBatch.version().into(),
-            doc: "What GPUs measured, one row per GPU or MIG slice and time. A value that could not be read is NULL, and \
-                  `missing` says why."
+            doc: "Samples of GPUs, one row per GPU or MIG slice and time. A value that could not be read is NULL, and `missing` has the reason."
                 .into(),
             layout: Layout::Samples,
             columns,
