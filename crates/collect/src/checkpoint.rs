@@ -112,7 +112,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The disk refused the state, or the sink the events; a kill may lose them.
-    pub(crate) fn hand_on(&mut self, state: &impl Serialize, sink: &dyn Sink) -> Result<(), String> {
+    pub(crate) fn save_and_emit(&mut self, state: &impl Serialize, sink: &dyn Sink) -> Result<(), String> {
         let saved = self.save(state);
         self.pending[self.emitted..].iter().for_each(|event| sink.event(event.clone()));
         self.emitted = self.pending.len();
@@ -195,13 +195,13 @@ mod tests {
         let (state, mut first) = Checkpoint::open::<u64>(path.clone()).unwrap();
         assert_eq!(state, None);
         first.add([event("a"), event("b")]);
-        first.hand_on(&7u64, &RecordingSink { is_full: true, ..RecordingSink::default() }).unwrap_err();
+        first.save_and_emit(&7u64, &RecordingSink { is_full: true, ..RecordingSink::default() }).unwrap_err();
 
         let (state, mut second) = Checkpoint::open::<u64>(path.clone()).unwrap();
         assert_eq!((state, second.pending()), (Some(7), [event("a"), event("b")].as_slice()));
         let sink = RecordingSink::default();
         second.add([event("c")]);
-        second.hand_on(&8u64, &sink).unwrap();
+        second.save_and_emit(&8u64, &sink).unwrap();
         assert_eq!(*sink.events.lock().unwrap(), [event("a"), event("b"), event("c")]);
 
         let (state, third) = Checkpoint::open::<u64>(path).unwrap();
@@ -218,12 +218,12 @@ mod tests {
         let sink = RecordingSink::default();
         checkpoint.add([event("a")]);
         for _ in 0..2 {
-            let error = checkpoint.hand_on(&1u64, &sink).unwrap_err();
+            let error = checkpoint.save_and_emit(&1u64, &sink).unwrap_err();
             assert!(error.contains("state.json"), "{error}");
         }
         checkpoint.add([event("b")]);
         fs::remove_dir(&path).unwrap();
-        checkpoint.hand_on(&2u64, &sink).unwrap();
+        checkpoint.save_and_emit(&2u64, &sink).unwrap();
         assert_eq!(*sink.events.lock().unwrap(), [event("a"), event("b")]);
         let (state, again) = Checkpoint::open::<u64>(Some(path)).unwrap();
         assert_eq!((state, again.pending()), (Some(2), [].as_slice()));

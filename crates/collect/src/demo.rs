@@ -39,7 +39,7 @@ pub struct DemoOptions {
 
 impl DemoOptions {
     /// Options with a seed derived from the node's name.
-    pub fn of_node(node: &str) -> Self {
+    pub fn for_node(node: &str) -> Self {
         Self { seed: xxhash_rust::xxh3::xxh3_64(node.as_bytes()), ..Self::default() }
     }
 }

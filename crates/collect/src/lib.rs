@@ -18,8 +18,8 @@
 //! let spool = SpoolOptions { dir: "spool".into(), limit_bytes: 1 << 30, take_over: false };
 //! let server = "http://localhost:8080";
 //! let connect = move || Ok(Box::new(HttpLogSink::new(server, None)) as Box<dyn LogSink>);
-//! let agent = Agent::start(AgentOptions::of_node("c1", "n1", spool), Box::new(connect))?;
-//! let source = demo::start(DemoOptions::of_node("n1"), agent.sink())?;
+//! let agent = Agent::start(AgentOptions::for_node("c1", "n1", spool), Box::new(connect))?;
+//! let source = demo::start(DemoOptions::for_node("n1"), agent.sink())?;
 //! agent.wait();
 //! source.stop();
 //! agent.stop(std::time::Duration::from_secs(5), "stopped");

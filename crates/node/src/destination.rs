@@ -110,7 +110,7 @@ impl DestinationArgs {
             Destination::Folder(folder) => {
                 let folder = folder.clone();
                 Box::new(move || {
-                    let log_sink = DirectLogSink::of_folder(DataDir::open(&folder)?)?;
+                    let log_sink = DirectLogSink::open_folder(DataDir::open(&folder)?)?;
                     Ok(Box::new(log_sink) as Box<dyn LogSink>)
                 })
             }

@@ -84,7 +84,7 @@ impl Sources {
                 sink.clone(),
             )?),
             Source::Demo { interval } => {
-                let options = DemoOptions { interval: *interval, ..DemoOptions::of_node(&options.node) };
+                let options = DemoOptions { interval: *interval, ..DemoOptions::for_node(&options.node) };
                 Values::Demo { _source: demo::start(options, sink.clone())? }
             }
         };

@@ -90,7 +90,7 @@ impl Deliverer {
                     self.deliver_at = Instant::now() + self.shared.options.deliver_every;
                     self.compare_clocks();
                 }
-                Err(DeliveryError::Later(error)) => self.wait_after(&error),
+                Err(DeliveryError::Later(error)) => self.back_off(&error),
                 Err(DeliveryError::Conflict(what)) => {
                     self.report_conflict(&what);
                     break;
@@ -145,7 +145,7 @@ impl Deliverer {
         let is_new = first.at >= self.unsent;
         let until = Position { seq: last.at.seq + 1, ..last.at };
         let mut next = Vec::new();
-        for (at, records) in self.spread(chunk)? {
+        for (at, records) in self.by_partition(chunk)? {
             let count = records.len() as u64;
             let first_seq = lock(&self.shared.spool).next_append(epoch, &at);
             let producer = Producer { source: self.producer(), epoch };
@@ -169,7 +169,7 @@ impl Deliverer {
                     lock(&self.shared.spool).set_next(epoch, &[(at, expected)]);
                     return Err(DeliveryError::Later(error));
                 }
-                Err(error) => return Err(self.forget_on(error)),
+                Err(error) => return Err(self.reset_after(error)),
             }
         }
         let mut spool = lock(&self.shared.spool);
@@ -179,7 +179,7 @@ impl Deliverer {
     }
 
     /// Drops cached state that the error shows to be outdated.
-    fn forget_on(&mut self, error: LogError) -> DeliveryError {
+    fn reset_after(&mut self, error: LogError) -> DeliveryError {
         match &error {
             LogError::UnknownTopic(_)
             | LogError::UnknownPartition { .. }
@@ -194,8 +194,11 @@ impl Deliverer {
     }
 
     /// Groups records by partition, in order. The order of the partitions does not matter.
-    fn spread(&mut self, chunk: &[Spooled]) -> Result<Vec<(TopicPartition, Vec<Record>)>, DeliveryError> {
-        let mut spread: BTreeMap<TopicPartition, Vec<Record>> = BTreeMap::new();
+    fn by_partition(
+        &mut self,
+        chunk: &[Spooled],
+    ) -> Result<Vec<(TopicPartition, Vec<Record>)>, DeliveryError> {
+        let mut by_partition: BTreeMap<TopicPartition, Vec<Record>> = BTreeMap::new();
         for Spooled { record, .. } in chunk {
             let Ok(schema) = SchemaId::from_number(record.schema) else {
                 tracing::error!(
@@ -212,10 +215,10 @@ impl Deliverer {
             let is_for_all = schema == SchemaId::JobEvent && record.key.ends_with(b"/");
             for partition in if is_for_all { 0..partitions } else { one..one + 1 } {
                 let at = TopicPartition { topic: topic.into(), partition };
-                spread.entry(at).or_default().push(record.clone());
+                by_partition.entry(at).or_default().push(record.clone());
             }
         }
-        Ok(spread.into_iter().collect())
+        Ok(by_partition.into_iter().collect())
     }
 
     fn partitions_of(&mut self, topic: &'static str) -> Result<u32, DeliveryError> {
@@ -244,7 +247,7 @@ impl Deliverer {
 
     /// Backs off before the next attempt, twice as long each time. Returns early when the agent
     /// begins to end.
-    fn wait_after(&mut self, error: &LogError) {
+    fn back_off(&mut self, error: &LogError) {
         self.shared.counters.failed_attempts.fetch_add(1, Ordering::Relaxed);
         let last_error = error.to_string();
         if last_error != self.last_error {
@@ -293,16 +296,16 @@ impl Deliverer {
         (envelope.cluster, envelope.source) = (options.cluster.clone(), source.clone());
         (envelope.epoch, envelope.observed_time_ms) = (epoch, now_ms);
         for _ in 0..CONFLICT_ATTEMPTS {
-            match self.send_alone(&mut event, Producer { source: source.clone(), epoch }) {
+            match self.send_single(&mut event, Producer { source: source.clone(), epoch }) {
                 Ok(()) => break,
-                Err(DeliveryError::Later(error)) => self.wait_after(&error),
+                Err(DeliveryError::Later(error)) => self.back_off(&error),
                 Err(DeliveryError::Conflict(_)) => break,
             }
         }
         shared.end(End::Conflict(advice));
     }
 
-    fn send_alone(&mut self, event: &mut Event, producer: Producer) -> Result<(), DeliveryError> {
+    fn send_single(&mut self, event: &mut Event, producer: Producer) -> Result<(), DeliveryError> {
         let Ok(sealed) = event.record() else { return Ok(()) };
         let topic = event.schema().topic();
         let partition = partition_for(&sealed.key, self.partitions_of(topic)?);

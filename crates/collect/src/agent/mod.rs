@@ -69,7 +69,7 @@ pub struct AgentOptions {
 
 impl AgentOptions {
     /// Options of an agent on a node, at the usual pace.
-    pub fn of_node(cluster: &str, node: &str, spool: SpoolOptions) -> Self {
+    pub fn for_node(cluster: &str, node: &str, spool: SpoolOptions) -> Self {
         Self {
             source: format!("agent/{node}"),
             cluster: cluster.into(),
@@ -126,8 +126,8 @@ struct Counters {
 /// Why an agent ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// Somebody asked it to.
-    Asked,
+    /// A caller requested it.
+    Requested,
     /// Another collector reports under the same name. Holds advice for the operator.
     Conflict(String),
 }
@@ -241,8 +241,8 @@ impl Agent {
     }
 
     /// Asks the agent to end; [`Agent::wait`] then returns.
-    pub fn ask_to_end(&self) {
-        self.shared.end(End::Asked);
+    pub fn request_end(&self) {
+        self.shared.end(End::Requested);
     }
 
     /// The reason to end, once there is one.
@@ -269,7 +269,7 @@ impl Agent {
             self.shared.event(events::stopped(now_ms, self.shared.boot_id.clone(), reason));
         }
         lock(&self.shared.progress).deadline = Some(Instant::now() + patience);
-        self.shared.end(End::Asked);
+        self.shared.end(End::Requested);
         lock(&self.shared.queue).ending = true;
         self.shared.queued.notify_all();
         if lock(&self.writer).take().is_some_and(|writer| writer.join().is_err()) {

@@ -148,7 +148,7 @@ impl NodeHolds {
 
     fn keep(&self, tracked: &mut Tracked, events: Vec<Event>) -> Result<(), String> {
         tracked.checkpoint.add(events);
-        tracked.checkpoint.hand_on(&tracked.open_holds, &*self.sink)
+        tracked.checkpoint.save_and_emit(&tracked.open_holds, &*self.sink)
     }
 
     fn tracked(&self) -> MutexGuard<'_, Tracked> {

@@ -118,7 +118,7 @@ impl HoldObserver for Tracker {
             });
         }
         let kept: Vec<&OpenHold> = open.values().collect();
-        if let Err(error) = checkpoint.hand_on(&kept, &*self.sink) {
+        if let Err(error) = checkpoint.save_and_emit(&kept, &*self.sink) {
             tracing::warn!("holds of pods cannot be saved: {error}");
         }
     }

@@ -51,7 +51,7 @@ impl DirectLogSink {
     ///
     /// # Errors
     /// [`LogError`] if the log cannot be opened.
-    pub fn of_folder(folder: DataDir) -> Result<Self, LogError> {
+    pub fn open_folder(folder: DataDir) -> Result<Self, LogError> {
         let log = EmbeddedLog::open(folder.log(), EmbeddedOptions::default())?;
         Ok(Self { log: Arc::new(log), partitions: 1, _folder: Some(folder) })
     }

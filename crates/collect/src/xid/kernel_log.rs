@@ -60,7 +60,7 @@ impl KernelLog {
         let mut follower = Follower { file, rest: Vec::new(), next: None, lost: Arc::clone(&lost) };
         let thread = thread::Builder::new().name("kmsg".into()).stack_size(128 << 10).spawn(move || {
             let mut take = |record: &str| {
-                let record = Record::of(record);
+                let record = Record::parse(record);
                 let is_old = record.seq.zip(after).is_some_and(|(seq, after)| seq <= after);
                 if !is_old && let Some(found) = parse(record.message) {
                     report(found, record.wall_ms(), record.seq);
@@ -164,7 +164,7 @@ impl Follower {
 
     /// Counts gaps in the numbering, which are lost records.
     fn count(&mut self, line: &str) {
-        if let Some(seq) = Record::of(line).seq
+        if let Some(seq) = Record::parse(line).seq
             && let Some(expected) = self.next.replace(seq + 1)
         {
             self.lost.fetch_add(seq.saturating_sub(expected), Ordering::Relaxed);
@@ -188,7 +188,7 @@ struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    fn of(line: &'a str) -> Self {
+    fn parse(line: &'a str) -> Self {
         let bare = Self { seq: None, uptime_us: None, message: line };
         let Some((head, message)) = line.split_once(';') else { return bare };
         let mut head = head.split(',');
@@ -220,10 +220,10 @@ mod tests {
 
     #[test]
     fn records_with_and_without_a_head() {
-        let record = Record::of("6,339,5140900,-;NVRM: Xid (PCI:0000:17:00): 79, pid=1");
+        let record = Record::parse("6,339,5140900,-;NVRM: Xid (PCI:0000:17:00): 79, pid=1");
         assert_eq!((record.seq, record.uptime_us), (Some(339), Some(5_140_900)));
         assert!(record.message.starts_with("NVRM"));
-        let bare = Record::of("NVRM: one; two");
+        let bare = Record::parse("NVRM: one; two");
         assert_eq!((bare.seq, bare.message), (None, "NVRM: one; two"));
     }
 

@@ -47,7 +47,7 @@ impl LogPosition {
     pub(crate) fn emit(&mut self, events: Vec<Event>, record: Option<u64>, sink: &dyn Sink) {
         self.state.record = self.state.record.max(record.unwrap_or(0));
         self.checkpoint.add(events);
-        if let Err(error) = self.checkpoint.hand_on(&self.state, sink) {
+        if let Err(error) = self.checkpoint.save_and_emit(&self.state, sink) {
             tracing::warn!(%error, "the position in the kernel log cannot be saved");
         }
     }

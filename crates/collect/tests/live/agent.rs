@@ -79,7 +79,7 @@ fn failures_and_restarts_lose_and_duplicate_nothing() {
     println!("TIDEGATE_SEED={seed}");
     let mut random = Random::new(seed);
     let (dir, log) = (tempfile::tempdir().unwrap(), Log::embedded());
-    let mut told = 0;
+    let mut emitted = 0;
     for _ in 0..8 {
         let mishaps = (0..random.below(4)).map(|_| match random.below(3) {
             0 => Mishap::None,
@@ -89,10 +89,13 @@ fn failures_and_restarts_lose_and_duplicate_nothing() {
         *log.trouble.ahead.lock().unwrap() = mishaps.collect();
         let agent = start(options(dir.path()), &log);
         for _ in 0..1 + random.below(20) {
-            let event =
-                if random.below(2) == 0 { numbered(told) } else { step(told, random.below(50_000) as usize) };
+            let event = if random.below(2) == 0 {
+                numbered(emitted)
+            } else {
+                step(emitted, random.below(50_000) as usize)
+            };
             agent.sink().event(event);
-            told += 1;
+            emitted += 1;
             if random.below(3) == 0 {
                 agent.store().unwrap();
             }
@@ -102,7 +105,7 @@ fn failures_and_restarts_lose_and_duplicate_nothing() {
     log.trouble.ahead.lock().unwrap().clear();
     assert!(start(options(dir.path()), &log).stop(ENOUGH, ""));
     let events = check_numbers(&*log.log, 0);
-    assert_eq!(events.len() as u64, told);
+    assert_eq!(events.len() as u64, emitted);
     let epochs: std::collections::BTreeSet<_> =
         events.iter().map(|event| event.envelope().unwrap().epoch).collect();
     assert_eq!(epochs.len(), 1, "one life of the spool");
@@ -145,11 +148,11 @@ fn at_the_limit_the_oldest_are_dropped_and_the_loss_is_reported() {
     log.go_away(false);
     assert!(agent.stop(ENOUGH, ""));
     let events = check_numbers(&*log.log, dropped);
-    let told = node_events(&events, NodeEventKind::RecordsDropped);
-    assert_eq!(told.iter().filter_map(|event| event.count).sum::<u64>(), dropped);
+    let reports = node_events(&events, NodeEventKind::RecordsDropped);
+    assert_eq!(reports.iter().filter_map(|event| event.count).sum::<u64>(), dropped);
     assert!(
-        told[0].description.as_ref().unwrap().contains("limit of 4194304 bytes; event times "),
-        "{told:?}"
+        reports[0].description.as_ref().unwrap().contains("limit of 4194304 bytes; event times "),
+        "{reports:?}"
     );
 }
 
@@ -258,28 +261,28 @@ fn a_broker_that_dies_and_comes_back_gets_everything_in_order() {
     kafka.timeout = Duration::from_secs(3);
     let log = Log::of(Arc::new(KafkaLog::open(kafka).unwrap()));
     let agent = start(options(dir.path()), &log);
-    let mut told = 0;
+    let mut emitted = 0;
     for round in 0..2 {
         for _ in 0..40 {
-            agent.sink().event(step(told, 10_000));
-            told += 1;
+            agent.sink().event(step(emitted, 10_000));
+            emitted += 1;
             agent.store().unwrap();
         }
         if round == 0 {
             wait_until("some are delivered", || agent.stats().delivered > 0);
             cluster.kill_node(0);
-            agent.sink().event(step(told, 10_000));
-            told += 1;
+            agent.sink().event(step(emitted, 10_000));
+            emitted += 1;
             wait_until("an attempt failed", || agent.stats().failed_attempts > 0);
         }
     }
     cluster.start_node(0);
     cluster.wait_until_ready();
-    wait_until("all is delivered", || agent.stats().delivered == told);
-    agent.ask_to_end();
-    assert_eq!(agent.wait(), End::Asked);
+    wait_until("all is delivered", || agent.stats().delivered == emitted);
+    agent.request_end();
+    assert_eq!(agent.wait(), End::Requested);
     assert!(agent.stop(ENOUGH, ""));
-    assert_eq!(check_numbers(&*log.log, 0).len() as u64, told);
+    assert_eq!(check_numbers(&*log.log, 0).len() as u64, emitted);
 }
 
 /// Without a sink, from the log itself: the broker's time.

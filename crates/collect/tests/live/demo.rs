@@ -79,8 +79,8 @@ fn it_runs_by_the_clock() {
     let sink = Arc::new(Recorded::default());
     let options = DemoOptions { interval: Duration::from_millis(100), devices: 2, ..DemoOptions::default() };
     let source = start(options, Arc::clone(&sink) as _).unwrap();
-    let told = sink.until("five ticks", |told| told.of(1).len() >= 5);
+    let recorded = sink.until("five ticks", |recorded| recorded.of(1).len() >= 5);
     source.stop();
-    told.each_tick_once(2, 100);
-    assert_eq!(told.of_kind(NodeRegistered)[0].gpus_milli, Some(2_000));
+    recorded.each_tick_once(2, 100);
+    assert_eq!(recorded.of_kind(NodeRegistered)[0].gpus_milli, Some(2_000));
 }

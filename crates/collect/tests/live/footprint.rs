@@ -25,15 +25,15 @@ fn idle_process() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let folder = Path::new(&folder);
     println!("before {}", resident_kib());
-    let told = Recorder::new();
+    let recorded = Recorder::new();
     let mut options = ReceiverOptions::new("n1");
     options.socket = Some(folder.join("agent.sock"));
     options.tcp = Some("127.0.0.1:0".parse().unwrap());
-    let sink = Arc::clone(&told) as _;
+    let sink = Arc::clone(&recorded) as _;
     let _receiver =
         Receiver::start(options, ReceiverParts { sink, holds: None, status: Arc::new(|| json!({})) })
             .unwrap();
-    let tracker = Arc::new(Tracker::new("n1", folder.join("pods.json"), Arc::clone(&told) as _).unwrap());
+    let tracker = Arc::new(Tracker::new("n1", folder.join("pods.json"), Arc::clone(&recorded) as _).unwrap());
     let every = Duration::from_millis(50);
     let kube = KubeWatch::start(
         KubeOptions { socket: folder.join("kubelet.sock"), every, ..KubeOptions::default() },
@@ -41,7 +41,7 @@ fn idle_process() {
     )
     .unwrap();
     let url = "http://127.0.0.1:1/metrics".to_owned();
-    let dcgm = Dcgm::start(DcgmOptions { url, every, ..DcgmOptions::default() }, told as _).unwrap();
+    let dcgm = Dcgm::start(DcgmOptions { url, every, ..DcgmOptions::default() }, recorded as _).unwrap();
     wait_until("the kubelet answers", || kube.status().answers >= 20);
     wait_until("the exporter is asked", || dcgm.status().failures >= 20);
     println!("with {}", resident_kib());

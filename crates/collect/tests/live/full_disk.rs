@@ -77,6 +77,6 @@ fn on_a_small_disk(dir: &Path) {
     let dropped = agent.stats().dropped;
     let events = check_numbers(&*log.log, dropped);
     assert_eq!(numbers(&events), (0..40).chain([1_000]).collect::<Vec<_>>());
-    let told = node_events(&events, tidegate_events::v1::NodeEventKind::RecordsDropped);
-    assert_eq!(told.iter().filter_map(|event| event.count).sum::<u64>(), dropped);
+    let reports = node_events(&events, tidegate_events::v1::NodeEventKind::RecordsDropped);
+    assert_eq!(reports.iter().filter_map(|event| event.count).sum::<u64>(), dropped);
 }

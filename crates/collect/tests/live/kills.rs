@@ -28,19 +28,18 @@ const FIRST: &str = "TIDEGATE_LIVE_FIRST";
 fn child() {
     let (spool, log) = (env::var(SPOOL).unwrap(), env::var(LOG).unwrap());
     let first: u64 = env::var(FIRST).unwrap().parse().unwrap();
-    let connect: Connect =
-        match log.strip_prefix("kafka://") {
-            Some(_) => {
-                let options = kafka(&log);
-                Box::new(move || {
-                    let log = KafkaLog::open(options.clone())?;
-                    Ok(Box::new(DirectLogSink::new(Arc::new(log), 3)) as Box<dyn LogSink>)
-                })
-            }
-            None => Box::new(move || {
-                Ok(Box::new(DirectLogSink::of_folder(DataDir::open(&log)?)?) as Box<dyn LogSink>)
-            }),
-        };
+    let connect: Connect = match log.strip_prefix("kafka://") {
+        Some(_) => {
+            let options = kafka(&log);
+            Box::new(move || {
+                let log = KafkaLog::open(options.clone())?;
+                Ok(Box::new(DirectLogSink::new(Arc::new(log), 3)) as Box<dyn LogSink>)
+            })
+        }
+        None => Box::new(move || {
+            Ok(Box::new(DirectLogSink::open_folder(DataDir::open(&log)?)?) as Box<dyn LogSink>)
+        }),
+    };
     let agent = Agent::start(options(Path::new(&spool)), connect).unwrap();
     agent.started(None);
     thread::scope(|scope| {
@@ -136,7 +135,7 @@ fn killed_agents_lose_and_duplicate_nothing() {
     let finish = |spool: &Path| {
         let folder = folder.clone();
         let connect: Connect = Box::new(move || {
-            Ok(Box::new(DirectLogSink::of_folder(DataDir::open(&folder)?)?) as Box<dyn LogSink>)
+            Ok(Box::new(DirectLogSink::open_folder(DataDir::open(&folder)?)?) as Box<dyn LogSink>)
         });
         let agent = Agent::start(options(spool), connect).unwrap();
         assert!(agent.stop(PATIENCE, "the end"));

@@ -35,7 +35,7 @@ pub fn options(spool: &Path) -> AgentOptions {
     AgentOptions {
         flush: Duration::from_millis(100),
         deliver_every: Duration::ZERO,
-        ..AgentOptions::of_node("c", "n1", spool)
+        ..AgentOptions::for_node("c", "n1", spool)
     }
 }
 

@@ -108,7 +108,7 @@ fn pod(name: &str, resource: &str, ids: &[&str]) -> v1::PodResources {
 
 struct Setup {
     kubelet: Kubelet,
-    told: Arc<Recorder>,
+    recorded: Arc<Recorder>,
     tracker: Arc<Tracker>,
     socket: PathBuf,
     folder: TempDir,
@@ -120,10 +120,16 @@ fn setup() -> Setup {
 
 /// In a folder that an earlier agent may have used.
 fn setup_in(folder: TempDir) -> Setup {
-    let told = Recorder::new();
-    let tracker = Tracker::new("n1", folder.path().join("pods.json"), Arc::clone(&told) as _);
+    let recorded = Recorder::new();
+    let tracker = Tracker::new("n1", folder.path().join("pods.json"), Arc::clone(&recorded) as _);
     let tracker = Arc::new(tracker.unwrap());
-    Setup { kubelet: Kubelet::default(), told, tracker, socket: folder.path().join("kubelet.sock"), folder }
+    Setup {
+        kubelet: Kubelet::default(),
+        recorded,
+        tracker,
+        socket: folder.path().join("kubelet.sock"),
+        folder,
+    }
 }
 
 impl Setup {
@@ -139,8 +145,8 @@ impl Setup {
 
     /// Waits for this many job events and returns them.
     fn events(&self, count: usize) -> Vec<events::JobEvent> {
-        self.told.wait("holds", |told| {
-            let jobs: Vec<_> = told
+        self.recorded.wait("holds", |recorded| {
+            let jobs: Vec<_> = recorded
                 .events
                 .iter()
                 .map(|event| match event {

@@ -13,12 +13,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub struct Recorded {
-    told: Mutex<Told>,
+    recorded: Mutex<RecordingSink>,
     changed: Condvar,
 }
 
 #[derive(Default, Clone)]
-pub struct Told {
+pub struct RecordingSink {
     /// With its arrival time, ms since the epoch.
     pub readings: Vec<(Reading, i64)>,
     pub events: Vec<NodeEvent>,
@@ -26,14 +26,14 @@ pub struct Told {
 
 impl Sink for Recorded {
     fn reading(&self, reading: Reading) {
-        self.told.lock().unwrap().readings.push((reading, now_ms()));
+        self.recorded.lock().unwrap().readings.push((reading, now_ms()));
         self.changed.notify_all();
     }
 
     fn event(&self, event: Event) {
         let Event::Node(event) = event else { panic!("{event:?}") };
         assert!(event.envelope.as_ref().is_some_and(|e| e.event_time_ms > 0 && e.observed_time_ms > 0));
-        self.told.lock().unwrap().events.push(event);
+        self.recorded.lock().unwrap().events.push(event);
         self.changed.notify_all();
     }
 }
@@ -41,23 +41,23 @@ impl Sink for Recorded {
 impl Recorded {
     /// Waits until the record satisfies a condition, and returns it.
     #[track_caller]
-    pub fn until(&self, what: &str, holds: impl Fn(&Told) -> bool) -> Told {
-        let mut told = self.told.lock().unwrap();
+    pub fn until(&self, what: &str, holds: impl Fn(&RecordingSink) -> bool) -> RecordingSink {
+        let mut recorded = self.recorded.lock().unwrap();
         let until = Instant::now() + PATIENCE;
-        while !holds(&told) {
+        while !holds(&recorded) {
             let left = until.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "{what} did not come; events: {:#?}", told.events);
-            told = self.changed.wait_timeout(told, left).unwrap().0;
+            assert!(!left.is_zero(), "{what} did not come; events: {:#?}", recorded.events);
+            recorded = self.changed.wait_timeout(recorded, left).unwrap().0;
         }
-        told.clone()
+        recorded.clone()
     }
 
-    pub fn told(&self) -> Told {
-        self.told.lock().unwrap().clone()
+    pub fn recorded(&self) -> RecordingSink {
+        self.recorded.lock().unwrap().clone()
     }
 }
 
-impl Told {
+impl RecordingSink {
     /// Readings of a GPU (not its instances) by number, in order of arrival.
     pub fn of(&self, index: u32) -> Vec<&(Reading, i64)> {
         self.readings.iter().filter(|(r, _)| r.device.index == index && r.device.mig_uuid.is_none()).collect()

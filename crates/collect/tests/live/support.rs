@@ -12,12 +12,12 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Records what sources emit.
 #[derive(Default)]
 pub struct Recorder {
-    told: Mutex<Told>,
+    recorded: Mutex<RecordingSink>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-pub struct Told {
+pub struct RecordingSink {
     pub events: Vec<Event>,
     pub readings: Vec<Reading>,
 }
@@ -28,37 +28,37 @@ impl Recorder {
     }
 
     /// Waits until the record satisfies the condition, and returns what `pick` takes from it.
-    pub fn wait<T>(&self, what: &str, pick: impl Fn(&Told) -> Option<T>) -> T {
+    pub fn wait<T>(&self, what: &str, pick: impl Fn(&RecordingSink) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
-        let mut told = self.told.lock().unwrap();
+        let mut recorded = self.recorded.lock().unwrap();
         loop {
-            if let Some(picked) = pick(&told) {
+            if let Some(picked) = pick(&recorded) {
                 return picked;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "never told: {what}; events {:#?}", told.events);
-            told = self.changed.wait_timeout(told, left).unwrap().0;
+            assert!(!left.is_zero(), "never told: {what}; events {:#?}", recorded.events);
+            recorded = self.changed.wait_timeout(recorded, left).unwrap().0;
         }
     }
 
     pub fn steps(&self) -> Vec<v1::StepReport> {
-        let told = self.told.lock().unwrap();
+        let recorded = self.recorded.lock().unwrap();
         let step = |event: &Event| match event {
             Event::Step(step) => Some(step.clone()),
             _ => None,
         };
-        told.events.iter().filter_map(step).collect()
+        recorded.events.iter().filter_map(step).collect()
     }
 }
 
 impl Sink for Recorder {
     fn reading(&self, reading: Reading) {
-        self.told.lock().unwrap().readings.push(reading);
+        self.recorded.lock().unwrap().readings.push(reading);
         self.changed.notify_all();
     }
 
     fn event(&self, event: Event) {
-        self.told.lock().unwrap().events.push(event);
+        self.recorded.lock().unwrap().events.push(event);
         self.changed.notify_all();
     }
 }

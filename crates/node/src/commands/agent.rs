@@ -100,7 +100,7 @@ pub fn run(args: AgentArgs) -> CommandResult {
             .map_err(|_| "this host has no name; set --node")?,
     };
     let options =
-        AgentOptions::of_node(&args.collector.cluster, &node, args.collector.spool(args.spool.clone()));
+        AgentOptions::for_node(&args.collector.cluster, &node, args.collector.spool(args.spool.clone()));
     let options = AgentOptions { flush: args.flush, compare_clocks: args.compare_clocks, ..options };
     args.collector.run(options, |agent| {
         let sources = Sources::start(&source_options(&args, node), agent)?;

@@ -70,14 +70,14 @@ impl CollectorArgs {
         let end = agent.wait();
         drop(running);
         let reason = match &end {
-            End::Asked => "it was asked to end",
+            End::Requested => "it was asked to end",
             End::Conflict(_) => "another collector reports under its name",
         };
         let delivered = agent.stop(PATIENCE, reason);
         match end {
             // The agent has logged it, with advice.
             End::Conflict(_) => Ok(ExitCode::from(EXIT_CONFLICT)),
-            End::Asked => {
+            End::Requested => {
                 if !delivered {
                     tracing::info!(spool = %spool.display(), "not everything was delivered; the rest waits in the spool");
                 }
@@ -98,7 +98,7 @@ fn block_signals() -> Result<SigSet, CommandError> {
 fn wait_for_signals(signals: SigSet, agent: Arc<Agent>) -> Result<(), CommandError> {
     thread::Builder::new().name("signals".into()).spawn(move || {
         if signals.wait().is_ok() {
-            agent.ask_to_end();
+            agent.request_end();
             drop(agent);
             if signals.wait().is_ok() {
                 std::process::exit(130);

@@ -69,7 +69,7 @@ fn slurm(args: SlurmArgs) -> CommandResult {
         ..SlurmOptions::new(cluster.clone())
     };
     // Node events name their nodes.
-    let options = AgentOptions::of_node(cluster, "", args.collector.spool(args.spool.clone()));
+    let options = AgentOptions::for_node(cluster, "", args.collector.spool(args.spool.clone()));
     let options = AgentOptions { source: format!("watch/slurm/{cluster}"), ..options };
     args.collector.run(options, |agent| Ok(slurm::start(watched, agent.sink())?))
 }

@@ -26,9 +26,9 @@ use tidegate_events::Event;
 use tidegate_events::v1::{JobEvent, JobEventKind as Kind};
 
 #[derive(Default)]
-struct Told(Mutex<Vec<JobEvent>>);
+struct RecordingSink(Mutex<Vec<JobEvent>>);
 
-impl Sink for Told {
+impl Sink for RecordingSink {
     fn reading(&self, _: Reading) {}
 
     fn event(&self, event: Event) {
@@ -40,7 +40,7 @@ impl Sink for Told {
 /// The part of an agent that takes holds, on a socket in a folder.
 struct Node {
     folder: TempDir,
-    told: Arc<Told>,
+    recorded: Arc<RecordingSink>,
     holds: Arc<NodeHolds>,
     _receiver: Receiver,
 }
@@ -48,19 +48,22 @@ struct Node {
 impl Node {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let told = Arc::new(Told::default());
+        let recorded = Arc::new(RecordingSink::default());
         let options = HoldOptions::new("n1", folder.path().join("holds.json"));
-        let holds = Arc::new(NodeHolds::new(options, told.clone()).unwrap());
+        let holds = Arc::new(NodeHolds::new(options, recorded.clone()).unwrap());
         for index in 0..8 {
             let device = Device { uuid: format!("GPU-{index}"), index, model: "H200".into(), mig_uuid: None };
             holds.reading(Reading::new(Arc::new(device), 1));
         }
-        let parts =
-            ReceiverParts { sink: told.clone(), holds: Some(holds.clone()), status: Arc::new(|| json!({})) };
+        let parts = ReceiverParts {
+            sink: recorded.clone(),
+            holds: Some(holds.clone()),
+            status: Arc::new(|| json!({})),
+        };
         let listen =
             ReceiverOptions { socket: Some(folder.path().join("agent.sock")), ..ReceiverOptions::new("n1") };
         let receiver = Receiver::start(listen, parts).unwrap();
-        Self { folder, told, holds, _receiver: receiver }
+        Self { folder, recorded, holds, _receiver: receiver }
     }
 
     fn socket(&self) -> PathBuf {
@@ -69,8 +72,8 @@ impl Node {
 
     /// Kind, job, device and who said so.
     fn news(&self) -> Vec<(Kind, String, String, String)> {
-        let told = self.told.0.lock().unwrap();
-        let news = told.iter().map(|job| {
+        let recorded = self.recorded.0.lock().unwrap();
+        let news = recorded.iter().map(|job| {
             (
                 job.kind(),
                 job.job_id.clone(),

@@ -110,7 +110,7 @@ fn nodes() -> TopicPartition {
 
 fn start(url: &str, spool: &Path, token: Option<&'static str>) -> Agent {
     let spool = SpoolOptions { dir: spool.into(), limit_bytes: 1 << 30, take_over: false };
-    let options = AgentOptions { deliver_every: Duration::ZERO, ..AgentOptions::of_node("c", "n1", spool) };
+    let options = AgentOptions { deliver_every: Duration::ZERO, ..AgentOptions::for_node("c", "n1", spool) };
     let url = url.to_owned();
     Agent::start(options, Box::new(move || Ok(Box::new(HttpLogSink::new(&url, token)) as Box<dyn LogSink>)))
         .unwrap()

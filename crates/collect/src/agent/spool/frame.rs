@@ -13,7 +13,7 @@ const FIXED_BYTES: usize = 24;
 const MAX_BODY_BYTES: usize = FIXED_BYTES + tidegate_log::MAX_RECORD_BYTES;
 
 /// Appends the frame of a record to `out`.
-pub(super) fn put(seq: u64, record: &Record, out: &mut Vec<u8>) {
+pub(super) fn encode(seq: u64, record: &Record, out: &mut Vec<u8>) {
     let begin = out.len();
     let body_bytes = FIXED_BYTES + record.key.len() + record.payload.len();
     out.extend_from_slice(&(body_bytes as u32).to_le_bytes());
@@ -102,8 +102,8 @@ mod tests {
 
     fn file() -> Vec<u8> {
         let mut file = Vec::new();
-        put(41, &record("first"), &mut file);
-        put(42, &record("second"), &mut file);
+        encode(41, &record("first"), &mut file);
+        encode(42, &record("second"), &mut file);
         file
     }
 

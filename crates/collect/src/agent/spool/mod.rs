@@ -23,8 +23,8 @@ use tidegate_log::{Record, TopicPartition};
 use super::losses::Dropped;
 use marker::{MarkerFile, StateMarker};
 use segments::Segments;
-use state::{Place, State, partition_key};
 pub use state::{Position, boot_id};
+use state::{SpoolIdentity, State, partition_key};
 
 /// Bound on the bytes of one chunk.
 pub const CHUNK_BYTES: usize = 1 << 20;
@@ -54,7 +54,7 @@ pub enum SpoolError {
     OtherOwner { dir: PathBuf, found: String, wanted: String },
     #[error("{} is of a newer tidegate; use that one", .path.display())]
     NewerFormat { path: PathBuf },
-    #[error("{what} {} failed: {source}{}", .path.display(), mend(.source))]
+    #[error("{what} {} failed: {source}{}", .path.display(), advice(.source))]
     Io { what: &'static str, path: PathBuf, source: std::io::Error },
 }
 
@@ -64,7 +64,7 @@ impl SpoolError {
     }
 }
 
-fn mend(error: &std::io::Error) -> &'static str {
+fn advice(error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     match error.kind() {
         PermissionDenied => "; name a folder that this user may write to with --spool",
@@ -98,7 +98,7 @@ pub struct Spool {
     /// Whether records in memory may be sent from there.
     disk_failed: bool,
     /// Records before this position may have been sent and are never dropped.
-    handed_out: Position,
+    in_flight_end: Position,
     marker: MarkerFile,
     dropped: Vec<Dropped>,
     lock: File,
@@ -119,7 +119,7 @@ impl Spool {
         let (dir, now) = (options.dir.clone(), u64::try_from(now_ms).unwrap_or(0));
         fs::create_dir_all(&dir).map_err(|e| SpoolError::io("creating the folder", &dir, e))?;
         let lock = lock(&dir)?;
-        let place = Place::of(&lock).map_err(|e| SpoolError::io("looking at", &dir, e))?;
+        let place = SpoolIdentity::from_lock(&lock).map_err(|e| SpoolError::io("looking at", &dir, e))?;
         let (mut segments, found) = Segments::open(&dir)?;
         let marker = MarkerFile::open(&dir)?;
         let stored = State::read(&dir)?;
@@ -146,12 +146,12 @@ impl Spool {
         if stored.as_ref() != Some(&state) {
             state.write(&dir)?;
         }
-        segments.forget_before(state.position);
+        segments.delete_before(state.position);
         let mut spool = Self {
             dir,
             limit_bytes: options.limit_bytes,
             next_seq: on_disk.max(delivered),
-            handed_out: state.position,
+            in_flight_end: state.position,
             state,
             segments,
             memory: VecDeque::new(),
@@ -167,7 +167,7 @@ impl Spool {
         spool.save();
         spool.chunk();
         if was_behind {
-            spool.handed_out = spool.next();
+            spool.in_flight_end = spool.next();
         }
         Ok(spool)
     }
@@ -197,7 +197,7 @@ impl Spool {
         // A failed sync may still have written some of them.
         let end = self.segments.end().unwrap_or_default();
         while self.memory.front().is_some_and(|spooled| written.is_ok() || spooled.at < end) {
-            self.forget_first();
+            self.drop_first_in_memory();
         }
         self.disk_failed = written.is_err();
         self.drop_from_memory();
@@ -232,7 +232,7 @@ impl Spool {
             }
         }
         if let Some(last) = chunk.last() {
-            self.handed_out = Position { seq: last.at.seq + 1, ..last.at };
+            self.in_flight_end = Position { seq: last.at.seq + 1, ..last.at };
         }
         chunk
     }
@@ -256,10 +256,10 @@ impl Spool {
         self.set_next(append_epoch, next);
         self.state.position = until;
         while self.memory.front().is_some_and(|spooled| self.disk_failed && spooled.at < until) {
-            self.forget_first();
+            self.drop_first_in_memory();
         }
         if self.save() {
-            self.segments.forget_before(until);
+            self.segments.delete_before(until);
         }
     }
 
@@ -322,7 +322,7 @@ impl Spool {
         }
     }
 
-    fn forget_first(&mut self) {
+    fn drop_first_in_memory(&mut self) {
         let forgotten = self.memory.pop_front();
         self.memory_bytes -= forgotten.map_or(0, |spooled| bytes(&spooled.record));
     }
@@ -330,7 +330,7 @@ impl Spool {
     fn drop_from_memory(&mut self) {
         let mut dropped = Dropped::default();
         while self.memory_bytes > MEMORY_BYTES {
-            let sent = self.memory.iter().take_while(|spooled| spooled.at < self.handed_out).count();
+            let sent = self.memory.iter().take_while(|spooled| spooled.at < self.in_flight_end).count();
             let Some(oldest) = self.memory.remove(sent) else { break };
             self.memory_bytes -= bytes(&oldest.record);
             dropped.add(&oldest.record);
@@ -345,7 +345,7 @@ impl Spool {
         while self.segments.bytes() > self.limit_bytes {
             let why =
                 format!("the spool {} holds its limit of {} bytes", self.dir.display(), self.limit_bytes);
-            let Some(dropped) = self.segments.drop_oldest(self.handed_out, why) else { break };
+            let Some(dropped) = self.segments.drop_oldest(self.in_flight_end, why) else { break };
             self.dropped.push(dropped);
         }
     }

@@ -94,7 +94,7 @@ impl Segments {
             while let Some(spooled) =
                 records.next_if(|spooled| spooled.at == end && (frames.len() as u64) < SEGMENT_BYTES)
             {
-                frame::put(end.seq, &spooled.record, &mut frames);
+                frame::encode(end.seq, &spooled.record, &mut frames);
                 end.seq += 1;
             }
             self.write(&frames, end)?;
@@ -205,7 +205,7 @@ impl Segments {
     }
 
     /// Deletes segments whose records all lie before a position.
-    pub fn forget_before(&mut self, position: Position) {
+    pub fn delete_before(&mut self, position: Position) {
         while self.files.get(1).is_some_and(|next| next.first <= position) {
             if let Some(file) = self.files.pop_front() {
                 remove(&file.path);

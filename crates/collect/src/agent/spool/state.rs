@@ -27,15 +27,15 @@ pub struct Position {
 
 /// Machine, boot and folder of a spool. A copy of the spool differs in at least one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct SpoolIdentity {
     boot_id: String,
     device: u64,
     inode: u64,
 }
 
-impl Place {
+impl SpoolIdentity {
     /// The identity of the spool whose lock file this is.
-    pub fn of(lock: &File) -> std::io::Result<Self> {
+    pub fn from_lock(lock: &File) -> std::io::Result<Self> {
         let metadata = lock.metadata()?;
         Ok(Self { boot_id: boot_id(), device: metadata.dev(), inode: metadata.ino() })
     }
@@ -59,7 +59,7 @@ pub(super) struct State {
     format: u32,
     pub source: String,
     pub cluster: String,
-    pub place: Place,
+    pub place: SpoolIdentity,
     /// Epoch of new records.
     pub epoch: u64,
     /// First record that the log may lack.
@@ -75,7 +75,7 @@ pub(super) struct State {
 
 impl State {
     /// The state of an empty spool.
-    pub fn new(source: &str, cluster: &str, place: Place, now: u64) -> Self {
+    pub fn new(source: &str, cluster: &str, place: SpoolIdentity, now: u64) -> Self {
         Self {
             format: FORMAT,
             source: source.into(),

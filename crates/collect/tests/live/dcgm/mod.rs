@@ -71,14 +71,14 @@ fn moving(page: &'static str) -> impl Fn(u64) -> Vec<u8> + Send + 'static {
 /// The last reading of each device, in order of index and instance.
 fn readings(page: &'static str, devices: usize) -> Vec<Reading> {
     let exporter = Exporter::start(moving(page));
-    let told = Recorder::new();
-    let _dcgm = Dcgm::start(exporter.options(), Arc::clone(&told) as _).unwrap();
-    told.wait("two readings of each device", |told| {
-        let tick = told.readings.iter().rev().nth(devices)?.tick_ms;
+    let recorded = Recorder::new();
+    let _dcgm = Dcgm::start(exporter.options(), Arc::clone(&recorded) as _).unwrap();
+    recorded.wait("two readings of each device", |recorded| {
+        let tick = recorded.readings.iter().rev().nth(devices)?.tick_ms;
         let mut last: Vec<_> =
-            told.readings.iter().filter(|reading| reading.tick_ms == tick).cloned().collect();
+            recorded.readings.iter().filter(|reading| reading.tick_ms == tick).cloned().collect();
         last.sort_by_key(|reading| (reading.device.index, reading.device.mig_uuid.clone()));
-        (last.len() == devices && told.readings.len() > 2 * devices).then_some(last)
+        (last.len() == devices && recorded.readings.len() > 2 * devices).then_some(last)
     })
 }
 
@@ -198,11 +198,11 @@ fn instances_do_not_repeat_their_board() {
 fn unusable_pages_are_reported_and_make_devices_stale() {
     let page = include_str!("classic.prom");
     let exporter = Exporter::start(moving(page));
-    let told = Recorder::new();
+    let recorded = Recorder::new();
     let mut options = exporter.options();
     options.stale_after = Duration::from_millis(300);
-    let dcgm = Dcgm::start(options, Arc::clone(&told) as _).unwrap();
-    told.wait("readings", |told| (told.readings.len() >= 4).then_some(()));
+    let dcgm = Dcgm::start(options, Arc::clone(&recorded) as _).unwrap();
+    recorded.wait("readings", |recorded| (recorded.readings.len() >= 4).then_some(()));
 
     // Right length for its headers, longer, huge, other pages, silence.
     let half = &page[..page.len() / 2];
@@ -221,8 +221,8 @@ fn unusable_pages_are_reported_and_make_devices_stale() {
         wait_until(expected, || dcgm.status().last_failure.is_some_and(|what| what.contains(expected)));
         assert!(!dcgm.status().answering);
     }
-    let stale = told.wait("stale devices", |told| {
-        let nodes: Vec<_> = told
+    let stale = recorded.wait("stale devices", |recorded| {
+        let nodes: Vec<_> = recorded
             .events
             .iter()
             .filter_map(|event| match event {
@@ -233,8 +233,9 @@ fn unusable_pages_are_reported_and_make_devices_stale() {
         (nodes.len() >= 2).then_some(nodes)
     });
     assert!(stale.iter().all(|event| event.kind() == v1::NodeEventKind::DeviceStale), "{stale:?}");
-    told.wait("readings that say so", |told| {
-        told.readings
+    recorded.wait("readings that say so", |recorded| {
+        recorded
+            .readings
             .iter()
             .rev()
             .take(2)
@@ -242,10 +243,10 @@ fn unusable_pages_are_reported_and_make_devices_stale() {
             .then_some(())
     });
     exporter.set(moving(page));
-    told.wait("devices that answer again", |told| {
+    recorded.wait("devices that answer again", |recorded| {
         let answers =
             |event: &&Event| matches!(event, Event::Node(n) if n.kind() == v1::NodeEventKind::DeviceAnswers);
-        (told.events.iter().filter(answers).count() == 2).then_some(())
+        (recorded.events.iter().filter(answers).count() == 2).then_some(())
     });
     wait_until("it answers", || dcgm.status().answering);
 }

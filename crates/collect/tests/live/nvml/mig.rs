@@ -5,11 +5,11 @@ use tidegate_collect::{Metric, Reading, Value};
 use tidegate_events::v1::NodeEventKind::*;
 
 use super::{NOT_SUPPORTED, Node};
-use crate::sink::Told;
+use crate::sink::RecordingSink;
 
-fn of<'a>(told: &'a Told, mig: &str) -> Vec<&'a Reading> {
+fn of<'a>(recorded: &'a RecordingSink, mig: &str) -> Vec<&'a Reading> {
     let is = |r: &&Reading| r.device.mig_uuid.as_deref() == Some(mig);
-    told.readings.iter().map(|(reading, _)| reading).filter(is).collect()
+    recorded.readings.iter().map(|(reading, _)| reading).filter(is).collect()
 }
 
 const GIB: u64 = 1 << 30;
@@ -24,8 +24,9 @@ process 0 compute 77 123 0 1e12 3 0",
         20 * GIB
     ));
     let (_source, sink) = node.start();
-    let told = sink.until("both", |told| of(told, "MIG-a").len() > 5 && of(told, "MIG-b").len() > 5);
-    let (a, b) = (of(&told, "MIG-a"), of(&told, "MIG-b"));
+    let recorded =
+        sink.until("both", |recorded| of(recorded, "MIG-a").len() > 5 && of(recorded, "MIG-b").len() > 5);
+    let (a, b) = (of(&recorded, "MIG-a"), of(&recorded, "MIG-b"));
     let last = a.last().unwrap();
     assert_eq!(last.device.uuid, "GPU-5742a8c0-0000-4000-8000-000000000000");
     assert_eq!(last.get(Metric::SmActive), Value::Is(610_000));
@@ -41,18 +42,18 @@ process 0 compute 77 123 0 1e12 3 0",
         assert_eq!(asked, INSTANCE_METRICS.contains(metric), "{metric:?}");
     }
     // The whole GPU has no utilization, but power, and its instances' processes in sum.
-    let gpu = told.of(0).last().unwrap().0.clone();
+    let gpu = recorded.of(0).last().unwrap().0.clone();
     assert_eq!(gpu.get(Metric::GpuUtil), NOT_SUPPORTED);
     assert_eq!(gpu.get(Metric::Power), Value::Is(500_000));
     assert_eq!((gpu.get(Metric::Processes), gpu.processes.len()), (Value::Is(1), 0));
-    let changed = told.of_kind(MigChanged);
-    assert_eq!(changed.len(), 1, "the layout at the start: {:#?}", told.events);
+    let changed = recorded.of_kind(MigChanged);
+    assert_eq!(changed.len(), 1, "the layout at the start: {:#?}", recorded.events);
     assert!(
         changed[0].description.as_ref().unwrap().starts_with("MIG-a: 4 compute slices, 40.0 GiB; MIG-b: 3")
     );
     // Instances share the ticks of their GPU.
     let ticks = |all: &[&Reading]| all.iter().map(|r| r.tick_ms).collect::<Vec<_>>();
-    let gpus: Vec<_> = told.of(0).iter().map(|(r, _)| r.tick_ms).collect();
+    let gpus: Vec<_> = recorded.of(0).iter().map(|(r, _)| r.tick_ms).collect();
     assert!(ticks(&a).iter().all(|tick| gpus.contains(tick)));
 }
 
@@ -65,9 +66,10 @@ fn numbers_of_instances_are_in_the_drivers_list() {
         std::fs::create_dir_all(node.path("proc/driver/nvidia/capabilities/gpu0/mig").join(place)).unwrap();
     }
     let (_source, sink) = node.start();
-    sink.until("both", |told| {
-        let last =
-            |mig, value| of(told, mig).last().is_some_and(|r| r.get(Metric::SmActive) == Value::Is(value));
+    sink.until("both", |recorded| {
+        let last = |mig, value| {
+            of(recorded, mig).last().is_some_and(|r| r.get(Metric::SmActive) == Value::Is(value))
+        };
         last("MIG-a", 610_000) && last("MIG-b", 330_000)
     });
 }
@@ -84,14 +86,15 @@ fn a_new_layout_is_reported_and_followed() {
         ..node.options()
     };
     let (source, sink) = node.start_with(options);
-    sink.until("the first layout", |told| told.of_kind(MigChanged).len() == 1);
-    let told =
-        sink.until("the second", |told| told.of_kind(MigChanged).len() == 2 && !of(told, "MIG-c").is_empty());
-    let layout = told.of_kind(MigChanged)[1].description.clone().unwrap();
+    sink.until("the first layout", |recorded| recorded.of_kind(MigChanged).len() == 1);
+    let recorded = sink.until("the second", |recorded| {
+        recorded.of_kind(MigChanged).len() == 2 && !of(recorded, "MIG-c").is_empty()
+    });
+    let layout = recorded.of_kind(MigChanged)[1].description.clone().unwrap();
     assert!(layout.starts_with("MIG-b: 3 compute slices") && layout.contains("MIG-c: 2"), "{layout}");
     drop(source);
-    let told = sink.told();
-    let (a, c) = (of(&told, "MIG-a"), of(&told, "MIG-c"));
+    let recorded = sink.recorded();
+    let (a, c) = (of(&recorded, "MIG-a"), of(&recorded, "MIG-c"));
     assert!(a.iter().map(|r| r.tick_ms).max() < c.iter().map(|r| r.tick_ms).min());
-    assert!(of(&told, "MIG-b").len() > a.len());
+    assert!(of(&recorded, "MIG-b").len() > a.len());
 }

@@ -74,8 +74,9 @@ set 3 sw_therm_ns 5000000\nset 3 hw_therm_ns 6000000\nset 3 hw_brake_ns 7000000"
 
 /// Readings of a device after the first, which has no averages.
 fn complete(sink: &Recorded, index: u32, count: usize) -> Vec<(Reading, i64)> {
-    let told = sink.until("enough readings", |told| told.of(index).len() > count);
-    told.of(index)
+    let recorded = sink.until("enough readings", |recorded| recorded.of(index).len() > count);
+    recorded
+        .of(index)
         .into_iter()
         .skip(1)
         .filter(|(r, _)| r.get(Metric::Power) != super::STALE)
@@ -119,9 +120,9 @@ fn every_value() {
         grows(&node, &readings, Metric::PcieRx, 0.0, 3e6);
         grows(&node, &readings, Metric::PowerThrottled, 0.0, 1e8 / 1e3 / 1e3);
         grows(&node, &readings, Metric::PowerCapThrottled, 0.0, 1e8 / 1e3 / 1e3);
-        let told = sink.told();
-        told.each_tick_once(8, INTERVAL_MS);
-        for (reading, _) in &told.readings {
+        let recorded = sink.recorded();
+        recorded.each_tick_once(8, INTERVAL_MS);
+        for (reading, _) in &recorded.readings {
             let asked: Vec<_> =
                 Metric::ALL.iter().copied().filter(|m| reading.get(*m) != Value::NotAsked).collect();
             let mut expected = GPU_METRICS.to_vec();
@@ -135,12 +136,12 @@ fn every_value() {
             GPU_METRICS.len(),
             "each is tested: constants, five counters, NVLink, the interval"
         );
-        let registered = told.of_kind(NodeEventKind::NodeRegistered);
+        let registered = recorded.of_kind(NodeEventKind::NodeRegistered);
         assert_eq!(registered.len(), 1);
         assert_eq!(registered[0].gpus_milli, Some(8_000));
         assert_eq!(registered[0].gpu_model.as_deref(), Some("NVIDIA H100 80GB HBM3"));
         assert_eq!(registered[0].driver_version.as_deref(), Some(driver));
-        assert_eq!(told.events.len(), 1, "{:#?}", told.events);
+        assert_eq!(recorded.events.len(), 1, "{:#?}", recorded.events);
     }
 }
 

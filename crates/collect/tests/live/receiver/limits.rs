@@ -120,5 +120,5 @@ fn a_flood_is_slowed_and_loses_nothing() {
     let statuses =
         [(); 2].map(|()| request(connect(&setup.socket), "POST", "/v1/steps", "", flood.as_bytes()).0);
     assert_eq!(statuses, [200, 429]);
-    assert_eq!(setup.told.steps().len(), 550);
+    assert_eq!(setup.recorded.steps().len(), 550);
 }

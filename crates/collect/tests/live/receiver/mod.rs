@@ -22,7 +22,7 @@ use crate::support::{PATIENCE, Recorder};
 /// A receiver on its own socket, and what it emitted.
 struct Setup {
     receiver: Receiver,
-    told: Arc<Recorder>,
+    recorded: Arc<Recorder>,
     holds: Arc<Holds>,
     socket: PathBuf,
     _folder: TempDir,
@@ -48,14 +48,14 @@ fn setup(change: impl FnOnce(&mut ReceiverOptions)) -> Setup {
     options.socket = Some(socket.clone());
     options.tcp = Some("127.0.0.1:0".parse().unwrap());
     change(&mut options);
-    let (told, holds) = (Recorder::new(), Arc::<Holds>::default());
-    let receiver = Receiver::start(options, parts(&told, &holds)).unwrap();
-    Setup { receiver, told, holds, socket, _folder: folder }
+    let (recorded, holds) = (Recorder::new(), Arc::<Holds>::default());
+    let receiver = Receiver::start(options, parts(&recorded, &holds)).unwrap();
+    Setup { receiver, recorded, holds, socket, _folder: folder }
 }
 
-fn parts(told: &Arc<Recorder>, holds: &Arc<Holds>) -> ReceiverParts {
+fn parts(recorded: &Arc<Recorder>, holds: &Arc<Holds>) -> ReceiverParts {
     ReceiverParts {
-        sink: Arc::clone(told) as _,
+        sink: Arc::clone(recorded) as _,
         holds: Some(Arc::clone(holds) as _),
         status: Arc::new(|| json!({"node": "n1"})),
     }
@@ -118,7 +118,7 @@ fn each_line_is_answered_and_good_ones_are_accepted() {
     let refused = answer(&mut reader);
     assert!(refused["error"].as_str().unwrap().contains("NaN"), "{refused}");
 
-    let steps = setup.told.steps();
+    let steps = setup.recorded.steps();
     assert_eq!(steps.iter().map(|step| step.step).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!((steps[0].duration_us, steps[0].node.as_deref()), (250_000, Some("n1")));
     assert_eq!(setup.receiver.counts()["steps"], 3);
@@ -140,7 +140,7 @@ fn requests_are_accepted_on_both_sockets() {
     }
     // The same lines are the same events.
     let ids: Vec<_> = setup
-        .told
+        .recorded
         .steps()
         .into_iter()
         .map(|step| (step.step, step.envelope.unwrap().event_time_ms))
@@ -184,36 +184,36 @@ fn holds_are_accepted_from_authorised_users_only() {
 fn a_dead_agents_socket_is_replaced_and_a_running_ones_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("agent.sock");
-    let (told, holds) = (Recorder::new(), Arc::<Holds>::default());
+    let (recorded, holds) = (Recorder::new(), Arc::<Holds>::default());
     let mut options = ReceiverOptions::new("n1");
     options.socket = Some(socket.clone());
     options.mode = 0o660;
 
     // Dropping a listener leaves its file, as a killed agent does.
     drop(UnixListener::bind(&socket).unwrap());
-    let receiver = Receiver::start(options.clone(), parts(&told, &holds)).unwrap();
+    let receiver = Receiver::start(options.clone(), parts(&recorded, &holds)).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o660);
-    let error = Receiver::start(options.clone(), parts(&told, &holds)).unwrap_err();
+    let error = Receiver::start(options.clone(), parts(&recorded, &holds)).unwrap_err();
     assert!(matches!(error, ReceiverError::InUse { .. }), "{error}");
     receiver.stop();
     assert!(!socket.exists(), "the socket goes with the agent");
 
     std::fs::write(&socket, "a file").unwrap();
-    let error = Receiver::start(options.clone(), parts(&told, &holds)).unwrap_err();
+    let error = Receiver::start(options.clone(), parts(&recorded, &holds)).unwrap_err();
     assert!(matches!(error, ReceiverError::NotASocket { .. }), "{error}");
     assert_eq!(std::fs::read(&socket).unwrap(), b"a file");
 
     options.socket = Some(folder.path().join("nowhere/agent.sock"));
-    let error = Receiver::start(options.clone(), parts(&told, &holds)).unwrap_err();
+    let error = Receiver::start(options.clone(), parts(&recorded, &holds)).unwrap_err();
     assert!(error.to_string().contains("RuntimeDirectory"), "{error}");
     options.socket = None;
     options.tcp = Some("0.0.0.0:0".parse().unwrap());
-    let error = Receiver::start(options.clone(), parts(&told, &holds)).unwrap_err();
+    let error = Receiver::start(options.clone(), parts(&recorded, &holds)).unwrap_err();
     assert!(matches!(error, ReceiverError::NotLoopback { .. }), "{error}");
     options.tcp = None;
     options.socket = Some(folder.path().join("b.sock"));
     options.group = Some("no-such-group".into());
-    let error = Receiver::start(options, parts(&told, &holds)).unwrap_err();
+    let error = Receiver::start(options, parts(&recorded, &holds)).unwrap_err();
     assert!(error.to_string().contains("no such group"), "{error}");
 }

@@ -86,7 +86,7 @@ fn points_of_a_step_are_one_report() {
     let answer = ExportMetricsServiceResponse::decode(&*answer).unwrap();
     assert_eq!((status, answer.partial_success.unwrap().rejected_data_points), (200, 1));
 
-    let steps = setup.told.steps();
+    let steps = setup.recorded.steps();
     assert_eq!(steps.len(), 4);
     let first = steps.iter().find(|step| step.step == 12).unwrap();
     assert_eq!((first.job_id.as_str(), first.rank, first.world_size), ("4711", 1, Some(2)));
@@ -121,5 +121,5 @@ fn an_invalid_request_is_refused() {
         assert!(String::from_utf8_lossy(&answer).contains("no OTLP metrics request"));
     }
     assert_eq!(post(&setup, "application/x-protobuf", b"").0, 200, "an empty request is one");
-    assert_eq!(setup.told.steps().len(), 0);
+    assert_eq!(setup.recorded.steps().len(), 0);
 }
