@@ -188,7 +188,7 @@ impl Agent {
         });
         let (for_writer, for_deliverer) = (shared.clone(), shared.clone());
         let dir = &shared.options.spool.dir;
-        let writer = spawn("writer", dir, move || spool_writer::run(&for_writer))?;
+        let writer = spawn("spool-writer", dir, move || spool_writer::run(&for_writer))?;
         let deliverer = spawn("deliverer", dir, move || Deliverer::new(for_deliverer, connect).run())?;
         Ok(Self {
             shared,

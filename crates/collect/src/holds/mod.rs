@@ -51,7 +51,7 @@ pub struct HoldOptions {
     pub booted_ms: i64,
     /// File that keeps open holds.
     pub file: PathBuf,
-    /// How often the node is observe at.
+    /// Time between two scans.
     pub every: Duration,
     /// Where cgroups and processes are.
     pub roots: Roots,

@@ -27,7 +27,7 @@ pub(super) struct DeviceName {
 }
 
 impl DeviceName {
-    /// Whether it is the same device, as far as can be report.
+    /// Whether it is the same device, as far as can be told.
     fn matches(&self, other: &Self) -> bool {
         match (self.mig_uuid.as_ref(), other.mig_uuid.as_ref()) {
             (Some(mine), Some(others)) => return mine == others,
