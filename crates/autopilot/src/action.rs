@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::state::{JobId, LoanId, NodeName, Object, OwnerName, PoolName, ReservationName};
-pub use precondition::{Broken, Fact};
+pub use precondition::{Precondition, UnmetPrecondition};
 
 /// Id of an action: the same decision has the same id, and a target carries out an id once.
 pub type ActionId = String;
@@ -117,7 +117,7 @@ pub enum Change {
         nodes: BTreeSet<NodeName>,
     },
     /// A quota, a reservation or a commitment changes.
-    AdjustReservation(Adjust),
+    AdjustReservation(Adjustment),
     /// A node gets no new jobs; running ones go on.
     DrainNode {
         /// The node.
@@ -144,7 +144,7 @@ pub enum Change {
 /// A change of what somebody is entitled to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
-pub enum Adjust {
+pub enum Adjustment {
     /// What an owner may use of a pool. Ends nobody's job.
     Quota {
         /// Whose.
@@ -196,7 +196,7 @@ pub struct Action {
     /// What is changed.
     pub change: Change,
     /// What must be true immediately before.
-    pub preconditions: Vec<Fact>,
+    pub preconditions: Vec<Precondition>,
     /// What undoes it, leaving aside the work that was lost; `None`: nothing does.
     pub inverse: Option<Change>,
     /// It must have been applied by then or not at all.
@@ -231,9 +231,11 @@ impl Change {
             Self::ResizeJob { job, .. } | Self::Preempt { job, .. } => Object::Job(job.clone()),
             Self::Lend { from, .. } => Object::Owner(from.clone()),
             Self::Reclaim { loan, .. } => Object::Loan(loan.clone()),
-            Self::AdjustReservation(Adjust::Quota { owner, .. }) => Object::Owner(owner.clone()),
-            Self::AdjustReservation(Adjust::Reservation { name, .. }) => Object::Reservation(name.clone()),
-            Self::AdjustReservation(Adjust::Commitment { pool, .. }) => Object::Pool(pool.clone()),
+            Self::AdjustReservation(Adjustment::Quota { owner, .. }) => Object::Owner(owner.clone()),
+            Self::AdjustReservation(Adjustment::Reservation { name, .. }) => {
+                Object::Reservation(name.clone())
+            }
+            Self::AdjustReservation(Adjustment::Commitment { pool, .. }) => Object::Pool(pool.clone()),
             Self::DrainNode { node, .. } | Self::ReturnNode { node, .. } => Object::Node(node.clone()),
         }
     }
@@ -248,6 +250,6 @@ impl Change {
 
     /// Whether money is spent or something may not come back: never done without a person.
     pub fn needs_person(&self) -> bool {
-        matches!(self, Self::AdjustReservation(Adjust::Commitment { .. }))
+        matches!(self, Self::AdjustReservation(Adjustment::Commitment { .. }))
     }
 }

@@ -10,20 +10,20 @@ pub(crate) const S: i64 = 1_000_000;
 pub(crate) const NOW: i64 = 1_800_000_000 * S;
 
 /// A forecast that says one thing.
-pub(crate) struct Says {
+pub(crate) struct FixedForecast {
     pub(crate) highest: Option<f64>,
     pub(crate) typical: Option<f64>,
     pub(crate) coverage: Option<f64>,
     pub(crate) as_of_us: Option<i64>,
 }
 
-impl Says {
+impl FixedForecast {
     pub(crate) fn highest(gpus: f64) -> Self {
         Self { highest: Some(gpus), typical: None, coverage: Some(0.95), as_of_us: Some(NOW) }
     }
 }
 
-impl DemandForecast for Says {
+impl DemandForecast for FixedForecast {
     fn highest_gpus(&self, _: Series<'_>, _: f64, _: i64) -> Option<f64> {
         self.highest
     }

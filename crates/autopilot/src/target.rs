@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::action::{Action, ActionId, Broken, Kind};
+use crate::action::{Action, ActionId, Kind, UnmetPrecondition};
 use crate::state::ClusterState;
 
 /// What a target can do, probed when it is opened.
@@ -113,7 +113,7 @@ pub enum TargetError {
     },
     /// What had to be true before is not. Nothing was done.
     #[error("precondition no longer true: {0}")]
-    Precondition(Broken),
+    Precondition(UnmetPrecondition),
     /// It does not know this kind of action. Nothing was done.
     #[error("{target} cannot {kind}: {why}")]
     Unsupported {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_autopilot::forecast::{Drift, Named, Published, Reach, Standing};
+use tidegate_autopilot::forecast::{Calibration, Drift, Published, Reach, SeriesName};
 use tidegate_events::v1::{CoverageSignal, CoverageState, Forecast, ForecastReach, SeriesKind};
 use tidegate_events::{Event, SchemaId};
 use tidegate_log::{EventLog, LogError};
@@ -51,11 +51,11 @@ impl LogForecasts {
 }
 
 /// Series that are somebody's demand: those of jobs by size are nobody's.
-fn named(kind: SeriesKind, name: &str) -> Option<Named> {
+fn named(kind: SeriesKind, name: &str) -> Option<SeriesName> {
     match kind {
-        SeriesKind::Total => Some(Named::Total),
-        SeriesKind::Pool => Some(Named::Pool(name.to_owned())),
-        SeriesKind::Team => Some(Named::Team(name.to_owned())),
+        SeriesKind::Total => Some(SeriesName::Total),
+        SeriesKind::Pool => Some(SeriesName::Pool(name.to_owned())),
+        SeriesKind::Team => Some(SeriesName::Team(name.to_owned())),
         SeriesKind::Class | SeriesKind::Unspecified => None,
     }
 }
@@ -64,7 +64,7 @@ fn issued(forecast: &Forecast, at_us: i64, into: &mut Published) {
     let Some(of) = named(forecast.kind(), &forecast.name) else { return };
     let row = forecast.level_ppm.iter().copied().zip(forecast.gpus_milli.iter().copied()).collect();
     let step_us = i64::try_from(forecast.step_ms).unwrap_or(i64::MAX).saturating_mul(1_000);
-    into.issued(of, at_us, forecast.target_ms.saturating_mul(1_000), step_us, row);
+    into.record_step(of, at_us, forecast.target_ms.saturating_mul(1_000), step_us, row);
 }
 
 fn held(signal: &CoverageSignal, at_us: i64, into: &mut Published) {
@@ -85,7 +85,7 @@ fn held(signal: &CoverageSignal, at_us: i64, into: &mut Published) {
     };
     let since_us = signal.since_ms.saturating_mul(1_000);
     let CoverageSignal { inside80_ppm, below95_ppm, .. } = *signal;
-    into.held(of, reach, Standing { at_us, drift, since_us, inside80_ppm, below95_ppm });
+    into.record_calibration(of, reach, Calibration { at_us, drift, since_us, inside80_ppm, below95_ppm });
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use tidegate_autopilot::{
-    action::{Action, Change, Fact},
+    action::{Action, Change, Precondition},
     target::{Effect, Notice, Target, TargetError},
 };
 use tidegate_sim::{
@@ -125,7 +125,7 @@ fn older_generations_broken_facts_and_expired_actions_change_nothing() {
     assert_eq!(target.apply(&lend("L1", 1, &["n00003"])), Err(stale.clone()));
     assert_eq!(target.notify(&preempt("P")), Err(stale));
     let mut wrong = lend("L3", 2, &["n00003"]);
-    wrong.preconditions = vec![Fact::LentIs { owner: "serve".into(), pool: "serve".into(), gpus: 0 }];
+    wrong.preconditions = vec![Precondition::LentIs { owner: "serve".into(), pool: "serve".into(), gpus: 0 }];
     assert!(matches!(target.apply(&wrong), Err(TargetError::Precondition(_))));
     let mut late = lend("L4", 2, &["n00003"]);
     late.expires_us = EPOCH_US - 1;

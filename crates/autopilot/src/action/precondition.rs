@@ -14,7 +14,7 @@ use crate::state::{
 /// Something that must be true.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "fact", rename_all = "snake_case")]
-pub enum Fact {
+pub enum Precondition {
     /// The job runs, is the same attempt and stands where it stood.
     JobRuns {
         /// The job.
@@ -104,28 +104,28 @@ pub enum Fact {
 /// A fact that is not true any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{expected}, but {found}")]
-pub struct Broken {
+pub struct UnmetPrecondition {
     /// What was to be true.
     pub expected: String,
     /// What is.
     pub found: String,
 }
 
-fn broken(expected: String, found: impl Into<String>) -> Result<(), Broken> {
-    Err(Broken { expected, found: found.into() })
+fn broken(expected: String, found: impl Into<String>) -> Result<(), UnmetPrecondition> {
+    Err(UnmetPrecondition { expected, found: found.into() })
 }
 
-impl Fact {
+impl Precondition {
     /// Whether it is true of `state`. What the state does not know is not true.
     ///
     /// # Errors
     /// That the job goes on as it does now.
-    pub fn goes_on(id: &JobId, job: &Job) -> Self {
+    pub fn job_unchanged(id: &JobId, job: &Job) -> Self {
         Self::JobRuns { job: id.clone(), restarts: job.restarts, placement: job.placement.clone() }
     }
 
     /// What was expected and what was found.
-    pub fn holds(&self, state: &ClusterState) -> Result<(), Broken> {
+    pub fn check(&self, state: &ClusterState) -> Result<(), UnmetPrecondition> {
         match self {
             Self::JobRuns { job, restarts, placement } => {
                 let expected = format!("job {job} runs, started {} times, on {placement:?}", restarts + 1);
@@ -213,7 +213,11 @@ impl Fact {
     }
 }
 
-fn number(expected: String, found: Option<u32>, right: impl Fn(u32) -> bool) -> Result<(), Broken> {
+fn number(
+    expected: String,
+    found: Option<u32>,
+    right: impl Fn(u32) -> bool,
+) -> Result<(), UnmetPrecondition> {
     match found {
         Some(found) if right(found) => Ok(()),
         Some(found) => broken(expected, format!("it is {found}")),
@@ -222,7 +226,7 @@ fn number(expected: String, found: Option<u32>, right: impl Fn(u32) -> bool) -> 
 }
 
 /// An empty selection is not free: it means nothing and never all.
-fn nodes_free(nodes: &BTreeSet<NodeName>, state: &ClusterState) -> Result<(), Broken> {
+fn nodes_free(nodes: &BTreeSet<NodeName>, state: &ClusterState) -> Result<(), UnmetPrecondition> {
     let expected = format!("nodes {nodes:?} are free");
     if nodes.is_empty() {
         return broken(expected, "no node is named");

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::intent::{IntentEvent, Lease};
 use crate::planner::PlanRecord;
-use crate::policy::Changed;
+use crate::policy::PolicyChange;
 use crate::rollout::{self, shadow};
 use crate::scorecard::Score;
 use crate::slo::{Alert, Cycles};
@@ -48,7 +48,7 @@ pub struct PolicyAdopted {
     /// Who signed it: principals and the key's fingerprint of each.
     pub signed_by: Vec<String>,
     /// What it changes against the policy before it.
-    pub changes: Vec<Changed>,
+    pub changes: Vec<PolicyChange>,
 }
 
 /// An entry of the journal.

@@ -23,7 +23,7 @@ pub use journal::{InMemoryJournal, Journal, JournalEntry, JournalError, JournalE
 pub use state::ExecutorState;
 
 use crate::action::{ActionId, Kind};
-use crate::forecast::{Chosen, DemandForecast, Series, Trailing};
+use crate::forecast::{DemandForecast, SelectedForecast, Series, Trailing};
 use crate::guard::{self, KillSwitch, PastAction, Rule, Verdict};
 use crate::intent::{self, IntentEvent, Lease, LeaseHeld, Limits};
 use crate::planner::{self, Plan};
@@ -75,16 +75,16 @@ pub trait OnlineForecast: DemandForecast {
     fn observe(&mut self, state: &ClusterState);
 
     /// Writes into the state what the guard and the record are to know of it.
-    fn inform(&self, _: &mut ClusterState) {}
+    fn annotate(&self, _: &mut ClusterState) {}
 }
 
-impl OnlineForecast for Chosen {
+impl OnlineForecast for SelectedForecast {
     fn observe(&mut self, state: &ClusterState) {
         Self::observe(self, state);
     }
 
-    fn inform(&self, state: &mut ClusterState) {
-        Self::inform(self, state);
+    fn annotate(&self, state: &mut ClusterState) {
+        Self::annotate(self, state);
     }
 }
 
@@ -261,7 +261,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         match target.observe() {
             Ok(mut state) => {
                 self.forecast.observe(&state);
-                self.forecast.inform(&mut state);
+                self.forecast.annotate(&mut state);
                 self.add_reclaim_times(&mut state);
                 self.impacts.values_mut().for_each(|meter| meter.observe(&state));
                 self.update_canary(approved, &state, now_us)?;
@@ -394,7 +394,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         // stands longer.
         let policy = Policy { at_most: self.earned.clone(), ..self.policy.clone() };
         let canary = self.planning_canary();
-        let (plan, report) = planner::plan_beside(
+        let (plan, report) = planner::plan_with_canary(
             &policy,
             canary.as_ref(),
             state,

@@ -102,7 +102,7 @@ impl ExecutorState {
             // A decision stands behind its plan, which holds the policy.
             let within_s =
                 policy.as_ref().map_or(i64::MAX / 1_000_000_000, |policy| policy.lend.reclaim_within_s);
-            slo.tallies.take(event, before, &intent.decision, within_s * 1000);
+            slo.tallies.record(event, before, &intent.decision, within_s * 1000);
         }
     }
 

@@ -20,13 +20,13 @@ pub struct Coverage {
 
 impl Coverage {
     /// Puts a bound that holds until step `last` included on record.
-    pub fn told(&mut self, last: i64, bound: f64) {
+    pub fn issue(&mut self, last: i64, bound: f64) {
         self.open.push_back((last, bound, None));
     }
 
     /// Takes the value of a step; steps come in order. Tells of the bounds that are over with it
     /// whether they held, oldest first.
-    pub fn truth(&mut self, step: i64, value: f64) -> Vec<bool> {
+    pub fn observe(&mut self, step: i64, value: f64) -> Vec<bool> {
         let mut over = Vec::new();
         while self.open.front().is_some_and(|(last, ..)| *last < step) {
             let Some((_, bound, highest)) = self.open.pop_front() else { break };
@@ -60,8 +60,8 @@ mod tests {
     fn a_bound_holds_if_nothing_was_above_it_in_its_time() {
         let mut coverage = Coverage::default();
         for step in 0..40 {
-            coverage.truth(step, if step % 4 == 0 { 9.0 } else { 1.0 });
-            coverage.told(step + 1, 5.0);
+            coverage.observe(step, if step % 4 == 0 { 9.0 } else { 1.0 });
+            coverage.issue(step + 1, 5.0);
         }
         // Each bound covers the next step only; those told at steps 3, 7, … 35 see a 9. The last
         // one is still open, and the one before it ends with step 39, which no later step has
@@ -74,8 +74,8 @@ mod tests {
     fn too_few_bounds_and_bounds_over_gaps_say_nothing() {
         let mut coverage = Coverage::default();
         for step in 0..100 {
-            coverage.told(step * 10 + 1, 5.0);
-            coverage.truth(step * 10 + 5, 1.0);
+            coverage.issue(step * 10 + 1, 5.0);
+            coverage.observe(step * 10 + 5, 1.0);
         }
         assert_eq!(coverage.share(), None, "every bound was over before the next value came");
     }

@@ -3,21 +3,21 @@
 //! on the log. [`Chosen`] asks one of the first and the last, as
 //! the policy says.
 
-mod chosen;
 mod coverage;
 mod published;
 mod recorded;
+mod selected;
 mod trailing;
 
 use std::collections::BTreeMap;
 
 use crate::state::{OwnerName, PoolName};
 
-pub use chosen::Chosen;
 pub use coverage::Coverage;
-pub use published::{Named, Published, SeriesNames, Standing};
+pub use published::{Calibration, Published, SeriesName, SeriesNames};
 pub(crate) use recorded::ppm;
-pub use recorded::{Answer, Recorded};
+pub use recorded::{ForecastAnswer, RecordedForecast};
+pub use selected::SelectedForecast;
 pub use tidegate_insight::forecast::{Drift, Reach};
 pub use trailing::{Trailing, TrailingConfig};
 

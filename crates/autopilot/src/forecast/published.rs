@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use tidegate_insight::forecast::{Drift, Reach};
 
 use super::{BySeries, Series, quantile};
-use crate::state::{BoundsOff, ClusterState, OwnerName, PoolName};
+use crate::state::{BoundsDrift, ClusterState, OwnerName, PoolName};
 
 /// A word on whether bounds hold comes once a day: after two days without one nobody looks any
 /// more.
@@ -30,7 +30,7 @@ const DRAWN: u32 = 100;
 
 /// A published series: whose demand.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Named {
+pub enum SeriesName {
     /// The whole cluster's.
     Total,
     /// Of a pool, by its name on the log.
@@ -39,7 +39,7 @@ pub enum Named {
     Team(String),
 }
 
-impl std::fmt::Display for Named {
+impl std::fmt::Display for SeriesName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Total => write!(f, "TOTAL total"),
@@ -68,7 +68,7 @@ struct Step {
 
 /// What was said of whether bounds hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct Calibration {
     /// When.
     pub at_us: i64,
     /// In what way they do not; since when it is so.
@@ -83,20 +83,20 @@ pub struct Standing {
 
 /// What is known of a published series.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Told {
+pub(super) struct PublishedSeries {
     issued_us: i64,
     /// Of the newest issue, by the start of the step.
     steps: BTreeMap<i64, Step>,
-    standing: BTreeMap<Reach, Standing>,
+    standing: BTreeMap<Reach, Calibration>,
 }
 
 /// Forecasts as they were published, and what the autopilot saw since.
 #[derive(Debug, Clone)]
 pub struct Published {
     names: SeriesNames,
-    told: BTreeMap<Named, Told>,
+    series: BTreeMap<SeriesName, PublishedSeries>,
     /// Series that an owner's demand for a pool is part of or all of, best first.
-    of: BySeries<Vec<Named>>,
+    of: BySeries<Vec<SeriesName>>,
     /// Newest demand that was seen.
     seen: BySeries<(i64, f64)>,
     now_us: i64,
@@ -105,18 +105,25 @@ pub struct Published {
 impl Published {
     /// Nothing was published yet.
     pub fn new(names: SeriesNames) -> Self {
-        let (told, of, seen) = (BTreeMap::new(), BySeries::new(), BySeries::new());
-        Self { names, told, of, seen, now_us: 0 }
+        let (series, of, seen) = (BTreeMap::new(), BySeries::new(), BySeries::new());
+        Self { names, series, of, seen, now_us: 0 }
     }
 
     /// Takes a step of what was issued at `issued_us`: mean demand from `target_us` on for
     /// `step_us`. `row`: thousandths of a GPU by level in millionths, both rising. What is older
     /// than the newest issue is left out.
-    pub fn issued(&mut self, of: Named, issued_us: i64, target_us: i64, step_us: i64, row: Vec<(u32, u64)>) {
+    pub fn record_step(
+        &mut self,
+        of: SeriesName,
+        issued_us: i64,
+        target_us: i64,
+        step_us: i64,
+        row: Vec<(u32, u64)>,
+    ) {
         if row.is_empty() || step_us <= 0 {
             return;
         }
-        let told = self.told.entry(of).or_default();
+        let told = self.series.entry(of).or_default();
         if issued_us > told.issued_us {
             (told.issued_us, told.steps) = (issued_us, BTreeMap::new());
         }
@@ -126,8 +133,8 @@ impl Published {
     }
 
     /// Takes what was said of whether bounds hold; the newest counts.
-    pub fn held(&mut self, of: Named, reach: Reach, standing: Standing) {
-        let before = self.told.entry(of).or_default().standing.entry(reach).or_insert(standing);
+    pub fn record_calibration(&mut self, of: SeriesName, reach: Reach, standing: Calibration) {
+        let before = self.series.entry(of).or_default().standing.entry(reach).or_insert(standing);
         if standing.at_us >= before.at_us {
             *before = standing;
         }
@@ -153,12 +160,12 @@ impl Published {
                 let mut named = Vec::new();
                 if entry.shares.len() == 1 {
                     let team = self.names.teams.get(owner).cloned().unwrap_or_else(|| Some(owner.clone()));
-                    named.extend(team.map(Named::Team));
+                    named.extend(team.map(SeriesName::Team));
                 }
                 if owners_of[pool] == 1 {
                     let name = self.names.pools.get(pool).unwrap_or(pool);
-                    named.push(Named::Pool(name.clone()));
-                    named.extend((owners_of.len() == 1).then_some(Named::Total));
+                    named.push(SeriesName::Pool(name.clone()));
+                    named.extend((owners_of.len() == 1).then_some(SeriesName::Total));
                 }
                 *self.of.entry(of, Vec::new) = named;
             }
@@ -166,12 +173,16 @@ impl Published {
     }
 
     /// What may be used for the series, or why nothing.
-    pub(super) fn usable(&self, of: Series<'_>, most_age_us: i64) -> Result<(&Named, &Told), String> {
+    pub(super) fn usable(
+        &self,
+        of: Series<'_>,
+        most_age_us: i64,
+    ) -> Result<(&SeriesName, &PublishedSeries), String> {
         let named = self.of.get(of).filter(|named| !named.is_empty());
         let named = named.ok_or("no published series is this owner's demand for this pool alone")?;
         let mut why = None;
         for name in named {
-            let judged = match self.told.get(name).filter(|told| !told.steps.is_empty()) {
+            let judged = match self.series.get(name).filter(|told| !told.steps.is_empty()) {
                 None => Err(format!("no forecast of {name} was published")),
                 Some(told) if self.now_us - told.issued_us > most_age_us => {
                     Err(format!("the newest forecast of {name} is older than {} s", most_age_us / 1_000_000))
@@ -194,13 +205,19 @@ impl Published {
     }
 
     /// Time of the newest demand that was seen of the series; else of the issue.
-    pub(super) fn as_of_us(&self, of: Series<'_>, told: &Told) -> i64 {
+    pub(super) fn as_of_us(&self, of: Series<'_>, told: &PublishedSeries) -> i64 {
         self.seen.get(of).map_or(told.issued_us, |(at_us, _)| *at_us)
     }
 
     /// The bound that the module's head describes. `None`: what was published does not reach that
     /// far.
-    pub(super) fn highest(&self, of: Series<'_>, told: &Told, level: f64, within_ms: i64) -> Option<f64> {
+    pub(super) fn highest(
+        &self,
+        of: Series<'_>,
+        told: &PublishedSeries,
+        level: f64,
+        within_ms: i64,
+    ) -> Option<f64> {
         let starts = told.starts(self.now_us, within_ms)?;
         let each = 1.0 - (1.0 - level.clamp(0.0, 1.0)) / (2.0 * starts.len() as f64);
         let bound = |start: i64| {
@@ -218,7 +235,7 @@ impl Published {
     }
 
     /// Quantile `level` of the mean of an hour drawn from those ahead.
-    pub(super) fn typical(&self, told: &Told, level: f64, within_ms: i64) -> Option<f64> {
+    pub(super) fn typical(&self, told: &PublishedSeries, level: f64, within_ms: i64) -> Option<f64> {
         let starts = told.starts(self.now_us, within_ms)?;
         let mut values = Vec::with_capacity(starts.len() * DRAWN as usize);
         for start in starts {
@@ -233,7 +250,7 @@ impl Published {
 
     /// Share of the truths at or below quantile 0.95, 0 to 1: the least of what is said of the next
     /// hour and of the day.
-    pub(super) fn coverage(&self, told: &Told) -> Option<f64> {
+    pub(super) fn coverage(&self, told: &PublishedSeries) -> Option<f64> {
         let said =
             [Reach::Step, Reach::Day].into_iter().filter_map(|reach| told.standing(reach, self.now_us));
         said.map(|standing| standing.below95_ppm).min().map(|ppm| f64::from(ppm) / 1e6)
@@ -241,11 +258,11 @@ impl Published {
 
     /// Bounds that the truth has shown to be too low or too narrow. Those that are too wide are
     /// safe.
-    pub(super) fn off(&self, told: &Told) -> Vec<BoundsOff> {
+    pub(super) fn off(&self, told: &PublishedSeries) -> Vec<BoundsDrift> {
         let off =
             told.standing.keys().filter_map(|reach| Some((*reach, told.standing(*reach, self.now_us)?)));
         off.filter(|(_, standing)| is_dangerous(standing.drift))
-            .map(|(reach, standing)| BoundsOff {
+            .map(|(reach, standing)| BoundsDrift {
                 reach,
                 drift: standing.drift,
                 since_us: standing.since_us,
@@ -260,7 +277,7 @@ fn is_dangerous(drift: Drift) -> bool {
     matches!(drift, Drift::TooLow | Drift::TooNarrow)
 }
 
-impl Told {
+impl PublishedSeries {
     /// Dangerous drift of what reaches up to a day, and else of what reaches further.
     pub(super) fn drifts(&self, now_us: i64) -> Option<(Reach, Drift)> {
         let drift = |reach: &Reach| Some((*reach, self.standing(*reach, now_us)?.drift));
@@ -271,7 +288,7 @@ impl Told {
         self.issued_us
     }
 
-    fn standing(&self, reach: Reach, now_us: i64) -> Option<Standing> {
+    fn standing(&self, reach: Reach, now_us: i64) -> Option<Calibration> {
         self.standing.get(&reach).copied().filter(|standing| now_us - standing.at_us <= SILENT_US)
     }
 

@@ -10,7 +10,7 @@ use crate::state::{OwnerName, PoolName};
 /// What was asked, and the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "asked", rename_all = "snake_case")]
-pub enum Answer {
+pub enum ForecastAnswer {
     /// [`DemandForecast::highest_gpus`].
     Highest {
         /// Whose demand.
@@ -64,21 +64,21 @@ pub(crate) fn ppm(share: f64) -> u32 {
 
 /// A forecast that gives the answers on record and knows nothing else.
 #[derive(Debug, Clone, Default)]
-pub struct Recorded {
+pub struct RecordedForecast {
     /// The answers.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<ForecastAnswer>,
 }
 
-impl Recorded {
-    fn find<T>(&self, pick: impl Fn(&Answer) -> Option<Option<T>>) -> Option<T> {
+impl RecordedForecast {
+    fn find<T>(&self, pick: impl Fn(&ForecastAnswer) -> Option<Option<T>>) -> Option<T> {
         self.answers.iter().find_map(pick).flatten()
     }
 }
 
-impl DemandForecast for Recorded {
+impl DemandForecast for RecordedForecast {
     fn highest_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
         self.find(|answer| match answer {
-            Answer::Highest { owner, pool, level_ppm: l, within_ms: w, gpus_milli } => {
+            ForecastAnswer::Highest { owner, pool, level_ppm: l, within_ms: w, gpus_milli } => {
                 ((&**owner, &**pool, *l, *w) == (of.owner, of.pool, ppm(level), within_ms))
                     .then(|| gpus_milli.map(|milli| milli as f64 / 1e3))
             }
@@ -88,7 +88,7 @@ impl DemandForecast for Recorded {
 
     fn typical_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
         self.find(|answer| match answer {
-            Answer::Typical { owner, pool, level_ppm: l, within_ms: w, gpus_milli } => {
+            ForecastAnswer::Typical { owner, pool, level_ppm: l, within_ms: w, gpus_milli } => {
                 ((&**owner, &**pool, *l, *w) == (of.owner, of.pool, ppm(level), within_ms))
                     .then(|| gpus_milli.map(|milli| milli as f64 / 1e3))
             }
@@ -98,7 +98,8 @@ impl DemandForecast for Recorded {
 
     fn coverage(&self, of: Series<'_>) -> Option<f64> {
         self.find(|answer| match answer {
-            Answer::Coverage { owner, pool, share_ppm } => ((&**owner, &**pool) == (of.owner, of.pool))
+            ForecastAnswer::Coverage { owner, pool, share_ppm } => ((&**owner, &**pool)
+                == (of.owner, of.pool))
                 .then(|| share_ppm.map(|ppm| f64::from(ppm) / 1e6)),
             _ => None,
         })
@@ -106,7 +107,7 @@ impl DemandForecast for Recorded {
 
     fn as_of_us(&self, of: Series<'_>) -> Option<i64> {
         self.find(|answer| match answer {
-            Answer::AsOf { owner, pool, at_us } => {
+            ForecastAnswer::AsOf { owner, pool, at_us } => {
                 ((&**owner, &**pool) == (of.owner, of.pool)).then_some(*at_us)
             }
             _ => None,

@@ -121,11 +121,11 @@ impl Past {
     fn close_newest(&mut self, config: &TrailingConfig) {
         let step = self.end() - 1;
         let Some(Some(value)) = self.values.last().copied() else { return };
-        let over = self.coverage.truth(step, value);
+        let over = self.coverage.observe(step, value);
         self.adapt(&over, config);
         let horizon = steps(config.checked_ms, config);
         if let Some(bound) = self.highest(config.checked_level, horizon, config) {
-            self.coverage.told(step + horizon, bound);
+            self.coverage.issue(step + horizon, bound);
         }
     }
 

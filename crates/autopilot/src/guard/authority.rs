@@ -1,7 +1,7 @@
 //! Who may: switch, modes, people, calendar, opt-in, what is marked, what is somebody else's.
 
 use super::{Context, KillSwitch, Refusal, Rule, refuse};
-use crate::action::{Adjust, Change, Kind};
+use crate::action::{Adjustment, Change, Kind};
 use crate::policy::Mode;
 use crate::state::{DrainedBy, Job, JobKind, Writer};
 
@@ -14,7 +14,7 @@ pub(super) fn switch(case: &Context<'_>) -> Option<Refusal> {
 }
 
 pub(super) fn mode(case: &Context<'_>) -> Option<Refusal> {
-    let policy = case.policy.mode(case.kind, &case.reach);
+    let policy = case.policy.mode(case.kind, &case.footprint);
     // What the record took away holds for what gives back least of all: it undoes.
     let earned = case.history.earned.get(&case.kind).copied().filter(|_| !case.restores);
     let mode = earned.map_or(policy, |earned| policy.min(earned));
@@ -37,7 +37,7 @@ pub(super) fn irreversible(case: &Context<'_>) -> Option<Refusal> {
         return refuse(Rule::Irreversible, "a purchase or its end is only ever proposed");
     }
     let given_up =
-        matches!(case.action.change, Change::AdjustReservation(Adjust::Reservation { to_gpus: 0, .. }));
+        matches!(case.action.change, Change::AdjustReservation(Adjustment::Reservation { to_gpus: 0, .. }));
     if given_up && !case.history.approvals.contains_key(&case.action.id) {
         return refuse(Rule::Irreversible, "a reservation is given up with a person's approval only");
     }
@@ -48,7 +48,7 @@ pub(super) fn calendar(case: &Context<'_>) -> Option<Refusal> {
     if case.restores {
         return None;
     }
-    let freeze = case.policy.frozen(case.kind, &case.reach, case.now_us)?;
+    let freeze = case.policy.frozen(case.kind, &case.footprint, case.now_us)?;
     refuse(Rule::Calendar, format!("{:?} from {} to {}", freeze.name, freeze.from, freeze.to))
 }
 
@@ -76,7 +76,7 @@ pub(super) fn protected(case: &Context<'_>) -> Option<Refusal> {
     }
     if matches!(case.kind, Kind::DrainNode | Kind::Lend) {
         let marked = case
-            .reach
+            .footprint
             .nodes
             .iter()
             .find(|name| case.state.nodes.get(*name).is_some_and(|n| n.do_not_disrupt));
@@ -109,7 +109,7 @@ pub(super) fn foreign(case: &Context<'_>) -> Option<Refusal> {
             (drain.by == DrainedBy::Other).then_some(())?;
             refuse(Rule::Foreign, format!("somebody else drained {node}: {}", drain.reason))
         }
-        Change::AdjustReservation(Adjust::Reservation { name, .. }) => {
+        Change::AdjustReservation(Adjustment::Reservation { name, .. }) => {
             let theirs = state.reservations.get(name).is_some_and(|found| found.writer == Writer::Other);
             theirs.then_some(())?;
             refuse(Rule::Foreign, format!("somebody else wrote reservation {name} last"))

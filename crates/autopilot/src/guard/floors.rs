@@ -1,7 +1,7 @@
 //! What always stays: pools in service, owners with their own, jobs with their least.
 
 use super::{ActionStatus, Context, PastAction, Refusal, Rule, refuse};
-use crate::action::{Adjust, Change, Kind};
+use crate::action::{Adjustment, Change, Kind};
 use crate::policy::Policy;
 use crate::state::{ClusterState, JobKind, Object};
 
@@ -42,7 +42,7 @@ pub(super) fn floors(case: &Context<'_>) -> Option<Refusal> {
                 found.anchor_node.as_ref().filter(|node| to_gpus < from_gpus && !keep_nodes.contains(*node));
             anchor.and_then(|node| refuse(Rule::Floor, format!("node {node} cannot be taken from job {job}")))
         }
-        Change::AdjustReservation(Adjust::Quota { owner, pool, from_gpus, to_gpus })
+        Change::AdjustReservation(Adjustment::Quota { owner, pool, from_gpus, to_gpus })
             if to_gpus < from_gpus =>
         {
             let share = case.state.share(owner, pool)?;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::action::{Adjust, Change};
-use crate::policy::Reach;
+use crate::action::{Adjustment, Change};
+use crate::policy::Footprint;
 use crate::state::{ClusterState, JobId};
 
 /// What `change` touches, as far as `state` knows it; each name once, sorted.
-pub fn reach(change: &Change, state: &ClusterState) -> Reach {
+pub fn footprint(change: &Change, state: &ClusterState) -> Footprint {
     let mut out = Sets::default();
     match change {
         Change::ResizeJob { job, add_nodes, .. } => {
@@ -28,12 +28,12 @@ pub fn reach(change: &Change, state: &ClusterState) -> Reach {
             out.nodes.extend(nodes.iter().cloned());
         }
         Change::AdjustReservation(
-            Adjust::Quota { owner, pool, .. } | Adjust::Reservation { owner, pool, .. },
+            Adjustment::Quota { owner, pool, .. } | Adjustment::Reservation { owner, pool, .. },
         ) => {
             out.owners.insert(owner.clone());
             out.pools.insert(pool.clone());
         }
-        Change::AdjustReservation(Adjust::Commitment { pool, .. }) => {
+        Change::AdjustReservation(Adjustment::Commitment { pool, .. }) => {
             out.pools.insert(pool.clone());
         }
         Change::DrainNode { node, .. } | Change::ReturnNode { node, .. } => {
@@ -42,7 +42,12 @@ pub fn reach(change: &Change, state: &ClusterState) -> Reach {
         }
     }
     let list = |set: BTreeSet<String>| set.into_iter().collect();
-    Reach { owners: list(out.owners), pools: list(out.pools), nodes: list(out.nodes), jobs: list(out.jobs) }
+    Footprint {
+        owners: list(out.owners),
+        pools: list(out.pools),
+        nodes: list(out.nodes),
+        jobs: list(out.jobs),
+    }
 }
 
 #[derive(Default)]
@@ -71,9 +76,9 @@ pub fn gpus_touched(change: &Change, state: &ClusterState) -> u32 {
         Change::ResizeJob { from_gpus, to_gpus, .. }
         | Change::Reclaim { from_gpus, to_gpus, .. }
         | Change::AdjustReservation(
-            Adjust::Quota { from_gpus, to_gpus, .. }
-            | Adjust::Reservation { from_gpus, to_gpus, .. }
-            | Adjust::Commitment { from_gpus, to_gpus, .. },
+            Adjustment::Quota { from_gpus, to_gpus, .. }
+            | Adjustment::Reservation { from_gpus, to_gpus, .. }
+            | Adjustment::Commitment { from_gpus, to_gpus, .. },
         ) => from_gpus.abs_diff(*to_gpus),
         Change::Lend { gpus, .. } => *gpus,
         Change::DrainNode { node, .. } | Change::ReturnNode { node, .. } => {

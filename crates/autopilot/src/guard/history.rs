@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Context, Refusal, Rule, refuse};
-use crate::action::{Action, ActionId, Adjust, Change, Kind};
+use crate::action::{Action, ActionId, Adjustment, Change, Kind};
 use crate::policy::Mode;
 use crate::state::{ClusterState, Object, OwnerName};
 
@@ -202,9 +202,9 @@ pub(super) fn direction(change: &Change) -> i8 {
     match change {
         Change::ResizeJob { from_gpus, to_gpus, .. }
         | Change::AdjustReservation(
-            Adjust::Quota { from_gpus, to_gpus, .. }
-            | Adjust::Reservation { from_gpus, to_gpus, .. }
-            | Adjust::Commitment { from_gpus, to_gpus, .. },
+            Adjustment::Quota { from_gpus, to_gpus, .. }
+            | Adjustment::Reservation { from_gpus, to_gpus, .. }
+            | Adjustment::Commitment { from_gpus, to_gpus, .. },
         ) => sign(*from_gpus, *to_gpus),
         // A longer loan is no step.
         Change::Lend { extends: Some(_), .. } => 0,

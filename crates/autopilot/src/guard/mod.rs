@@ -8,10 +8,10 @@
 //! do-not-disrupt, floors of jobs, the kill switch, budgets.
 
 mod authority;
+mod evidence;
 mod floors;
 mod footprint;
 mod history;
-mod knowledge;
 mod rate;
 mod selection;
 mod stability;
@@ -19,11 +19,11 @@ mod stability;
 use serde::{Deserialize, Serialize};
 
 pub use floors::{pool_floor, pool_gpus};
-pub use footprint::{gpus_touched, reach};
+pub use footprint::{footprint, gpus_touched};
 pub use history::{ActionStatus, Approval, History, KillSwitch, PastAction, counts_as, subject};
 
 use crate::action::{Action, Kind};
-use crate::policy::{Policy, Reach};
+use crate::policy::{Footprint, Policy};
 use crate::state::ClusterState;
 
 /// A rule of the guard.
@@ -109,7 +109,7 @@ struct Context<'a> {
     action: &'a Action,
     now_us: i64,
     kind: Kind,
-    reach: Reach,
+    footprint: Footprint,
     gpus: u32,
     /// It gives back what the autopilot took.
     restores: bool,
@@ -121,19 +121,19 @@ type Check = fn(&Context<'_>) -> Option<Refusal>;
 const CHECKS: [Check; 23] = [
     authority::switch,
     history::duplicate,
-    knowledge::expired,
+    evidence::expired,
     selection::selection,
-    knowledge::freshness,
+    evidence::freshness,
     authority::mode,
     authority::irreversible,
     authority::calendar,
     authority::protected,
     authority::opt_in,
     authority::foreign,
-    knowledge::disagreement,
-    knowledge::forecast,
-    knowledge::precondition,
-    knowledge::order,
+    evidence::disagreement,
+    evidence::forecast,
+    evidence::precondition,
+    evidence::order,
     rate::busy,
     rate::budget,
     rate::concurrency,
@@ -186,8 +186,8 @@ impl<'a> Context<'a> {
         let restores = matches!(kind, Kind::Reclaim | Kind::ReturnNode)
             || action.after.iter().any(frees)
             || history::leaves_a_reclaim(&action.change, state);
-        let (reach, gpus) = (reach(&action.change, state), gpus_touched(&action.change, state));
-        Self { policy, state, history, action, now_us, kind, reach, gpus, restores }
+        let (footprint, gpus) = (footprint(&action.change, state), gpus_touched(&action.change, state));
+        Self { policy, state, history, action, now_us, kind, footprint, gpus, restores }
     }
 }
 

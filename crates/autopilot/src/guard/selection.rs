@@ -2,11 +2,11 @@
 //! objects.
 
 use super::{Context, Refusal, Rule, refuse};
-use crate::action::{Adjust, Change};
+use crate::action::{Adjustment, Change};
 use crate::state::Object;
 
 pub(super) fn selection(case: &Context<'_>) -> Option<Refusal> {
-    let reach = &case.reach;
+    let reach = &case.footprint;
     let named = named(&case.action.change);
     if let Some(name) = named.iter().find(|name| !is_name(name)) {
         return refuse(Rule::Selection, format!("{name:?} is no name of one object"));
@@ -43,11 +43,13 @@ fn named(change: &Change) -> Vec<&str> {
             out.push(loan);
             nodes = Some(back);
         }
-        Change::AdjustReservation(Adjust::Quota { owner, pool, .. }) => out.extend([owner.as_str(), pool]),
-        Change::AdjustReservation(Adjust::Reservation { name, owner, pool, .. }) => {
+        Change::AdjustReservation(Adjustment::Quota { owner, pool, .. }) => {
+            out.extend([owner.as_str(), pool])
+        }
+        Change::AdjustReservation(Adjustment::Reservation { name, owner, pool, .. }) => {
             out.extend([name.as_str(), owner, pool]);
         }
-        Change::AdjustReservation(Adjust::Commitment { pool, .. }) => out.push(pool),
+        Change::AdjustReservation(Adjustment::Commitment { pool, .. }) => out.push(pool),
         Change::DrainNode { node, .. } | Change::ReturnNode { node, .. } => out.push(node),
     }
     out.extend(nodes.into_iter().flatten().map(String::as_str));
@@ -86,9 +88,9 @@ fn nothing(case: &Context<'_>) -> Option<&'static str> {
         }
         Change::Preempt { frees_gpus: 0, .. } => Some("no GPU is freed"),
         Change::AdjustReservation(
-            Adjust::Quota { from_gpus, to_gpus, .. }
-            | Adjust::Reservation { from_gpus, to_gpus, .. }
-            | Adjust::Commitment { from_gpus, to_gpus, .. },
+            Adjustment::Quota { from_gpus, to_gpus, .. }
+            | Adjustment::Reservation { from_gpus, to_gpus, .. }
+            | Adjustment::Commitment { from_gpus, to_gpus, .. },
         ) if from_gpus == to_gpus => Some("the size stays the same"),
         _ => None,
     }
@@ -112,6 +114,6 @@ fn missing(case: &Context<'_>) -> Option<Refusal> {
             format!("{} is not in what was observed", case.action.change.object()),
         );
     }
-    let unknown = case.reach.nodes.iter().find(|name| !state.nodes.contains_key(*name))?;
+    let unknown = case.footprint.nodes.iter().find(|name| !state.nodes.contains_key(*name))?;
     refuse(Rule::Selection, format!("node {unknown} is not in what was observed"))
 }

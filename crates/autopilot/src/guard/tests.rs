@@ -6,7 +6,7 @@ mod rules;
 mod whole;
 
 use super::*;
-use crate::action::{Change, Fact};
+use crate::action::{Change, Precondition};
 use crate::fixture::{NOW, S, cluster};
 
 /// All kinds act; nothing else is changed.
@@ -29,7 +29,7 @@ fn on() -> History {
     History { switch: KillSwitch::On, ..History::default() }
 }
 
-fn action(change: Change, preconditions: Vec<Fact>) -> Action {
+fn action(change: Change, preconditions: Vec<Precondition>) -> Action {
     Action {
         id: "x-1".into(),
         generation: 1,
@@ -45,14 +45,17 @@ fn action(change: Change, preconditions: Vec<Fact>) -> Action {
 
 fn drain(node: &str) -> Action {
     let change = Change::DrainNode { node: node.into(), reason: "ecc".into() };
-    action(change, vec![Fact::NodeTakesJobs { node: node.into() }])
+    action(change, vec![Precondition::NodeTakesJobs { node: node.into() }])
 }
 
 fn preempt(state: &ClusterState, job: &str) -> Action {
     let found = &state.jobs[job];
     let change = Change::Preempt { job: job.into(), frees_gpus: found.held_gpus() };
-    let runs =
-        Fact::JobRuns { job: job.into(), restarts: found.restarts, placement: found.placement.clone() };
+    let runs = Precondition::JobRuns {
+        job: job.into(),
+        restarts: found.restarts,
+        placement: found.placement.clone(),
+    };
     action(change, vec![runs])
 }
 
@@ -71,7 +74,7 @@ fn resize(state: &ClusterState, job: &str, to_gpus: u32) -> Action {
 
 fn lend(nodes: &[&str]) -> Action {
     let nodes = nodes.iter().map(|node| (*node).to_owned()).collect::<std::collections::BTreeSet<_>>();
-    let free = Fact::NodesFree { nodes: nodes.clone() };
+    let free = Precondition::NodesFree { nodes: nodes.clone() };
     let change = Change::Lend {
         from: "serving".into(),
         to: "research".into(),
@@ -88,7 +91,7 @@ fn lend(nodes: &[&str]) -> Action {
 fn reclaim(nodes: &[&str], from_gpus: u32) -> Action {
     let nodes = nodes.iter().map(|node| (*node).to_owned()).collect::<std::collections::BTreeSet<_>>();
     let to_gpus = from_gpus - 8 * nodes.len() as u32;
-    let is = Fact::LoanIs { loan: "lend-1".into(), gpus: from_gpus };
+    let is = Precondition::LoanIs { loan: "lend-1".into(), gpus: from_gpus };
     action(Change::Reclaim { loan: "lend-1".into(), from_gpus, to_gpus, nodes }, vec![is])
 }
 

@@ -1,9 +1,9 @@
 use super::*;
-use crate::action::{ActionId, Change, Fact};
+use crate::action::{ActionId, Change, Precondition};
 use crate::fixture::{NOW, S, cluster};
 use crate::guard::{ActionStatus, KillSwitch};
 use crate::planner::Predicted;
-use crate::policy::{Mode, Reach};
+use crate::policy::{Footprint, Mode};
 use crate::target::{Effect, TargetError};
 
 const LIMITS: Limits = Limits { verify_within_ms: 900_000, look_every_ms: 5_000 };
@@ -13,7 +13,7 @@ fn decision(mode: Mode, notice_ms: i64) -> Decision {
         id: "drain-1".into(),
         generation: 0,
         change: Change::DrainNode { node: "s00".into(), reason: "ecc".into() },
-        preconditions: vec![Fact::NodeTakesJobs { node: "s00".into() }],
+        preconditions: vec![Precondition::NodeTakesJobs { node: "s00".into() }],
         inverse: Some(Change::ReturnNode { node: "s00".into(), drained_by: "drain-1".into() }),
         expires_us: NOW + 300 * S,
         effect_ends_us: None,
@@ -21,7 +21,7 @@ fn decision(mode: Mode, notice_ms: i64) -> Decision {
         after: Vec::new(),
     };
     let kind = action.change.kind();
-    let (reach, predicted) = (Reach::default(), Predicted::default());
+    let (reach, predicted) = (Footprint::default(), Predicted::default());
     Decision { action, kind, mode, canary: None, reach, gpus: 8, predicted, reason: "ecc".into() }
 }
 

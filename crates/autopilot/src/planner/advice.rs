@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::builder::Work;
+use super::builder::PlanBuilder;
 use super::plan::{Advice, Advised};
 use crate::state::{Job, JobId, JobKind, Object, PoolName};
 
-pub(super) fn advise(work: &Work<'_>) -> Vec<Advice> {
+pub(super) fn advise(work: &PlanBuilder<'_>) -> Vec<Advice> {
     let most = work.policy.advice.most as usize;
     if most == 0 {
         return Vec::new();
@@ -36,7 +36,7 @@ pub(super) fn advise(work: &Work<'_>) -> Vec<Advice> {
 }
 
 /// The smallest size of its curve at which a gang would keep the policy's share of its throughput.
-fn right_size(work: &Work<'_>, id: &JobId, job: &Job) -> Option<Advice> {
+fn right_size(work: &PlanBuilder<'_>, id: &JobId, job: &Job) -> Option<Advice> {
     let (held, curve) = (job.held_gpus(), job.curve.as_ref()?);
     let rate = curve.rate_ppm(held);
     let keeps = |gpus: u32| curve.rate_ppm(gpus) as f64 / rate.max(1) as f64;
@@ -47,7 +47,7 @@ fn right_size(work: &Work<'_>, id: &JobId, job: &Job) -> Option<Advice> {
 }
 
 /// GPUs of each rack of a pool, largest first.
-fn racks<'a>(work: &Work<'a>) -> BTreeMap<&'a PoolName, Vec<u32>> {
+fn racks<'a>(work: &PlanBuilder<'a>) -> BTreeMap<&'a PoolName, Vec<u32>> {
     let mut gpus: BTreeMap<(&PoolName, &str), u32> = BTreeMap::new();
     for node in work.state.nodes.values() {
         if let Some(rack) = &node.rack {
@@ -64,7 +64,7 @@ fn racks<'a>(work: &Work<'a>) -> BTreeMap<&'a PoolName, Vec<u32>> {
 
 /// A gang on more racks than its size takes; none where a node's rack is not known.
 fn placement(
-    work: &Work<'_>,
+    work: &PlanBuilder<'_>,
     id: &JobId,
     job: &Job,
     racks: &BTreeMap<&PoolName, Vec<u32>>,

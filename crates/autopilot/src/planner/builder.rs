@@ -3,24 +3,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::part::Part;
+use super::owner_filter::OwnerFilter;
 use super::plan::{Advice, Alternative, Considered, Decision, Plan, Predicted, Report, same_change};
 use super::room::Room;
-use super::waiting::Waiting;
-use crate::action::{Action, Change, Fact, Kind};
+use super::waiting::WaitingJobs;
+use crate::action::{Action, Change, Kind, Precondition};
 use crate::fingerprint::fingerprint;
-use crate::forecast::{Answer, DemandForecast, Series, ppm};
-use crate::guard::reach;
-use crate::policy::{Mode, Policy, Reach};
+use crate::forecast::{DemandForecast, ForecastAnswer, Series, ppm};
+use crate::guard::footprint;
+use crate::policy::{Footprint, Mode, Policy};
 use crate::state::{ClusterState, Job, JobId, JobState, LoanId, NodeName, Object, Occupancy, PoolName};
 
 /// Alternatives told of one decision.
 const ALTERNATIVES: usize = 8;
 
-pub(super) struct Work<'a> {
+pub(super) struct PlanBuilder<'a> {
     pub(super) policy: &'a Policy,
     /// What is for this policy to decide about.
-    pub(super) part: Part<'a>,
+    pub(super) owners: OwnerFilter<'a>,
     /// Name of the candidate whose turn it is.
     canary: Option<&'a str>,
     pub(super) state: &'a ClusterState,
@@ -32,7 +32,7 @@ pub(super) struct Work<'a> {
     /// Loan of each node that is lent whole.
     pub(super) loan_of: BTreeMap<&'a NodeName, &'a LoanId>,
     /// Jobs that a decision of this plan disturbs.
-    pub(super) touched: BTreeSet<&'a JobId>,
+    pub(super) disturbed: BTreeSet<&'a JobId>,
     /// Free GPUs of a pool, outside of loans, that decisions of this plan have not given away.
     pub(super) free: BTreeMap<&'a PoolName, u32>,
     /// GPUs of nodes of a pool that are neither lent nor take jobs.
@@ -44,14 +44,14 @@ pub(super) struct Work<'a> {
     decisions: Vec<Decision>,
     report: Report,
     /// Who waits for a loan and has got none of this plan; `None`: nobody looked yet.
-    pub(super) waiting: Option<Waiting>,
+    pub(super) waiting: Option<WaitingJobs>,
 }
 
 /// What is asked of a decision besides the change itself.
-pub(super) struct Wanted {
+pub(super) struct ActionSpec {
     pub(super) change: Change,
     pub(super) inverse: Option<Change>,
-    pub(super) preconditions: Vec<Fact>,
+    pub(super) preconditions: Vec<Precondition>,
     pub(super) effect_ends_us: Option<i64>,
     pub(super) notice_ms: i64,
     pub(super) after: Vec<String>,
@@ -60,7 +60,7 @@ pub(super) struct Wanted {
     pub(super) alternatives: Vec<Alternative>,
 }
 
-impl<'a> Work<'a> {
+impl<'a> PlanBuilder<'a> {
     pub(super) fn new(
         policy: &'a Policy,
         state: &'a ClusterState,
@@ -102,10 +102,10 @@ impl<'a> Work<'a> {
             advice: Vec::new(),
             looked_at: BTreeMap::new(),
         };
-        let (touched, decisions) = (BTreeSet::new(), Vec::new());
+        let (disturbed, decisions) = (BTreeSet::new(), Vec::new());
         Self {
             policy,
-            part: Part::All,
+            owners: OwnerFilter::All,
             canary: None,
             state,
             occupancy,
@@ -113,7 +113,7 @@ impl<'a> Work<'a> {
             seed,
             jobs_on,
             loan_of,
-            touched,
+            disturbed,
             free,
             out,
             forecast,
@@ -126,8 +126,13 @@ impl<'a> Work<'a> {
     }
 
     /// From here on `policy` decides, about that part.
-    pub(super) fn turn_to(&mut self, policy: &'a Policy, part: Part<'a>, canary: Option<&'a str>) {
-        (self.policy, self.part, self.canary) = (policy, part, canary);
+    pub(super) fn switch_policy(
+        &mut self,
+        policy: &'a Policy,
+        part: OwnerFilter<'a>,
+        canary: Option<&'a str>,
+    ) {
+        (self.policy, self.owners, self.canary) = (policy, part, canary);
     }
 
     /// Where jobs fit, by pool: outside of loans, and not on what this plan lends or drains.
@@ -182,7 +187,7 @@ impl<'a> Work<'a> {
     }
 
     /// Whether the kind may not even be thought of for what it touches; said once.
-    pub(super) fn stopped(&mut self, kind: Kind, reach: &Reach, object: Object) -> bool {
+    pub(super) fn stopped(&mut self, kind: Kind, reach: &Footprint, object: Object) -> bool {
         let stopped = self.policy.mode(kind, reach) == Mode::Stop;
         if stopped {
             self.noop(kind, Some(object), "the policy says stop for it".to_owned(), None, Vec::new());
@@ -190,7 +195,7 @@ impl<'a> Work<'a> {
         stopped
     }
 
-    pub(super) fn look(&mut self, kind: Kind, objects: usize) {
+    pub(super) fn count_considered(&mut self, kind: Kind, objects: usize) {
         let objects = u32::try_from(objects).unwrap_or(u32::MAX);
         *self.report.looked_at.entry(kind).or_default() += objects;
     }
@@ -214,7 +219,7 @@ impl<'a> Work<'a> {
     }
 
     /// Of a kind with nothing said yet: that nothing called for it.
-    pub(super) fn say_if_silent(&mut self, kind: Kind) {
+    pub(super) fn note_if_idle(&mut self, kind: Kind) {
         if !self.report.considered.iter().any(|considered| considered.kind == kind) {
             let looked = self.report.looked_at.get(&kind).copied().unwrap_or(0);
             self.noop(kind, None, format!("{looked} looked at, nothing calls for it"), None, Vec::new());
@@ -259,9 +264,9 @@ impl<'a> Work<'a> {
 
     /// Takes a decision, and returns its id. One that the parent holds, not yet expired, keeps the
     /// parent's action.
-    pub(super) fn decide(&mut self, mut wanted: Wanted) -> String {
+    pub(super) fn decide(&mut self, mut wanted: ActionSpec) -> String {
         let kind = wanted.change.kind();
-        let reach = reach(&wanted.change, self.state);
+        let reach = footprint(&wanted.change, self.state);
         // What gives back, and what follows another, is not held up by the record of its kind.
         let is_free = matches!(kind, Kind::Reclaim | Kind::ReturnNode) || !wanted.after.is_empty();
         let mode = self.policy.mode(kind, &reach);
@@ -294,7 +299,7 @@ impl<'a> Work<'a> {
             }
         };
         if let Some(job) = action.change.job().and_then(|job| self.state.jobs.get_key_value(job)) {
-            self.touched.insert(job.0);
+            self.disturbed.insert(job.0);
         }
         let id = action.id.clone();
         wanted.alternatives.truncate(ALTERNATIVES);
@@ -327,7 +332,7 @@ impl<'a> Work<'a> {
         let level_ppm = ppm(level);
         let gpus_milli = milli(self.forecast.highest_gpus(of, f64::from(level_ppm) / 1e6, within_ms));
         let (owner, pool) = (of.owner.to_owned(), of.pool.to_owned());
-        self.report.answers.push(Answer::Highest { owner, pool, level_ppm, within_ms, gpus_milli });
+        self.report.answers.push(ForecastAnswer::Highest { owner, pool, level_ppm, within_ms, gpus_milli });
         gpus_milli.map(|milli| milli as f64 / 1e3)
     }
 
@@ -335,20 +340,20 @@ impl<'a> Work<'a> {
         let level_ppm = ppm(level);
         let gpus_milli = milli(self.forecast.typical_gpus(of, f64::from(level_ppm) / 1e6, within_ms));
         let (owner, pool) = (of.owner.to_owned(), of.pool.to_owned());
-        self.report.answers.push(Answer::Typical { owner, pool, level_ppm, within_ms, gpus_milli });
+        self.report.answers.push(ForecastAnswer::Typical { owner, pool, level_ppm, within_ms, gpus_milli });
         gpus_milli.map(|milli| milli as f64 / 1e3)
     }
 
     pub(super) fn coverage(&mut self, of: Series<'_>) -> Option<f64> {
         let share_ppm = self.forecast.coverage(of).filter(|share| share.is_finite()).map(ppm);
         let (owner, pool) = (of.owner.to_owned(), of.pool.to_owned());
-        self.report.answers.push(Answer::Coverage { owner, pool, share_ppm });
+        self.report.answers.push(ForecastAnswer::Coverage { owner, pool, share_ppm });
         share_ppm.map(|ppm| f64::from(ppm) / 1e6)
     }
 
     pub(super) fn as_of(&mut self, of: Series<'_>) -> Option<i64> {
         let at_us = self.forecast.as_of_us(of);
-        self.report.answers.push(Answer::AsOf {
+        self.report.answers.push(ForecastAnswer::AsOf {
             owner: of.owner.to_owned(),
             pool: of.pool.to_owned(),
             at_us,
@@ -367,7 +372,7 @@ impl<'a> Work<'a> {
         if !matches!(job.state, JobState::Running { .. }) {
             return Some("it does not run");
         }
-        self.touched.contains(id).then_some("another decision of this plan is about it")
+        self.disturbed.contains(id).then_some("another decision of this plan is about it")
     }
 }
 

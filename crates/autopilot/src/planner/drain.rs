@@ -6,15 +6,15 @@
 
 use std::collections::BTreeSet;
 
-use super::builder::{Wanted, Work};
+use super::builder::{ActionSpec, PlanBuilder};
 use super::plan::{Alternative, Predicted};
-use crate::action::{Change, Fact, Kind};
-use crate::policy::Reach;
+use crate::action::{Change, Kind, Precondition};
+use crate::policy::Footprint;
 use crate::state::interruption;
 use crate::state::{DrainedBy, Job, JobId, Node, NodeName, NodeState, Object, PoolName};
 
-fn reach_of(name: &NodeName, node: &Node) -> Reach {
-    Reach { nodes: vec![name.clone()], pools: vec![node.pool.clone()], ..Reach::default() }
+fn reach_of(name: &NodeName, node: &Node) -> Footprint {
+    Footprint { nodes: vec![name.clone()], pools: vec![node.pool.clone()], ..Footprint::default() }
 }
 
 /// Why a node should go, and what that would come to.
@@ -28,12 +28,12 @@ struct Case<'a> {
     moves: Option<&'a JobId>,
 }
 
-pub(super) fn plan_drains(work: &mut Work<'_>) {
-    if !work.part.has_nodes() {
+pub(super) fn plan_drains(work: &mut PlanBuilder<'_>) {
+    if !work.owners.includes_unowned() {
         return;
     }
     let state = work.state;
-    work.look(Kind::DrainNode, state.nodes.len());
+    work.count_considered(Kind::DrainNode, state.nodes.len());
     let mut cases: Vec<Case<'_>> = Vec::new();
     for (name, node) in &state.nodes {
         if let Some(case) = case(work, name, node) {
@@ -86,11 +86,11 @@ pub(super) fn plan_drains(work: &mut Work<'_>) {
 }
 
 /// Whether `pool` keeps its floors with `gpus` fewer in service.
-fn above_floor(work: &Work<'_>, pool: &PoolName, gpus: u32) -> bool {
+fn above_floor(work: &PlanBuilder<'_>, pool: &PoolName, gpus: u32) -> bool {
     crate::guard::pool_floor(work.policy, work.state, pool) + gpus <= work.occupancy.in_service(pool)
 }
 
-fn case<'a>(work: &mut Work<'a>, name: &'a NodeName, node: &'a Node) -> Option<Case<'a>> {
+fn case<'a>(work: &mut PlanBuilder<'a>, name: &'a NodeName, node: &'a Node) -> Option<Case<'a>> {
     let rules = work.policy.drain.clone();
     let bad = f64::from(node.health.bad_ppm.unwrap_or(0)) / 1e6;
     let slow = f64::from(node.health.slowdown_ppm.unwrap_or(0)) / 1e6;
@@ -138,7 +138,7 @@ fn case<'a>(work: &mut Work<'a>, name: &'a NodeName, node: &'a Node) -> Option<C
 
 /// A slow node: the largest gang that it slows and that may be moved decides.
 fn straggler<'a>(
-    work: &mut Work<'a>,
+    work: &mut PlanBuilder<'a>,
     name: &'a NodeName,
     node: &'a Node,
     jobs: &[(&'a JobId, &'a Job)],
@@ -179,17 +179,17 @@ fn straggler<'a>(
     Some(Case { name, node, predicted, reason, fatal: false, moves: Some(id) })
 }
 
-fn drain(work: &mut Work<'_>, case: &Case<'_>) {
+fn drain(work: &mut PlanBuilder<'_>, case: &Case<'_>) {
     let change = Change::DrainNode { node: case.name.clone(), reason: case.reason.clone() };
     let noop = Alternative {
         what: "noop".to_owned(),
         net_gpu_ms: -case.predicted.net_gpu_ms(),
         why_not: "waiting costs more".to_owned(),
     };
-    let action = work.decide(Wanted {
+    let action = work.decide(ActionSpec {
         change,
         inverse: None,
-        preconditions: vec![Fact::NodeTakesJobs { node: case.name.clone() }],
+        preconditions: vec![Precondition::NodeTakesJobs { node: case.name.clone() }],
         effect_ends_us: None,
         notice_ms: 0,
         after: Vec::new(),
@@ -201,7 +201,7 @@ fn drain(work: &mut Work<'_>, case: &Case<'_>) {
 }
 
 /// The gang that is better off elsewhere starts again without the node.
-fn move_gang(work: &mut Work<'_>, case: &Case<'_>, after: Vec<String>) {
+fn move_gang(work: &mut PlanBuilder<'_>, case: &Case<'_>, after: Vec<String>) {
     let state = work.state;
     let Some(id) = case.moves else { return };
     let job = &state.jobs[id];
@@ -209,10 +209,10 @@ fn move_gang(work: &mut Work<'_>, case: &Case<'_>, after: Vec<String>) {
         interruption(job, job.held_gpus(), work.now_us, work.policy.preempt.restart_s).least();
     let predicted =
         work.predict(case.predicted.benefit_gpu_ms as f64, loss as f64, None, 0.8, case.predicted.over_ms);
-    work.decide(Wanted {
+    work.decide(ActionSpec {
         change: Change::Preempt { job: id.clone(), frees_gpus: job.held_gpus() },
         inverse: None,
-        preconditions: vec![Fact::goes_on(id, job)],
+        preconditions: vec![Precondition::job_unchanged(id, job)],
         effect_ends_us: None,
         notice_ms: if notice { work.policy.preempt.notice_s * 1000 } else { 0 },
         after,
@@ -224,8 +224,8 @@ fn move_gang(work: &mut Work<'_>, case: &Case<'_>, after: Vec<String>) {
 
 /// Gangs that are still on a slow node that we drained: the move was refused or came too late, and
 /// is tried again.
-pub(super) fn plan_moves(work: &mut Work<'_>) {
-    if !work.part.has_nodes() {
+pub(super) fn plan_moves(work: &mut PlanBuilder<'_>) {
+    if !work.owners.includes_unowned() {
         return;
     }
     let state = work.state;
@@ -253,14 +253,14 @@ pub(super) fn plan_moves(work: &mut Work<'_>) {
     }
 }
 
-pub(super) fn plan_returns(work: &mut Work<'_>) {
-    if !work.part.has_nodes() {
+pub(super) fn plan_returns(work: &mut PlanBuilder<'_>) {
+    if !work.owners.includes_unowned() {
         return;
     }
     let state = work.state;
     for (name, node) in &state.nodes {
         let Some(drain) = &node.drain else { continue };
-        work.look(Kind::ReturnNode, 1);
+        work.count_considered(Kind::ReturnNode, 1);
         let object = Object::Node(name.clone());
         let DrainedBy::Autopilot { action, .. } = &drain.by else {
             let reason = format!("the drain is somebody else's: {}", drain.reason);
@@ -288,10 +288,10 @@ pub(super) fn plan_returns(work: &mut Work<'_>) {
         let day_ms = 86_400_000;
         let gained = f64::from(node.gpus) * day_ms as f64;
         let predicted = work.predict(gained * (1.0 - bad), gained * bad, None, 1.0 - bad, day_ms);
-        work.decide(Wanted {
+        work.decide(ActionSpec {
             change: Change::ReturnNode { node: name.clone(), drained_by: action.clone() },
             inverse: Some(Change::DrainNode { node: name.clone(), reason: "taken out again".to_owned() }),
-            preconditions: vec![Fact::NodeDrainedByUs { node: name.clone(), action: action.clone() }],
+            preconditions: vec![Precondition::NodeDrainedByUs { node: name.clone(), action: action.clone() }],
             effect_ends_us: None,
             notice_ms: 0,
             after: Vec::new(),

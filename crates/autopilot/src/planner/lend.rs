@@ -6,15 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::builder::{Wanted, Work};
-use super::growers::{Growers, candidates, growers};
+use super::builder::{ActionSpec, PlanBuilder};
+use super::loan_growth::{LoanGrowth, best_borrower, candidates};
 use super::plan::Alternative;
 use super::room::Room;
-use super::waiting::{Waiting, Waits};
-use crate::action::{Change, Fact, Kind};
+use super::waiting::{WaitingJob, WaitingJobs};
+use crate::action::{Change, Kind, Precondition};
 use crate::fingerprint::shuffled;
 use crate::forecast::Series;
-use crate::policy::Reach;
+use crate::policy::Footprint;
 use crate::state::{Job, JobId, JobKind, NodeName, Object, OwnerName, PoolName};
 
 /// What an owner could lend.
@@ -29,7 +29,7 @@ pub(super) struct Headroom {
 impl Headroom {
     /// Expected loss by the owner being short: with the chance left by the level, for as long as
     /// taking back takes.
-    pub(super) fn risk(&self, work: &Work<'_>, gpus: u32) -> f64 {
+    pub(super) fn risk(&self, work: &PlanBuilder<'_>, gpus: u32) -> f64 {
         let within_ms = (work.policy.lend.reclaim_within_s * 1000) as f64;
         (1.0 - self.level) * f64::from(gpus) * within_ms * work.missing_ratio()
     }
@@ -37,7 +37,7 @@ impl Headroom {
 
 /// Level at which demand is kept back; raised where bounds told so far held less often than they
 /// should.
-pub(super) fn level_for(work: &Work<'_>, coverage: Option<f64>) -> f64 {
+pub(super) fn level_for(work: &PlanBuilder<'_>, coverage: Option<f64>) -> f64 {
     let (rules, worth) = (&work.policy.lend, &work.policy.worth);
     let missing = worth.missing_micros_per_gpu_hour as f64;
     let lent = worth.useful_micros_per_gpu_hour as f64 * (1.0 - rules.reclaim_chance * rules.lost_per_lent);
@@ -47,7 +47,7 @@ pub(super) fn level_for(work: &Work<'_>, coverage: Option<f64>) -> f64 {
 
 /// Demand that an owner is promised to have GPUs for while what it lent comes back: at the policy's
 /// level, over what taking back took lately, or `within_ms` where nobody measured.
-pub(super) fn promised(work: &mut Work<'_>, of: Series<'_>, within_ms: i64) -> Option<f64> {
+pub(super) fn promised(work: &mut PlanBuilder<'_>, of: Series<'_>, within_ms: i64) -> Option<f64> {
     let took_ms = work.state.share(of.owner, of.pool).and_then(|share| share.reclaim_took_ms);
     work.highest(of, work.policy.lend.promise_quantile, took_ms.unwrap_or(within_ms))
 }
@@ -58,7 +58,7 @@ pub(super) fn promise_to_requests(gpus: u32) -> String {
 }
 
 /// What the owner could lend of the pool, or why nothing.
-pub(super) fn headroom(work: &mut Work<'_>, of: Series<'_>) -> Result<Headroom, String> {
+pub(super) fn headroom(work: &mut PlanBuilder<'_>, of: Series<'_>) -> Result<Headroom, String> {
     let rules = work.policy.lend.clone();
     let share = work.state.share(of.owner, of.pool).ok_or("it has no share of the pool")?;
     let demand = share.demand_gpus.ok_or("its demand is not known")?;
@@ -95,17 +95,18 @@ pub(super) fn headroom(work: &mut Work<'_>, of: Series<'_>) -> Result<Headroom, 
     Ok(Headroom { spare, level, why })
 }
 
-pub(super) fn plan(work: &mut Work<'_>) {
+pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     let state = work.state;
     let mut waiting = work.waiting.take().unwrap_or_else(|| waiting(work));
     let growing = if work.policy.lend.for_growth { candidates(work) } else { Vec::new() };
-    let part = work.part;
-    for (owner, entry) in state.owners.iter().filter(|(owner, _)| part.has(owner)) {
+    let part = work.owners;
+    for (owner, entry) in state.owners.iter().filter(|(owner, _)| part.includes(owner)) {
         for (pool, share) in entry.shares.iter().filter(|(_, share)| share.lendable) {
-            work.look(Kind::Lend, 1);
+            work.count_considered(Kind::Lend, 1);
             let of = Series { owner, pool };
             let object = Object::Owner(owner.clone());
-            let reach = Reach { owners: vec![owner.clone()], pools: vec![pool.clone()], ..Reach::default() };
+            let reach =
+                Footprint { owners: vec![owner.clone()], pools: vec![pool.clone()], ..Footprint::default() };
             if share.quota_gpus == 0 || work.stopped(Kind::Lend, &reach, object.clone()) {
                 continue;
             }
@@ -123,7 +124,7 @@ pub(super) fn plan(work: &mut Work<'_>) {
 /// Jobs that may be stopped, and that neither their pool's free GPUs nor what their owner has on
 /// loan can start. One that may not be stopped is no borrower: what it holds could not be taken
 /// back.
-fn waiting(work: &Work<'_>) -> Waiting {
+fn waiting(work: &PlanBuilder<'_>) -> WaitingJobs {
     let mut jobs: Vec<(&JobId, &Job, i64)> = Vec::new();
     for (id, job) in &work.state.jobs {
         if let Some(since) = job.pending_since_us().filter(|_| job.preemptible && !job.do_not_disrupt) {
@@ -133,7 +134,7 @@ fn waiting(work: &Work<'_>) -> Waiting {
     jobs.sort_by(|a, b| b.1.priority.cmp(&a.1.priority).then(a.2.cmp(&b.2)).then(a.0.cmp(b.0)));
     let mut free = work.free_rooms();
     let mut on_loan: BTreeMap<&OwnerName, Room> = BTreeMap::new();
-    let mut out = Waiting::new();
+    let mut out = WaitingJobs::new();
     for (_, job, _) in jobs {
         let lent = on_loan.entry(&job.owner).or_insert_with(|| work.room_on_loans(&job.owner));
         let mut nowhere = Room::default();
@@ -157,21 +158,21 @@ fn waiting(work: &Work<'_>) -> Waiting {
             JobKind::Gang | JobKind::Service { .. } => 0,
         };
         let pools = out.entry(job.owner.clone()).or_default();
-        pools.entry(job.pool.clone()).or_default().push(Waits { needs, uses: needs + more });
+        pools.entry(job.pool.clone()).or_default().push(WaitingJob { needs, uses: needs + more });
     }
     out
 }
 
 /// Whether an owner may use the pool's free GPUs as they are: no share of it says that it may not.
-fn may_use(work: &Work<'_>, owner: &OwnerName, pool: &PoolName) -> bool {
+fn may_use(work: &PlanBuilder<'_>, owner: &OwnerName, pool: &PoolName) -> bool {
     let Some(share) = work.state.share(owner, pool) else { return true };
     share.limit_gpus.is_none_or(|limit| work.occupancy.used(owner, pool) < limit)
 }
 
 fn lend(
-    work: &mut Work<'_>,
+    work: &mut PlanBuilder<'_>,
     of: Series<'_>,
-    waiting: &mut Waiting,
+    waiting: &mut WaitingJobs,
     growing: &[(&JobId, &Job)],
 ) -> Result<(), String> {
     let rules = work.policy.lend.clone();
@@ -226,8 +227,8 @@ fn lend(
     let expires_us = work.now_us + term_ms * 1000;
     let lent_of_pool = work.state.lent_gpus(of.owner, of.pool);
     let mut preconditions = vec![
-        Fact::LentIs { owner: of.owner.to_owned(), pool: of.pool.to_owned(), gpus: lent_of_pool },
-        Fact::DemandAtMost {
+        Precondition::LentIs { owner: of.owner.to_owned(), pool: of.pool.to_owned(), gpus: lent_of_pool },
+        Precondition::DemandAtMost {
             owner: of.owner.to_owned(),
             pool: of.pool.to_owned(),
             gpus: work
@@ -238,7 +239,7 @@ fn lend(
         },
     ];
     if !nodes.is_empty() {
-        preconditions.push(Fact::NodesFree { nodes: nodes.clone() });
+        preconditions.push(Precondition::NodesFree { nodes: nodes.clone() });
     }
     let what = if growers.is_some() { "would grow by" } else { "waits for" };
     let reason = format!("{}; {to} {what} {wanted} GPUs", room.why);
@@ -257,7 +258,7 @@ fn lend(
         net_gpu_ms: 0,
         why_not: "lending gains more, also at worst".to_owned(),
     };
-    work.decide(Wanted {
+    work.decide(ActionSpec {
         change,
         inverse: None,
         preconditions,
@@ -280,7 +281,7 @@ fn lend(
 }
 
 /// Whether this plan takes back from the same lender.
-fn reclaims_now(work: &Work<'_>, of: Series<'_>) -> bool {
+fn reclaims_now(work: &PlanBuilder<'_>, of: Series<'_>) -> bool {
     work.decisions().iter().any(|decision| match &decision.action.change {
         Change::Reclaim { loan, .. } => {
             work.state.loans.get(loan).is_some_and(|loan| loan.from == of.owner && loan.pool == of.pool)
@@ -290,7 +291,12 @@ fn reclaims_now(work: &Work<'_>, of: Series<'_>) -> bool {
 }
 
 /// Whose running jobs gain most by the loan; one loan to each in a plan, until its jobs have grown.
-fn grows_on_loan(work: &Work<'_>, of: Series<'_>, most: u32, growing: &[(&JobId, &Job)]) -> Option<Growers> {
+fn grows_on_loan(
+    work: &PlanBuilder<'_>,
+    of: Series<'_>,
+    most: u32,
+    growing: &[(&JobId, &Job)],
+) -> Option<LoanGrowth> {
     let lent_now = |to: &OwnerName| {
         work.decisions().iter().any(|decision| match &decision.action.change {
             Change::Lend { to: other, extends: None, .. } => other == to,
@@ -299,16 +305,16 @@ fn grows_on_loan(work: &Work<'_>, of: Series<'_>, most: u32, growing: &[(&JobId,
     };
     let model = model_of(work, of.pool);
     let fits = |pool: &PoolName| work.policy.lend.across_models || model == model_of(work, pool);
-    growers(work, of, most, growing, fits).filter(|growers| !lent_now(&growers.owner))
+    best_borrower(work, of, most, growing, fits).filter(|growers| !lent_now(&growers.owner))
 }
 
 /// Who waits for most, and for how much, on GPUs like the pool's. Jobs that could not start on all
 /// that the lender could spare, with what their owner has on loan already, do not count: a loan to
 /// them would stand idle.
 fn borrower(
-    work: &Work<'_>,
+    work: &PlanBuilder<'_>,
     of: Series<'_>,
-    waiting: &Waiting,
+    waiting: &WaitingJobs,
     most: u32,
 ) -> Result<(OwnerName, u32), &'static str> {
     let model = model_of(work, of.pool);
@@ -317,7 +323,7 @@ fn borrower(
     let mut too_large = false;
     for (owner, pools) in waiting.iter().filter(|(owner, _)| *owner != of.owner) {
         let jobs = pools.iter().filter(|(pool, _)| fits(pool)).flat_map(|(_, jobs)| jobs);
-        let (small, large): (Vec<&Waits>, Vec<&Waits>) = jobs.partition(|job| job.needs <= most);
+        let (small, large): (Vec<&WaitingJob>, Vec<&WaitingJob>) = jobs.partition(|job| job.needs <= most);
         too_large |= !large.is_empty();
         let gpus = small.iter().fold(0u32, |sum, job| sum.saturating_add(job.uses));
         if gpus > 0 && best.is_none_or(|(most, _)| gpus > most) {
@@ -332,14 +338,14 @@ fn borrower(
 }
 
 /// Model of a pool's GPUs; `None`: the state has no node of it.
-fn model_of<'a>(work: &Work<'a>, pool: &str) -> Option<&'a str> {
+fn model_of<'a>(work: &PlanBuilder<'a>, pool: &str) -> Option<&'a str> {
     work.state.nodes.values().find(|node| node.pool == pool).map(|node| node.gpu_model.as_str())
 }
 
 /// Nodes of a pool that is the owner's alone, whole and free; of a pool that several share a
 /// number.
 fn choose(
-    work: &mut Work<'_>,
+    work: &mut PlanBuilder<'_>,
     of: Series<'_>,
     most: u32,
     wanted: u32,

@@ -5,20 +5,20 @@
 //! that a decision speaks for is left alone by the ones after it.
 
 mod advice;
-mod ahead;
 mod builder;
 mod cover;
+mod defragment;
 mod drain;
-mod gather;
-mod growers;
 mod lend;
+mod loan_growth;
 mod overdue;
-mod part;
+mod owner_filter;
+mod peak_reservation;
 mod plan;
 mod preempt;
+mod quota;
 mod reclaim;
 mod record;
-mod reservation;
 mod resize;
 mod room;
 mod spare;
@@ -35,11 +35,11 @@ use crate::fingerprint::fingerprint;
 use crate::forecast::DemandForecast;
 use crate::policy::{Canary, Policy};
 use crate::state::ClusterState;
-use builder::Work;
-use part::Part;
+use builder::PlanBuilder;
+use owner_filter::OwnerFilter;
 
 /// Kinds of decision in the order in which they are made: what is owed comes first.
-const STAGES: [fn(&mut Work<'_>); 11] = [
+const STAGES: [fn(&mut PlanBuilder<'_>); 11] = [
     overdue::plan,
     reclaim::plan,
     drain::plan_returns,
@@ -47,10 +47,10 @@ const STAGES: [fn(&mut Work<'_>); 11] = [
     drain::plan_drains,
     preempt::plan,
     lend::plan,
-    gather::plan,
+    defragment::plan,
     resize::plan,
-    reservation::plan,
-    ahead::plan,
+    quota::plan,
+    peak_reservation::plan,
 ];
 
 /// Makes a plan. The same arguments give the same bytes.
@@ -65,14 +65,14 @@ pub fn plan(
     now_us: i64,
     seed: u64,
 ) -> (Plan, Report) {
-    plan_beside(policy, None, state, forecast, parent, now_us, seed)
+    plan_with_canary(policy, None, state, forecast, parent, now_us, seed)
 }
 
 /// Makes a plan in which a candidate decides for its owners, and `policy` for the rest. They take
 /// turns at each kind of decision and leave alone what the other speaks for. The one that acts for
 /// the rest goes first: what it does is what it would do without anybody beside it, and the
 /// candidate has what is left.
-pub fn plan_beside(
+pub fn plan_with_canary(
     policy: &Policy,
     canary: Option<&Canary>,
     state: &ClusterState,
@@ -91,18 +91,22 @@ pub fn plan_beside(
         Some(canary_hash) => fingerprint(&(made_from, canary_hash)),
     };
     let id = format!("{id:016x}");
-    let mut work = Work::new(policy, state, forecast, parent, &id, now_us, seed);
+    let mut work = PlanBuilder::new(policy, state, forecast, parent, &id, now_us, seed);
     for stage in STAGES {
-        work.turn_to(policy, canary.map_or(Part::All, |canary| Part::Rest(&canary.owners)), None);
+        work.switch_policy(
+            policy,
+            canary.map_or(OwnerFilter::All, |canary| OwnerFilter::Except(&canary.owners)),
+            None,
+        );
         stage(&mut work);
         if let Some(canary) = canary {
-            work.turn_to(&canary.policy, Part::Of(&canary.owners), Some(&canary.policy.name));
+            work.switch_policy(&canary.policy, OwnerFilter::Only(&canary.owners), Some(&canary.policy.name));
             stage(&mut work);
         }
     }
-    work.turn_to(policy, Part::All, None);
+    work.switch_policy(policy, OwnerFilter::All, None);
     for kind in Kind::ALL {
-        work.say_if_silent(kind);
+        work.note_if_idle(kind);
     }
     let advice = advice::advise(&work);
     let (decisions, report) = work.finish(&id, advice);

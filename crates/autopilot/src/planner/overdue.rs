@@ -4,15 +4,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::builder::Work;
-use super::victims::{Cause, Way, open_to, take, ways};
+use super::builder::PlanBuilder;
+use super::victims::{Cause, VictimOption, disturb, may_disturb, victim_options};
 use crate::action::Kind;
 use crate::state::{Job, JobId, Loan, LoanId, NodeName, Object, Writer};
 
-pub(super) fn plan(work: &mut Work<'_>) {
+pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     let state = work.state;
     for (id, loan) in state.loans.iter().filter(|(_, loan)| loan.reclaiming_gpus > 0) {
-        if loan.writer == Writer::Other || !work.part.has(&loan.from) {
+        if loan.writer == Writer::Other || !work.owners.includes(&loan.from) {
             continue;
         }
         if loan.nodes.is_empty() { number(work, id, loan) } else { nodes(work, id, loan) }
@@ -21,14 +21,14 @@ pub(super) fn plan(work: &mut Work<'_>) {
 
 /// Every job that runs on a node that is taken back leaves it: by shrinking where it can leave all
 /// of them that way.
-fn nodes(work: &mut Work<'_>, id: &LoanId, loan: &Loan) {
+fn nodes(work: &mut PlanBuilder<'_>, id: &LoanId, loan: &Loan) {
     let state = work.state;
     let wanted: BTreeSet<&NodeName> = loan.reclaiming_nodes.iter().collect();
     let on: BTreeSet<&JobId> =
         wanted.iter().flat_map(|node| work.jobs_on.get(*node).into_iter().flatten().copied()).collect();
     for job_id in on {
         let job = &state.jobs[job_id];
-        let all = |way: &&Way| {
+        let all = |way: &&VictimOption| {
             job.placement.keys().filter(|node| wanted.contains(node)).all(|node| way.leaves.contains(node))
         };
         let options = options(work, job_id, job, &wanted);
@@ -38,12 +38,12 @@ fn nodes(work: &mut Work<'_>, id: &LoanId, loan: &Loan) {
 }
 
 /// Jobs of the loan leave, cheapest first, until the rest fits into what stays lent.
-fn number(work: &mut Work<'_>, id: &LoanId, loan: &Loan) {
+fn number(work: &mut PlanBuilder<'_>, id: &LoanId, loan: &Loan) {
     let state = work.state;
     let users = || state.jobs.iter().filter(|(_, job)| job.loan.as_ref() == Some(id));
     let held: u32 = users().map(|(_, job)| job.held_gpus()).sum();
     let mut over = held.saturating_sub(loan.gpus.saturating_sub(loan.reclaiming_gpus));
-    let mut found: BTreeMap<(i64, &JobId), Way> = BTreeMap::new();
+    let mut found: BTreeMap<(i64, &JobId), VictimOption> = BTreeMap::new();
     for (job_id, job) in users() {
         let wanted: BTreeSet<&NodeName> = job.placement.keys().collect();
         let options = options(work, job_id, job, &wanted);
@@ -59,15 +59,22 @@ fn number(work: &mut Work<'_>, id: &LoanId, loan: &Loan) {
     }
 }
 
-fn options(work: &Work<'_>, id: &JobId, job: &Job, wanted: &BTreeSet<&NodeName>) -> Vec<Way> {
-    if !open_to(work, id, job) {
+fn options(work: &PlanBuilder<'_>, id: &JobId, job: &Job, wanted: &BTreeSet<&NodeName>) -> Vec<VictimOption> {
+    if !may_disturb(work, id, job) {
         return Vec::new();
     }
     let hold_ms = work.policy.lend.term_s * 1000;
-    ways(work, id, job, wanted, true, hold_ms, |node| job.placement[node])
+    victim_options(work, id, job, wanted, true, hold_ms, |node| job.placement[node])
 }
 
-fn leave(work: &mut Work<'_>, id: &LoanId, loan: &Loan, job_id: &JobId, job: &Job, way: Option<&Way>) {
+fn leave(
+    work: &mut PlanBuilder<'_>,
+    id: &LoanId,
+    loan: &Loan,
+    job_id: &JobId,
+    job: &Job,
+    way: Option<&VictimOption>,
+) {
     let Some(way) = way else {
         let reason = format!("loan {id} is being taken back, but job {job_id} may not be disturbed now");
         return work.noop(Kind::Reclaim, Some(Object::Loan(id.clone())), reason, None, Vec::new());
@@ -76,5 +83,11 @@ fn leave(work: &mut Work<'_>, id: &LoanId, loan: &Loan, job_id: &JobId, job: &Jo
     let benefit = f64::from(way.choice.frees) * left_ms * work.missing_ratio();
     let since_s = loan.reclaiming_since_us.map_or(0, |since| (work.now_us - since) / 1_000_000);
     let why = format!("{} has been taking loan {id} back for {since_s} s", loan.from);
-    take(work, job_id, job, way, Cause { benefit, after: Vec::new(), why: &why, alternatives: Vec::new() });
+    disturb(
+        work,
+        job_id,
+        job,
+        way,
+        Cause { benefit, after: Vec::new(), why: &why, alternatives: Vec::new() },
+    );
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::action::{Action, Adjust, Change, Kind};
-use crate::forecast::Answer;
-use crate::policy::{Mode, Reach};
+use crate::action::{Action, Adjustment, Change, Kind};
+use crate::forecast::ForecastAnswer;
+use crate::policy::{Footprint, Mode};
 use crate::state::Object;
 
 /// What a decision is expected to come to, against doing nothing. Useful GPU time: GPUs ×
@@ -55,7 +55,7 @@ pub struct Decision {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<String>,
     /// What it touches.
-    pub reach: Reach,
+    pub reach: Footprint,
     /// GPUs it touches.
     pub gpus: u32,
     /// What it is expected to come to.
@@ -161,7 +161,7 @@ pub struct Report {
     /// What was thought, in the order in which it was.
     pub considered: Vec<Considered>,
     /// What the forecast answered: with it the plan can be made again without the forecast.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<ForecastAnswer>,
     /// Objects looked at, by kind.
     pub looked_at: BTreeMap<Kind, u32>,
     /// What people may do; nothing of it is ever done unasked.
@@ -176,7 +176,7 @@ pub(super) fn same_change(a: &Change, b: &Change) -> bool {
         if let Change::Lend { expires_us, .. } = &mut change {
             *expires_us = 0;
         }
-        if let Change::AdjustReservation(Adjust::Reservation { start_us, end_us, .. }) = &mut change {
+        if let Change::AdjustReservation(Adjustment::Reservation { start_us, end_us, .. }) = &mut change {
             (*start_us, *end_us) = (0, 0);
         }
         if let Change::DrainNode { reason, .. } = &mut change {

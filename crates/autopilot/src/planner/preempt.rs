@@ -3,23 +3,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::builder::Work;
+use super::builder::PlanBuilder;
 use super::cover::{Group, cheapest};
-use super::victims::{Cause, Way, open_to, others, take, ways};
+use super::victims::{Cause, VictimOption, alternatives, disturb, may_disturb, victim_options};
 use crate::action::Kind;
-use crate::policy::Reach;
+use crate::policy::Footprint;
 use crate::state::{Job, JobId, JobKind, NodeName, Object, PoolName};
 
 /// Jobs that room is made for in one plan.
 const AT_ONCE: usize = 16;
 
-pub(super) fn plan(work: &mut Work<'_>) {
+pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     let state = work.state;
     let after_us = work.policy.preempt.after_wait_s * 1_000_000;
     let mut waiting: Vec<(&JobId, &Job, i64)> = Vec::new();
     for (id, job) in &state.jobs {
-        let Some(since) = job.pending_since_us().filter(|_| work.part.has(&job.owner)) else { continue };
-        work.look(Kind::Preempt, 1);
+        let Some(since) = job.pending_since_us().filter(|_| work.owners.includes(&job.owner)) else {
+            continue;
+        };
+        work.count_considered(Kind::Preempt, 1);
         // Work that may be stopped itself stops nobody.
         if work.now_us - since >= after_us && !job.preemptible {
             waiting.push((id, job, since));
@@ -39,8 +41,11 @@ pub(super) fn plan(work: &mut Work<'_>) {
     }
     let rest = waiting.len().saturating_sub(AT_ONCE);
     for (id, job, _) in waiting.into_iter().take(AT_ONCE) {
-        let reach =
-            Reach { owners: vec![job.owner.clone()], pools: vec![job.pool.clone()], ..Reach::default() };
+        let reach = Footprint {
+            owners: vec![job.owner.clone()],
+            pools: vec![job.pool.clone()],
+            ..Footprint::default()
+        };
         let object = Object::Job(id.clone());
         if work.stopped(Kind::Preempt, &reach, object.clone()) {
             continue;
@@ -56,7 +61,7 @@ pub(super) fn plan(work: &mut Work<'_>) {
 }
 
 fn make_room<'a>(
-    work: &mut Work<'a>,
+    work: &mut PlanBuilder<'a>,
     id: &JobId,
     job: &Job,
     running: &[(&'a JobId, &'a Job)],
@@ -76,14 +81,15 @@ fn make_room<'a>(
     }
     let need = job.gpus - free;
     let hold_ms = work.policy.resize.hold_s * 1000;
-    let mut options: BTreeMap<&JobId, Vec<Way>> = BTreeMap::new();
-    for (victim, other) in running.iter().copied().filter(|(_, other)| open_to(work, id, other)) {
-        if work.touched.contains(victim) || !work.part.has(&other.owner) || !may_yield(other, job) {
+    let mut options: BTreeMap<&JobId, Vec<VictimOption>> = BTreeMap::new();
+    for (victim, other) in running.iter().copied().filter(|(_, other)| may_disturb(work, id, other)) {
+        if work.disturbed.contains(victim) || !work.owners.includes(&other.owner) || !may_yield(other, job) {
             continue;
         }
         let wanted: BTreeSet<&NodeName> = other.placement.keys().collect();
         let stoppable = other.preemptible && other.priority < job.priority;
-        let ways = ways(work, victim, other, &wanted, stoppable, hold_ms, |node| other.placement[node]);
+        let ways =
+            victim_options(work, victim, other, &wanted, stoppable, hold_ms, |node| other.placement[node]);
         if !ways.is_empty() {
             options.insert(victim, ways);
         }
@@ -94,7 +100,7 @@ fn make_room<'a>(
         let most: u32 = groups.iter().map(|group| group.iter().map(|c| c.frees).max().unwrap_or(0)).sum();
         return Err(format!("{need} GPUs are missing, those that may be disturbed free {most}"));
     };
-    let picked: Vec<(&JobId, Way)> = options
+    let picked: Vec<(&JobId, VictimOption)> = options
         .iter()
         .zip(taken)
         .filter_map(|((victim, ways), taken)| taken.map(|at| (*victim, ways[at].clone())))
@@ -107,14 +113,14 @@ fn make_room<'a>(
         return Err(format!("freeing {need} GPUs costs {} GPU-s, more than it is worth", cost / 1000));
     }
     let chosen: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
-    let alternatives = others(&options, &chosen);
+    let alternatives = alternatives(&options, &chosen);
     let freed: u32 = picked.iter().map(|(_, way)| way.choice.frees).sum();
     let why = format!("makes room for job {id} of {} GPUs, which waits for {need} more", job.gpus);
     for (victim, way) in picked {
         let part = benefit * f64::from(way.choice.frees) / f64::from(freed.max(1));
         let other = &work.state.jobs[victim];
         let cause = Cause { benefit: part, after: Vec::new(), why: &why, alternatives: alternatives.clone() };
-        take(work, victim, other, &way, cause);
+        disturb(work, victim, other, &way, cause);
     }
     if let Some(left) = work.free.get_mut(&job.pool) {
         *left = 0;

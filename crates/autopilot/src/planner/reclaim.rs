@@ -5,19 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::builder::{Wanted, Work};
+use super::builder::{ActionSpec, PlanBuilder};
 use super::cover::{Group, cheapest};
 use super::lend::{headroom, level_for, promise_to_requests, promised};
-use super::victims::{Cause, Way, open_to, others, take, ways};
-use crate::action::{Change, Fact, Kind};
+use super::victims::{Cause, VictimOption, alternatives, disturb, may_disturb, victim_options};
+use crate::action::{Change, Kind, Precondition};
 use crate::forecast::Series;
 use crate::state::{JobId, Loan, LoanId, NodeName, Object, Writer};
 
-pub(super) fn plan(work: &mut Work<'_>) {
+pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     let state = work.state;
-    let part = work.part;
-    let ours = || state.loans.values().filter(|loan| part.has(&loan.from));
-    work.look(Kind::Reclaim, ours().count());
+    let part = work.owners;
+    let ours = || state.loans.values().filter(|loan| part.includes(&loan.from));
+    work.count_considered(Kind::Reclaim, ours().count());
     let lenders: BTreeSet<(&String, &String)> = ours().map(|loan| (&loan.from, &loan.pool)).collect();
     for (owner, pool) in lenders {
         let mut loans: Vec<(&LoanId, &Loan)> = Vec::new();
@@ -44,7 +44,7 @@ struct Need {
     level: f64,
 }
 
-fn of_lender(work: &mut Work<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) {
+fn of_lender(work: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) {
     let Some(need) = need(work, of, loans) else { return };
     if need.gpus == 0 {
         let object = Some(Object::Owner(of.owner.to_owned()));
@@ -66,7 +66,7 @@ fn of_lender(work: &mut Work<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) {
     }
 }
 
-fn need(work: &mut Work<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) -> Option<Need> {
+fn need(work: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) -> Option<Need> {
     let share = work.state.share(of.owner, of.pool);
     let (quota, floor, demand) =
         share.map_or((0, 0, None), |share| (share.quota_gpus, share.floor_gpus, share.demand_gpus));
@@ -95,11 +95,11 @@ fn need(work: &mut Work<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) -> Opti
     let mut over = 0;
     for (id, loan) in loans.iter().filter(|_| gpus == 0) {
         let (left_us, back_us) = (loan.expires_us - work.now_us, loan.reclaim_within_ms * 1000);
-        let on = if left_us <= 2 * back_us { go_on(work, of, id, loan) } else { continue };
+        let on = if left_us <= 2 * back_us { renew(work, of, id, loan) } else { continue };
         match on {
-            GoesOn::Yes => {}
-            GoesOn::Without(gpus) if left_us > back_us => over = gpus.max(over),
-            GoesOn::Without(_) | GoesOn::No => drop(ending.insert((*id).clone())),
+            Renewal::Renewed => {}
+            Renewal::AfterReturning(gpus) if left_us > back_us => over = gpus.max(over),
+            Renewal::AfterReturning(_) | Renewal::Ends => drop(ending.insert((*id).clone())),
         }
     }
     let ends: u32 = loans
@@ -121,23 +121,23 @@ fn need(work: &mut Work<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) -> Opti
 }
 
 /// What becomes of a loan that ends soon.
-enum GoesOn {
-    Yes,
+enum Renewal {
+    Renewed,
     /// When so many of the lender's GPUs are back.
-    Without(u32),
-    No,
+    AfterReturning(u32),
+    Ends,
 }
 
 /// A loan that ends soon goes on where it is used and the owner can still do without; where it can
 /// do without a part of what it lends, the rest comes back first.
-fn go_on(work: &mut Work<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> GoesOn {
+fn renew(work: &mut PlanBuilder<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> Renewal {
     let used = !loan.jobs.is_empty() || loan.nodes.iter().any(|node| work.jobs_on.contains_key(node));
     if !used {
-        return GoesOn::No;
+        return Renewal::Ends;
     }
-    let Ok(room) = headroom(work, of) else { return GoesOn::No };
+    let Ok(room) = headroom(work, of) else { return Renewal::Ends };
     if loan.reclaiming_gpus > 0 || room.spare < 0 {
-        return GoesOn::Without(u32::try_from(-room.spare).unwrap_or(0));
+        return Renewal::AfterReturning(u32::try_from(-room.spare).unwrap_or(0));
     }
     let term_ms = work.policy.lend.term_s * 1000;
     let gained = i64::from(loan.gpus) * term_ms;
@@ -155,12 +155,12 @@ fn go_on(work: &mut Work<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> GoesO
     };
     let inverse =
         Change::Reclaim { loan: id.clone(), from_gpus: loan.gpus, to_gpus: 0, nodes: loan.nodes.clone() };
-    work.decide(Wanted {
+    work.decide(ActionSpec {
         change,
         inverse: Some(inverse),
         preconditions: vec![
-            Fact::LoanIs { loan: id.clone(), gpus: loan.gpus },
-            Fact::LoanEnds { loan: id.clone(), at_us: loan.expires_us },
+            Precondition::LoanIs { loan: id.clone(), gpus: loan.gpus },
+            Precondition::LoanEnds { loan: id.clone(), at_us: loan.expires_us },
         ],
         effect_ends_us: Some(expires_us),
         notice_ms: 0,
@@ -169,12 +169,12 @@ fn go_on(work: &mut Work<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> GoesO
         reason: format!("the loan is used and ends soon; {}", room.why),
         alternatives: Vec::new(),
     });
-    GoesOn::Yes
+    Renewal::Renewed
 }
 
 /// Takes whole nodes back; returns the GPUs that are still missing.
 fn from_nodes(
-    work: &mut Work<'_>,
+    work: &mut PlanBuilder<'_>,
     of: Series<'_>,
     need: &Need,
     loans: &[(&LoanId, &Loan)],
@@ -198,13 +198,15 @@ fn from_nodes(
     let free = back.len();
     let busy: BTreeSet<&NodeName> = of_loan.keys().copied().filter(|node| !back.contains(node)).collect();
     let hold_ms = work.policy.lend.term_s * 1000;
-    let mut options: BTreeMap<&JobId, Vec<Way>> = BTreeMap::new();
+    let mut options: BTreeMap<&JobId, Vec<VictimOption>> = BTreeMap::new();
     if left > 0 {
         for node in &busy {
             for id in work.jobs_on.get(*node).into_iter().flatten() {
                 let job = &state.jobs[*id];
-                if open_to(work, id, job) {
-                    options.entry(id).or_insert_with(|| ways(work, id, job, &busy, true, hold_ms, gpus_of));
+                if may_disturb(work, id, job) {
+                    options
+                        .entry(id)
+                        .or_insert_with(|| victim_options(work, id, job, &busy, true, hold_ms, gpus_of));
                 }
             }
         }
@@ -222,7 +224,7 @@ fn from_nodes(
         freed.extend(busy.iter().copied().filter(|node| way.leaves.contains(*node)));
     }
     // A shared node is free when all of its jobs have left it.
-    let gone: BTreeMap<&JobId, &Way> = picked.iter().map(|(id, way)| (*id, way)).collect();
+    let gone: BTreeMap<&JobId, &VictimOption> = picked.iter().map(|(id, way)| (*id, way)).collect();
     freed.retain(|node| {
         work.jobs_on[*node].iter().all(|id| gone.get(*id).is_some_and(|way| way.leaves.contains(*node)))
     });
@@ -237,7 +239,10 @@ fn from_nodes(
     left
 }
 
-fn by_cover<'a>(options: &BTreeMap<&'a JobId, Vec<Way>>, need: u32) -> Vec<(&'a JobId, Way)> {
+fn by_cover<'a>(
+    options: &BTreeMap<&'a JobId, Vec<VictimOption>>,
+    need: u32,
+) -> Vec<(&'a JobId, VictimOption)> {
     let groups: Vec<Group> =
         options.values().map(|ways| ways.iter().map(|way| way.choice).collect()).collect();
     // Where all together are not enough, as much as there is.
@@ -253,17 +258,17 @@ fn by_cover<'a>(options: &BTreeMap<&'a JobId, Vec<Way>>, need: u32) -> Vec<(&'a 
 /// Lyra's greedy: the node whose jobs cost least, each job's loss spread over its nodes; then
 /// again, without the jobs that went.
 fn by_server_cost<'a>(
-    work: &Work<'_>,
+    work: &PlanBuilder<'_>,
     busy: &BTreeSet<&NodeName>,
-    options: &BTreeMap<&'a JobId, Vec<Way>>,
+    options: &BTreeMap<&'a JobId, Vec<VictimOption>>,
     need: u32,
-) -> Vec<(&'a JobId, Way)> {
+) -> Vec<(&'a JobId, VictimOption)> {
     let stop = |id: &JobId| options.get(id)?.iter().find(|way| way.to_gpus == 0);
     let gpus_of = |node: &NodeName| work.state.nodes.get(node).map_or(0, |node| node.gpus);
-    let mut gone: BTreeMap<&JobId, Way> = BTreeMap::new();
+    let mut gone: BTreeMap<&JobId, VictimOption> = BTreeMap::new();
     let mut freed = 0;
     // A node that somebody holds who stays has no cost: it cannot be had.
-    let cost = |node: &NodeName, gone: &BTreeMap<&JobId, Way>| -> Option<i64> {
+    let cost = |node: &NodeName, gone: &BTreeMap<&JobId, VictimOption>| -> Option<i64> {
         let staying = work.jobs_on[node].iter().filter(|id| !gone.contains_key(**id));
         let sum: Option<i64> =
             staying.map(|id| stop(id).map(|way| way.choice.cost / way.leaves.len().max(1) as i64)).sum();
@@ -300,12 +305,12 @@ struct Selection<'a> {
     of_loan: BTreeMap<&'a NodeName, &'a LoanId>,
     back: BTreeSet<&'a NodeName>,
     free: usize,
-    options: BTreeMap<&'a JobId, Vec<Way>>,
-    picked: Vec<(&'a JobId, Way)>,
+    options: BTreeMap<&'a JobId, Vec<VictimOption>>,
+    picked: Vec<(&'a JobId, VictimOption)>,
 }
 
 fn decide(
-    work: &mut Work<'_>,
+    work: &mut PlanBuilder<'_>,
     of: Series<'_>,
     need: &Need,
     loans: &[(&LoanId, &Loan)],
@@ -324,18 +329,18 @@ fn decide(
         after.push(reclaim(work, need, id, loan, gpus.min(loan.gpus), nodes));
     }
     let taken: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
-    let alternatives = others(&options, &taken);
+    let alternatives = alternatives(&options, &taken);
     let why = format!("{} takes {} nodes back, {free} of them free", of.owner, back.len());
     for (id, way) in picked {
         let benefit = owner_gain(work, need, way.choice.frees);
         let cause = Cause { benefit, after: after.clone(), why: &why, alternatives: alternatives.clone() };
-        take(work, id, &state.jobs[id], &way, cause);
+        disturb(work, id, &state.jobs[id], &way, cause);
     }
 }
 
 /// What `gpus` given back are worth to the owner until the loan would have ended: what it lacks now
 /// surely, what it may need with the chance left by the level.
-fn owner_gain(work: &Work<'_>, need: &Need, gpus: u32) -> f64 {
+fn owner_gain(work: &PlanBuilder<'_>, need: &Need, gpus: u32) -> f64 {
     let surely = f64::from(need.short_now.min(gpus));
     let maybe = f64::from(gpus) - surely;
     let hours_ms = (work.policy.lend.term_s * 1000) as f64;
@@ -343,7 +348,7 @@ fn owner_gain(work: &Work<'_>, need: &Need, gpus: u32) -> f64 {
 }
 
 fn reclaim(
-    work: &mut Work<'_>,
+    work: &mut PlanBuilder<'_>,
     need: &Need,
     id: &LoanId,
     loan: &Loan,
@@ -352,10 +357,10 @@ fn reclaim(
 ) -> String {
     let predicted =
         work.predict(owner_gain(work, need, gpus), 0.0, None, 0.95, work.policy.lend.term_s * 1000);
-    work.decide(Wanted {
+    work.decide(ActionSpec {
         change: Change::Reclaim { loan: id.clone(), from_gpus: loan.gpus, to_gpus: loan.gpus - gpus, nodes },
         inverse: None,
-        preconditions: vec![Fact::LoanIs { loan: id.clone(), gpus: loan.gpus }],
+        preconditions: vec![Precondition::LoanIs { loan: id.clone(), gpus: loan.gpus }],
         effect_ends_us: None,
         notice_ms: 0,
         after: Vec::new(),
@@ -367,7 +372,7 @@ fn reclaim(
 
 /// Takes a number of GPUs back from a loan without certain nodes; returns what is still missing of
 /// `wanted`.
-fn from_number(work: &mut Work<'_>, need: &Need, id: &LoanId, loan: &Loan, wanted: u32) -> u32 {
+fn from_number(work: &mut PlanBuilder<'_>, need: &Need, id: &LoanId, loan: &Loan, wanted: u32) -> u32 {
     let state = work.state;
     let available = loan.gpus - loan.reclaiming_gpus.min(loan.gpus);
     let gpus = wanted.min(available);
@@ -379,12 +384,12 @@ fn from_number(work: &mut Work<'_>, need: &Need, id: &LoanId, loan: &Loan, wante
         state.jobs.iter().filter(|(_, job)| job.loan.as_ref() == Some(id)).collect();
     let held: u32 = users.iter().map(|(_, job)| job.held_gpus()).sum();
     let busy = gpus.saturating_sub(loan.gpus.saturating_sub(held));
-    let mut options: BTreeMap<&JobId, Vec<Way>> = BTreeMap::new();
+    let mut options: BTreeMap<&JobId, Vec<VictimOption>> = BTreeMap::new();
     for (job_id, job) in users {
-        if busy > 0 && open_to(work, job_id, job) {
+        if busy > 0 && may_disturb(work, job_id, job) {
             let wanted: BTreeSet<&NodeName> = job.placement.keys().collect();
             let on = |node: &NodeName| job.placement[node];
-            options.insert(job_id, ways(work, job_id, job, &wanted, true, hold_ms, on));
+            options.insert(job_id, victim_options(work, job_id, job, &wanted, true, hold_ms, on));
         }
     }
     let picked = by_cover(&options, busy);
@@ -395,13 +400,13 @@ fn from_number(work: &mut Work<'_>, need: &Need, id: &LoanId, loan: &Loan, wante
     }
     let action = reclaim(work, need, id, loan, gpus, BTreeSet::new());
     let taken: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
-    let alternatives = others(&options, &taken);
+    let alternatives = alternatives(&options, &taken);
     for (job_id, way) in picked {
         let benefit = owner_gain(work, need, way.choice.frees);
         let why = format!("{} takes {gpus} GPUs back", loan.from);
         let cause =
             Cause { benefit, after: vec![action.clone()], why: &why, alternatives: alternatives.clone() };
-        take(work, job_id, &state.jobs[job_id], &way, cause);
+        disturb(work, job_id, &state.jobs[job_id], &way, cause);
     }
     wanted - gpus
 }

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Plan, Report};
-use super::plan_beside;
+use super::plan_with_canary;
 use crate::action::ActionId;
-use crate::forecast::Recorded;
+use crate::forecast::RecordedForecast;
 use crate::policy::{Canary, Policy};
 use crate::state::ClusterState;
 
@@ -32,8 +32,8 @@ impl PlanRecord {
     /// Makes the plan again from what is on record. `parent`: the plan before, whole.
     pub fn replay(&self, parent: Option<&Plan>) -> (Plan, Report) {
         let parent = parent.map(|parent| with_decisions(parent, &self.kept));
-        let forecast = Recorded { answers: self.report.answers.clone() };
-        plan_beside(
+        let forecast = RecordedForecast { answers: self.report.answers.clone() };
+        plan_with_canary(
             &self.policy,
             self.canary.as_deref(),
             &self.state,

@@ -6,12 +6,12 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use super::builder::{Wanted, Work};
+use super::builder::{ActionSpec, PlanBuilder};
 use super::plan::Alternative;
-use super::spare::{Beside, Places, Spare};
+use super::spare::{FreeForJob, Places, Spare};
 use super::victims::rate_ms;
-use crate::action::{Change, Fact, Kind};
-use crate::policy::Reach;
+use crate::action::{Change, Kind, Precondition};
+use crate::policy::Footprint;
 use crate::state::interruption;
 use crate::state::{GrowBy, Job, JobId, JobKind, NodeName, Object};
 
@@ -54,23 +54,23 @@ impl PartialOrd for Step {
     }
 }
 
-pub(super) fn plan(work: &mut Work<'_>) {
+pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     let state = work.state;
     let mut spare = Spare::of(work);
     let mut steps = BinaryHeap::new();
     let mut growers: Vec<Grower<'_>> = Vec::new();
     for (id, job) in &state.jobs {
         let JobKind::Elastic { grow, .. } = job.kind else { continue };
-        if !work.part.has(&job.owner) {
+        if !work.owners.includes(&job.owner) {
             continue;
         }
-        work.look(Kind::ResizeJob, 1);
+        work.count_considered(Kind::ResizeJob, 1);
         if job.running_since_us().is_none() {
             continue;
         }
         let (held, sizes, places) = (job.held_gpus(), job.sizes(), spare.places(job));
         // Nobody has grown yet.
-        let beside = spare.beside(growers.len(), places);
+        let beside = spare.free_for(growers.len(), places);
         if let Some(why) = why_not(work, id, job, grow, held, &sizes, beside.gpus()) {
             work.noop(Kind::ResizeJob, Some(Object::Job(id.clone())), why, None, Vec::new());
             continue;
@@ -83,7 +83,7 @@ pub(super) fn plan(work: &mut Work<'_>) {
     }
     while let Some(step) = steps.pop() {
         let grower = &mut growers[step.at];
-        let beside = spare.beside(step.at, grower.places);
+        let beside = spare.free_for(step.at, grower.places);
         if beside.fits(step.to - grower.held) {
             spare.grows(step.at, grower.places, step.to - grower.held);
             grower.to = step.to;
@@ -97,7 +97,7 @@ pub(super) fn plan(work: &mut Work<'_>) {
 
 /// Why a job does not grow; `None`: it may.
 pub(super) fn why_not(
-    work: &Work<'_>,
+    work: &PlanBuilder<'_>,
     id: &JobId,
     job: &Job,
     grow: GrowBy,
@@ -129,11 +129,11 @@ pub(super) fn why_not(
             dwell_us / 1_000_000
         ));
     }
-    let reach = Reach {
+    let reach = Footprint {
         owners: vec![job.owner.clone()],
         pools: vec![job.pool.clone()],
         jobs: vec![id.clone()],
-        ..Reach::default()
+        ..Footprint::default()
     };
     (work.policy.mode(Kind::ResizeJob, &reach) == crate::policy::Mode::Stop)
         .then(|| "the policy says stop for it".to_owned())
@@ -141,7 +141,7 @@ pub(super) fn why_not(
 
 /// How long a job could use more GPUs: as long as they stay free, and as long as it has work at
 /// this size.
-pub(super) fn hold_ms(work: &Work<'_>, job: &Job, gpus: u32) -> i64 {
+pub(super) fn hold_ms(work: &PlanBuilder<'_>, job: &Job, gpus: u32) -> i64 {
     let hold = work.policy.resize.hold_s * 1000;
     let rate = job.curve.as_ref().map_or(u64::from(gpus) * 1_000_000, |curve| curve.rate_ppm(gpus));
     let left = job.remaining_work_ms.map(|work_ms| i128::from(work_ms) * 1_000_000 / i128::from(rate.max(1)));
@@ -149,7 +149,7 @@ pub(super) fn hold_ms(work: &Work<'_>, job: &Job, gpus: u32) -> i64 {
 }
 
 /// The larger size with the most gain per GPU among those there is room for; `None`: none gains.
-fn next_step(work: &Work<'_>, at: usize, grower: &Grower<'_>, beside: &Beside) -> Option<Step> {
+fn next_step(work: &PlanBuilder<'_>, at: usize, grower: &Grower<'_>, beside: &FreeForJob) -> Option<Step> {
     let Grower { job, held, .. } = *grower;
     let (size, room) = (grower.to, beside.gpus());
     let within = |to: u32| to - held <= room && grower.most.is_none_or(|most| to <= most);
@@ -180,7 +180,7 @@ impl Gain {
 }
 
 /// What growing to `to` GPUs gains in `hold_ms`, and what the pause or the restart costs.
-pub(super) fn gain(work: &Work<'_>, job: &Job, by: GrowBy, to: u32, hold_ms: i64) -> Gain {
+pub(super) fn gain(work: &PlanBuilder<'_>, job: &Job, by: GrowBy, to: u32, hold_ms: i64) -> Gain {
     let held = job.held_gpus();
     let useful = rate_ms(job, to, hold_ms) - rate_ms(job, held, hold_ms);
     let pause_ms = job.checkpoint.resize_ms.unwrap_or(work.policy.resize.pause_s * 1000);
@@ -191,7 +191,7 @@ pub(super) fn gain(work: &Work<'_>, job: &Job, by: GrowBy, to: u32, hold_ms: i64
     Gain { more: to - held, useful, cost, notice }
 }
 
-fn grow(work: &mut Work<'_>, id: &JobId, job: &Job, to: u32) {
+fn grow(work: &mut PlanBuilder<'_>, id: &JobId, job: &Job, to: u32) {
     let held = job.held_gpus();
     let object = Object::Job(id.clone());
     if to <= held {
@@ -225,10 +225,10 @@ fn grow(work: &mut Work<'_>, id: &JobId, job: &Job, to: u32) {
         net_gpu_ms: 0,
         why_not: "growing gains more, also at worst".to_owned(),
     };
-    work.decide(Wanted {
+    work.decide(ActionSpec {
         change: resize(held, to),
         inverse: Some(resize(to, held)),
-        preconditions: vec![Fact::goes_on(id, job)],
+        preconditions: vec![Precondition::job_unchanged(id, job)],
         effect_ends_us: None,
         notice_ms: if notice { work.policy.preempt.notice_s * 1000 } else { 0 },
         after: Vec::new(),

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::builder::Work;
+use super::builder::PlanBuilder;
 use super::plan::Decision;
 use super::room::Room;
 use crate::action::Change;
@@ -54,13 +54,13 @@ pub(super) struct Places {
 
 /// What is free for one job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Beside {
+pub(super) struct FreeForJob {
     own: Free,
     lent: Free,
     gangs_span: bool,
 }
 
-impl Beside {
+impl FreeForJob {
     /// Most GPUs by which the job could grow.
     pub(super) fn gpus(&self) -> u32 {
         self.own.gpus + self.lent.gpus
@@ -107,7 +107,7 @@ pub(super) struct Spare<'a> {
 }
 
 impl<'a> Spare<'a> {
-    pub(super) fn of(work: &Work<'a>) -> Self {
+    pub(super) fn of(work: &PlanBuilder<'a>) -> Self {
         let mut pools: BTreeMap<&PoolName, Free> =
             work.free_rooms().into_iter().map(|(pool, room)| (pool, Free::of(room))).collect();
         for (pool, free) in &mut pools {
@@ -161,7 +161,7 @@ impl<'a> Spare<'a> {
     }
 
     /// What is free for the job `at`, which may grow at `places`, when all others have grown.
-    pub(super) fn beside(&mut self, at: usize, places: Places) -> Beside {
+    pub(super) fn free_for(&mut self, at: usize, places: Places) -> FreeForJob {
         let from = if self.rough.contains_key(&at) {
             replay(&mut self.scratch, &self.all, &self.rough, Some(at), self.gangs_span);
             &self.scratch
@@ -173,7 +173,7 @@ impl<'a> Spare<'a> {
         if let Some((_, gpus)) = self.plain.get(&at) {
             own.give_back(*gpus);
         }
-        Beside { own, lent: copy(places.lent), gangs_span: self.gangs_span }
+        FreeForJob { own, lent: copy(places.lent), gangs_span: self.gangs_span }
     }
 
     /// The job `at` grows by `gpus` in all, which fits beside the others.
@@ -238,7 +238,7 @@ fn replay_on(
 
 /// What owners have on loan and keep: what this plan lends is not its owner's to grow into; what
 /// waits of the borrower takes new loans first.
-fn lent<'a>(work: &Work<'a>) -> BTreeMap<&'a OwnerName, Free> {
+fn lent<'a>(work: &PlanBuilder<'a>) -> BTreeMap<&'a OwnerName, Free> {
     let mut loans: BTreeMap<&OwnerName, Free> = BTreeMap::new();
     for (id, loan) in work.state.loans.iter().filter(|(_, loan)| loan.reclaiming_gpus == 0) {
         let ending = loan.expires_us - work.now_us <= 2 * loan.reclaim_within_ms * 1000;
@@ -263,7 +263,7 @@ fn grows(decision: &Decision) -> Option<&JobId> {
     }
 }
 
-fn taken_back(work: &Work<'_>, id: &LoanId) -> bool {
+fn taken_back(work: &PlanBuilder<'_>, id: &LoanId) -> bool {
     let takes = |change: &Change| matches!(change, Change::Reclaim { loan, .. } if loan == id);
     work.decisions().iter().any(|decision| takes(&decision.action.change))
 }
@@ -304,12 +304,12 @@ mod tests {
             };
             for _ in 0..40 {
                 let at = next(16);
-                let beside = spare.beside(at, place(at));
+                let beside = spare.free_for(at, place(at));
                 let mut anew = all.clone();
                 replay_on(&mut anew, &grown, Some(at), round % 2 == 0);
                 let there = |place: Option<usize>| place.map_or_else(Free::default, |at| anew[at].clone());
                 let expected =
-                    Beside { own: there(place(at).own), lent: there(place(at).lent), ..beside.clone() };
+                    FreeForJob { own: there(place(at).own), lent: there(place(at).lent), ..beside.clone() };
                 assert_eq!(beside, expected, "round {round}, job {at} of {grown:?}");
                 // In some rounds all take whole nodes.
                 let gpus = if round % 4 < 2 { 8 * (1 + next(3)) } else { 1 + next(17) } as u32;

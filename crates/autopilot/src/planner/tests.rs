@@ -10,10 +10,10 @@ mod services;
 mod whole;
 
 use super::*;
-use crate::fixture::{NOW, Says};
+use crate::fixture::{FixedForecast, NOW};
 use crate::state::Object;
 
-fn planned(state: &ClusterState, forecast: &Says) -> (Plan, Report) {
+fn planned(state: &ClusterState, forecast: &FixedForecast) -> (Plan, Report) {
     plan(&Policy::shipped(), state, forecast, None, NOW, 7)
 }
 

@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::builder::{Wanted, Work};
+use super::builder::{ActionSpec, PlanBuilder};
 use super::cover::Choice;
 use super::plan::{Alternative, Predicted};
-use crate::action::{Change, Fact, Kind};
+use crate::action::{Change, Kind, Precondition};
 use crate::state::interruption;
 use crate::state::{GrowBy, Job, JobId, JobKind, NodeName};
 
 /// One way to take GPUs from a job.
 #[derive(Debug, Clone)]
-pub(super) struct Way {
+pub(super) struct VictimOption {
     /// Nodes it leaves.
     pub(super) leaves: BTreeSet<NodeName>,
     /// Size it keeps; 0: it is stopped.
@@ -23,15 +23,15 @@ pub(super) struct Way {
 
 /// Ways to free `wanted` nodes from job `id`: leave some of them where it is elastic, or be
 /// stopped. `units`: what leaving such a node frees. Empty where the job may not be disturbed.
-pub(super) fn ways(
-    work: &Work<'_>,
+pub(super) fn victim_options(
+    work: &PlanBuilder<'_>,
     id: &JobId,
     job: &Job,
     wanted: &BTreeSet<&NodeName>,
     stoppable: bool,
     hold_ms: i64,
     units: impl Fn(&NodeName) -> u32,
-) -> Vec<Way> {
+) -> Vec<VictimOption> {
     let held = job.held_gpus();
     let mut out = shrinks(work, id, job, wanted, hold_ms, &units);
     if stoppable && may_stop(work, job) {
@@ -40,14 +40,19 @@ pub(super) fn ways(
         let (loss, notice) = interruption(job, held, work.now_us, work.policy.preempt.restart_s).least();
         let idle = rate_ms(job, held, hold_ms);
         if frees > 0 {
-            out.push(Way { leaves, to_gpus: 0, choice: Choice { frees, cost: loss + idle }, notice });
+            out.push(VictimOption {
+                leaves,
+                to_gpus: 0,
+                choice: Choice { frees, cost: loss + idle },
+                notice,
+            });
         }
     }
     out
 }
 
 /// Whether its caps let a job be stopped again.
-fn may_stop(work: &Work<'_>, job: &Job) -> bool {
+fn may_stop(work: &PlanBuilder<'_>, job: &Job) -> bool {
     let ran_us = job.running_since_us().map_or(0, |since| work.now_us - since);
     let rules = &work.policy.preempt;
     let on_loan = job.loan.is_some() || job.placement.keys().any(|node| work.loan_of.contains_key(node));
@@ -57,12 +62,12 @@ fn may_stop(work: &Work<'_>, job: &Job) -> bool {
 
 /// Whether a job may be disturbed for others: opted in (a loan counts), not protected, not spoken
 /// for.
-pub(super) fn open_to(work: &Work<'_>, id: &JobId, job: &Job) -> bool {
+pub(super) fn may_disturb(work: &PlanBuilder<'_>, id: &JobId, job: &Job) -> bool {
     let on_loan = job.loan.is_some() || job.placement.keys().any(|node| work.loan_of.contains_key(node));
     match work.protected(id, job) {
         None => true,
         Some(_) => {
-            on_loan && !job.do_not_disrupt && job.running_since_us().is_some() && !work.touched.contains(id)
+            on_loan && !job.do_not_disrupt && job.running_since_us().is_some() && !work.disturbed.contains(id)
         }
     }
 }
@@ -76,14 +81,14 @@ pub(super) fn rate_ms(job: &Job, gpus: u32, ms: i64) -> i64 {
 }
 
 fn shrinks(
-    work: &Work<'_>,
+    work: &PlanBuilder<'_>,
     id: &JobId,
     job: &Job,
     wanted: &BTreeSet<&NodeName>,
     hold_ms: i64,
     units: &impl Fn(&NodeName) -> u32,
-) -> Vec<Way> {
-    if !matches!(job.kind, JobKind::Elastic { .. }) || work.touched.contains(id) {
+) -> Vec<VictimOption> {
+    if !matches!(job.kind, JobKind::Elastic { .. }) || work.disturbed.contains(id) {
         return Vec::new();
     }
     let (held, sizes) = (job.held_gpus(), job.sizes());
@@ -101,7 +106,12 @@ fn shrinks(
             let lost = rate_ms(job, held, hold_ms) - rate_ms(job, left, hold_ms);
             let cost = lost.max(0) + i64::from(left) * pause_ms;
             let choice = Choice { frees, cost };
-            out.push(Way { leaves: leaves.clone(), to_gpus: left, choice, notice: job.checkpoint.on_notice });
+            out.push(VictimOption {
+                leaves: leaves.clone(),
+                to_gpus: left,
+                choice,
+                notice: job.checkpoint.on_notice,
+            });
         }
     }
     out
@@ -118,11 +128,17 @@ pub(super) struct Cause<'r> {
 }
 
 /// Decides to take `way` from a job.
-pub(super) fn take(work: &mut Work<'_>, id: &JobId, job: &Job, way: &Way, cause: Cause<'_>) -> String {
+pub(super) fn disturb(
+    work: &mut PlanBuilder<'_>,
+    id: &JobId,
+    job: &Job,
+    way: &VictimOption,
+    cause: Cause<'_>,
+) -> String {
     let Cause { benefit, after, why, alternatives } = cause;
     let held = job.held_gpus();
     let predicted: Predicted = work.predict(benefit, way.choice.cost as f64, None, 0.9, 0);
-    let runs = Fact::goes_on(id, job);
+    let runs = Precondition::job_unchanged(id, job);
     let notice_ms = if way.notice { work.policy.preempt.notice_s * 1000 } else { 0 };
     let (change, inverse, what) = if way.to_gpus == 0 {
         let change = Change::Preempt { job: id.clone(), frees_gpus: held };
@@ -147,7 +163,7 @@ pub(super) fn take(work: &mut Work<'_>, id: &JobId, job: &Job, way: &Way, cause:
         });
         (change, back, format!("goes from {held} to {} GPUs", way.to_gpus))
     };
-    work.decide(Wanted {
+    work.decide(ActionSpec {
         change,
         inverse,
         preconditions: vec![runs],
@@ -161,7 +177,10 @@ pub(super) fn take(work: &mut Work<'_>, id: &JobId, job: &Job, way: &Way, cause:
 }
 
 /// Who else could have been taken, cheapest first, for the report.
-pub(super) fn others(ways: &BTreeMap<&JobId, Vec<Way>>, taken: &BTreeSet<&JobId>) -> Vec<Alternative> {
+pub(super) fn alternatives(
+    ways: &BTreeMap<&JobId, Vec<VictimOption>>,
+    taken: &BTreeSet<&JobId>,
+) -> Vec<Alternative> {
     let mut out: Vec<(i64, Alternative)> = Vec::new();
     for (id, ways) in ways {
         let Some(way) = ways.iter().min_by_key(|way| way.choice.cost).filter(|_| !taken.contains(id)) else {

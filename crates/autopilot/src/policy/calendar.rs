@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Reach;
+use super::Footprint;
 use crate::action::Kind;
 use crate::names::{OwnerName, PoolName};
 
@@ -52,7 +52,7 @@ pub struct Freeze {
 
 impl Freeze {
     /// Whether it is about such an action.
-    pub(super) fn fits(&self, kind: Kind, reach: &Reach) -> bool {
+    pub(super) fn fits(&self, kind: Kind, reach: &Footprint) -> bool {
         let among = |named: &[String], touched: &[String]| {
             named.is_empty() || touched.iter().any(|name| named.contains(name))
         };

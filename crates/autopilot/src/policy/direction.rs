@@ -142,7 +142,7 @@ const KEYS: &[(&str, Widens)] = &[
 
 /// A key that differs between two policies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Changed {
+pub struct PolicyChange {
     /// The key, from the top.
     pub key: String,
     /// Its value before, as JSON; `None`: not there.
@@ -154,13 +154,13 @@ pub struct Changed {
 }
 
 /// What differs between two policies, by key.
-pub fn changes(before: &Policy, after: &Policy) -> Vec<Changed> {
+pub fn changes(before: &Policy, after: &Policy) -> Vec<PolicyChange> {
     let (old, new) = (json(before), json(after));
     let mut paths = BTreeSet::new();
     leaves(&old, &mut Vec::new(), &mut paths);
     leaves(&new, &mut Vec::new(), &mut paths);
     let differs = |path: &&Vec<String>| at(&old, path) != at(&new, path);
-    let told = |path: &Vec<String>| Changed {
+    let told = |path: &Vec<String>| PolicyChange {
         key: path.join("."),
         before: at(&old, path).map(ToString::to_string),
         after: at(&new, path).map(ToString::to_string),

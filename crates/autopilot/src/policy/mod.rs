@@ -2,20 +2,20 @@
 //! shipped one, checked as a whole.
 
 mod calendar;
-mod check;
 mod direction;
 mod error;
 mod overlay;
 mod rollout;
 mod sections;
 mod service;
+mod validate;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 pub use calendar::{Day, Freeze};
-pub use direction::{Changed, changes, signers_needed};
+pub use direction::{PolicyChange, changes, signers_needed};
 pub use error::PolicyError;
 pub use rollout::{Canary, CanaryRules, RollbackRules, ShadowRules};
 pub use sections::{
@@ -103,7 +103,7 @@ pub struct Scope {
 
 /// What an action touches, for scopes and freezes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Reach {
+pub struct Footprint {
     /// Owners whose jobs or capacity it touches.
     pub owners: Vec<OwnerName>,
     /// Pools.
@@ -188,7 +188,7 @@ impl Policy {
     /// The first thing that is wrong: the key, its value and how to mend it.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let policy = overlay::over_shipped(text)?;
-        check::check(&policy)?;
+        validate::validate(&policy)?;
         Ok(policy)
     }
 
@@ -209,7 +209,7 @@ impl Policy {
     }
 
     /// Mode of `kind` for what it touches.
-    pub fn mode(&self, kind: Kind, reach: &Reach) -> Mode {
+    pub fn mode(&self, kind: Kind, reach: &Footprint) -> Mode {
         let mut mode = self.modes.get(&kind).copied().unwrap_or(Mode::Observe);
         if mode == Mode::Stop {
             return mode;
@@ -229,14 +229,14 @@ impl Policy {
     }
 
     /// The freeze that holds at `now_us` for `kind` and what it touches.
-    pub fn frozen(&self, kind: Kind, reach: &Reach, now_us: i64) -> Option<&Freeze> {
+    pub fn frozen(&self, kind: Kind, reach: &Footprint, now_us: i64) -> Option<&Freeze> {
         let offset = self.utc_offset_minutes;
         self.calendar.iter().find(|freeze| freeze.fits(kind, reach) && freeze.holds(now_us, offset))
     }
 }
 
 impl Scope {
-    fn fits(&self, kind: Kind, reach: &Reach) -> bool {
+    fn fits(&self, kind: Kind, reach: &Footprint) -> bool {
         let among = |wanted: &Option<String>, touched: &[String]| {
             wanted.as_ref().is_none_or(|wanted| touched.contains(wanted))
         };

@@ -110,15 +110,15 @@ fn the_last_scope_that_fits_decides_and_a_stop_always() {
         ]
     "#;
     let policy = Policy::parse(text).unwrap();
-    let mut reach = Reach { owners: vec!["serving".into()], ..Reach::default() };
+    let mut reach = Footprint { owners: vec!["serving".into()], ..Footprint::default() };
     assert_eq!(policy.mode(Kind::Lend, &reach), Mode::Act);
     reach.pools.push("h100".into());
     assert_eq!(policy.mode(Kind::Lend, &reach), Mode::Approve);
     reach.nodes.push("n7".into());
     assert_eq!(policy.mode(Kind::Lend, &reach), Mode::Stop);
-    assert_eq!(policy.mode(Kind::Lend, &Reach::default()), Mode::Suggest);
+    assert_eq!(policy.mode(Kind::Lend, &Footprint::default()), Mode::Suggest);
     assert_eq!(
-        policy.mode(Kind::DrainNode, &Reach { nodes: vec!["n8".into()], ..Reach::default() }),
+        policy.mode(Kind::DrainNode, &Footprint { nodes: vec!["n8".into()], ..Footprint::default() }),
         Mode::Suggest
     );
 }
@@ -127,7 +127,7 @@ fn the_last_scope_that_fits_decides_and_a_stop_always() {
 fn a_freeze_holds_for_what_it_names() {
     let text = r#"calendar = [{ name = "launch", from = "00:00", to = "12:00", kinds = ["lend"], owners = ["serving"] }]"#;
     let policy = Policy::parse(text).unwrap();
-    let reach = Reach { owners: vec!["serving".into()], ..Reach::default() };
+    let reach = Footprint { owners: vec!["serving".into()], ..Footprint::default() };
     let hour = 3_600_000_000;
     assert_eq!(
         policy.frozen(Kind::Lend, &reach, 3 * hour).map(|freeze| freeze.name.as_str()),
@@ -135,7 +135,7 @@ fn a_freeze_holds_for_what_it_names() {
     );
     assert!(policy.frozen(Kind::Lend, &reach, 13 * hour).is_none());
     assert!(policy.frozen(Kind::Reclaim, &reach, 3 * hour).is_none());
-    assert!(policy.frozen(Kind::Lend, &Reach::default(), 3 * hour).is_none());
+    assert!(policy.frozen(Kind::Lend, &Footprint::default(), 3 * hour).is_none());
 }
 
 #[test]

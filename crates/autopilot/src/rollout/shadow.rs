@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::{ActionId, Kind};
 use crate::fingerprint::fingerprint;
-use crate::forecast::{Answer, DemandForecast, Recorded};
+use crate::forecast::{DemandForecast, ForecastAnswer, RecordedForecast};
 use crate::guard::{self, History, KillSwitch, Refusal, Rule, Verdict};
 use crate::planner::{self, Decision, Plan, PlanRecord, Predicted, Report};
 use crate::policy::{Mode, Policy};
@@ -58,7 +58,7 @@ pub struct ShadowPlan {
     pub print: String,
     /// What the forecast answered it, and not the acting plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub answers: Vec<Answer>,
+    pub answers: Vec<ForecastAnswer>,
     /// Decisions of it.
     pub decisions: u32,
     /// Of them those that the acting plan takes too.
@@ -204,7 +204,7 @@ impl Shadow {
             net_gpu_ms: decision.predicted.net_gpu_ms(),
         });
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let known = |answer: &&Answer| !seen.report.answers.contains(answer);
+        let known = |answer: &&ForecastAnswer| !seen.report.answers.contains(answer);
         let planned = ShadowPlan {
             plan: id.clone(),
             acting_plan: seen.plan.id.clone(),
@@ -278,7 +278,7 @@ impl ShadowPlan {
         let policy = Policy { at_most: self.at_most.clone(), ..policy.clone() };
         let answers = beside.report.answers.iter().chain(&self.answers).cloned().collect();
         let (made_us, seed) = (beside.plan.made_us, beside.plan.seed);
-        planner::plan(&policy, &beside.state, &Recorded { answers }, None, made_us, seed)
+        planner::plan(&policy, &beside.state, &RecordedForecast { answers }, None, made_us, seed)
     }
 
     /// Whether a plan that was made again is this one, byte for byte.

@@ -6,11 +6,11 @@ use super::summary::{KindComparison, summary};
 use super::*;
 use crate::action::{Change, Kind};
 use crate::executor::{JournalEntry, JournalEvent, PlanRecord};
-use crate::fixture::{NOW, S, Says, cluster, elastic, gang, loan, node, pending};
+use crate::fixture::{FixedForecast, NOW, S, cluster, elastic, gang, loan, node, pending};
 use crate::guard::{KillSwitch, PastAction, Rule};
 use crate::intent::{IntentEvent, IntentLedger, Transition};
-use crate::planner::{Decision, Predicted, plan, plan_beside};
-use crate::policy::{Budget, Mode, Reach, RollbackRules};
+use crate::planner::{Decision, Predicted, plan, plan_with_canary};
+use crate::policy::{Budget, Footprint, Mode, RollbackRules};
 use crate::scorecard::Score;
 use crate::state::{Owner, Pool, Share};
 
@@ -61,9 +61,9 @@ fn each_policy_decides_for_its_owners_and_a_job_that_waits_gets_one_loan() {
     for at in 0..4 {
         state.jobs.insert(format!("g{at}"), gang(&[&format!("t{at}")]));
     }
-    let (base, says) = (Policy::auto(), Says::highest(60.0));
+    let (base, says) = (Policy::auto(), FixedForecast::highest(60.0));
     let beside = canary(candidate(""), &["web"]);
-    let make = |state: &ClusterState| plan_beside(&base, Some(&beside), state, &says, None, NOW, 1).0;
+    let make = |state: &ClusterState| plan_with_canary(&base, Some(&beside), state, &says, None, NOW, 1).0;
     // Both lenders have enough; what waits is lent to once, by the one that goes first.
     assert_eq!(lenders(&make(&state).decisions), [("serving", None)]);
     // With more waiting than one lends, the rest is the candidate's to lend, of its owner's alone.
@@ -72,7 +72,7 @@ fn each_policy_decides_for_its_owners_and_a_job_that_waits_gets_one_loan() {
     assert_eq!(lenders(&made.decisions), [("serving", None), ("web", Some("candidate"))]);
     // Whose mode counts is the one's who decides: by the shipped policy the rest only suggests.
     let shipped = Policy::shipped();
-    let made = plan_beside(&shipped, Some(&beside), &state, &says, None, NOW, 1).0;
+    let made = plan_with_canary(&shipped, Some(&beside), &state, &says, None, NOW, 1).0;
     let modes: Vec<Mode> = made.decisions.iter().map(|decision| decision.mode).collect();
     assert_eq!(modes, [Mode::Suggest, Mode::Act]);
     assert!(made.canary_hash.is_some() && made.id != plan(&shipped, &state, &says, None, NOW, 1).0.id);
@@ -83,7 +83,9 @@ fn what_is_nobodys_stays_with_the_policy_of_the_rest() {
     let mut state = two_sides();
     state.nodes.get_mut("w00").unwrap().health.fatal = true;
     let beside = canary(candidate(""), &["web", "research", "serving"]);
-    let made = plan_beside(&Policy::auto(), Some(&beside), &state, &Says::highest(60.0), None, NOW, 1).0;
+    let made =
+        plan_with_canary(&Policy::auto(), Some(&beside), &state, &FixedForecast::highest(60.0), None, NOW, 1)
+            .0;
     let drains: Vec<_> = made.decisions.iter().map(|d| (d.kind, d.canary.clone())).collect();
     assert_eq!(drains, [(Kind::DrainNode, None)]);
 }
@@ -95,9 +97,9 @@ fn jobs_grow_and_give_way_by_the_policy_of_their_owner_alone() {
     state.jobs.insert("a".into(), team("blue", elastic(&["t0"], 900_000)));
     state.jobs.insert("b".into(), team("red", elastic(&["t1"], 900_000)));
     let beside = canary(candidate(""), &["red"]);
-    let says = Says::highest(60.0);
+    let says = FixedForecast::highest(60.0);
     let grown = |state: &ClusterState, base: &Policy| {
-        let made = plan_beside(base, Some(&beside), state, &says, None, NOW, 1).0;
+        let made = plan_with_canary(base, Some(&beside), state, &says, None, NOW, 1).0;
         let resizes = made.decisions.into_iter().filter(|d| d.kind == Kind::ResizeJob);
         resizes.map(|d| (d.action.change.job().unwrap().clone(), d.canary)).collect::<Vec<_>>()
     };
@@ -116,7 +118,7 @@ fn jobs_grow_and_give_way_by_the_policy_of_their_owner_alone() {
     state.jobs.retain(|id, _| id.starts_with("g-"));
     state.jobs.insert("w".into(), waits);
     let stopped = |state: &ClusterState| {
-        let made = plan_beside(&Policy::auto(), Some(&beside), state, &says, None, NOW, 1).0;
+        let made = plan_with_canary(&Policy::auto(), Some(&beside), state, &says, None, NOW, 1).0;
         made.decisions.iter().filter(|d| d.kind == Kind::Preempt).count()
     };
     assert_eq!(stopped(&state), 0);
@@ -138,7 +140,16 @@ fn no_gpu_node_or_job_is_spoken_for_twice() {
         state.owners.get_mut(owner).unwrap().shares.values_mut().next().unwrap().demand_gpus = Some(128);
     }
     let beside = canary(candidate(""), &["web"]);
-    let made = plan_beside(&Policy::auto(), Some(&beside), &state, &Says::highest(128.0), None, NOW, 1).0;
+    let made = plan_with_canary(
+        &Policy::auto(),
+        Some(&beside),
+        &state,
+        &FixedForecast::highest(128.0),
+        None,
+        NOW,
+        1,
+    )
+    .0;
     let reclaims: Vec<_> = made.decisions.iter().filter(|d| d.kind == Kind::Reclaim).collect();
     let loans = |d: &&&Decision| match &d.action.change {
         Change::Reclaim { loan, .. } => (loan.clone(), d.canary.clone()),
@@ -163,11 +174,11 @@ fn a_canary_needs_the_leave_of_both_policies_and_its_own_modes() {
     let mut state = cluster();
     waits(&mut state, "research", 4);
     (0..4).for_each(|at| drop(state.jobs.insert(format!("g{at}"), gang(&[&format!("t{at}")]))));
-    let says = Says::highest(60.0);
+    let says = FixedForecast::highest(60.0);
     let history = History { switch: KillSwitch::On, ..History::default() };
     let judged = |base: &Policy, candidate: Policy| {
         let beside = canary(candidate, &["serving"]);
-        let made = plan_beside(base, Some(&beside), &state, &says, None, NOW, 1).0;
+        let made = plan_with_canary(base, Some(&beside), &state, &says, None, NOW, 1).0;
         let lend = made.decisions.iter().find(|d| d.kind == Kind::Lend).unwrap();
         match beside.verdict(base, &state, &history, &lend.action, NOW) {
             Verdict::Allowed => None,
@@ -261,7 +272,7 @@ fn acted(intents: &mut IntentLedger, at: i64, change: Change, ends: &[Transition
         action,
         mode: Mode::Act,
         canary: Some("candidate".to_owned()),
-        reach: Reach::default(),
+        reach: Footprint::default(),
         gpus: 8,
         predicted: Predicted::default(),
         reason: String::new(),
@@ -391,7 +402,7 @@ fn thought(policy: &Policy, other: &Policy) -> (PlanRecord, shadow::ShadowResult
     let mut state = cluster();
     waits(&mut state, "research", 4);
     (0..4).for_each(|at| drop(state.jobs.insert(format!("g{at}"), gang(&[&format!("t{at}")]))));
-    let says = Says::highest(60.0);
+    let says = FixedForecast::highest(60.0);
     let (plan, report) = plan(policy, &state, &says, None, NOW, 7);
     let history = History::default();
     let seen =

@@ -109,7 +109,7 @@ pub struct Alert {
 
 /// How an objective stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Standing {
+pub struct ObjectiveStatus {
     /// Of what.
     pub series: Series,
     /// The objective, millionths.
@@ -198,12 +198,12 @@ impl Slo {
     }
 
     /// How each objective stands at `now_us`.
-    pub fn standings(&self, rules: &SloRules, now_us: i64) -> Vec<Standing> {
+    pub fn status(&self, rules: &SloRules, now_us: i64) -> Vec<ObjectiveStatus> {
         let of = |series: Series| {
             let objective_ppm = rules.objective_ppm(series.objective)?;
             let counts = |window_us| self.tallies.counts(series, now_us - window_us, now_us);
             let whole = counts(i64::from(rules.window_days) * DAY_US);
-            Some(Standing {
+            Some(ObjectiveStatus {
                 series,
                 objective_ppm,
                 window_days: rules.window_days,

@@ -65,7 +65,7 @@ impl Tallies {
     /// Counts an event of the journal that an intent has taken. `before` is where it stood;
     /// `within_ms` the promised time to take back, which runs from when it may be done: what a
     /// person thinks over is not the autopilot's delay.
-    pub fn take(&mut self, event: &IntentEvent, before: &Stage, decision: &Decision, within_ms: i64) {
+    pub fn record(&mut self, event: &IntentEvent, before: &Stage, decision: &Decision, within_ms: i64) {
         let verified = Series { objective: Objective::Verified, kind: Some(decision.kind) };
         let IntentEvent { action, at_us, .. } = event;
         match &event.transition {

@@ -3,7 +3,7 @@ use crate::action::{Action, Change};
 use crate::executor::{ExecutorState, JournalEntry, JournalEvent};
 use crate::intent::{IntentEvent, Stage, Transition};
 use crate::planner::{Decision, Predicted};
-use crate::policy::{Mode, Policy, Reach};
+use crate::policy::{Footprint, Mode, Policy};
 
 const VERIFIED: Series = Series { objective: Objective::Verified, kind: Some(Kind::Lend) };
 const CYCLES: Series = Series { objective: Objective::Cycles, kind: None };
@@ -90,15 +90,13 @@ fn an_alert_is_told_once_and_ends_with_the_long_window() {
     assert_eq!(slo.firing().map(|alert| alert.burn).collect::<Vec<_>>(), [Burn::Slow, Burn::Leak]);
     // Where no objective is asked for nothing stands.
     let none = SloRules { cycles: 0.0, ..rules() };
-    assert!(
-        slo.due(&none, NOW_US).iter().all(|alert| !alert.firing) && slo.standings(&none, NOW_US).is_empty()
-    );
+    assert!(slo.due(&none, NOW_US).iter().all(|alert| !alert.firing) && slo.status(&none, NOW_US).is_empty());
 }
 
 #[test]
 fn a_standing_says_what_was_attained_and_what_is_left() {
     let slo = told(&[(29 * 24 * 60, 0, 9), (1_000, 1_980, 0), (2, 19, 1)]);
-    let standing = &slo.standings(&rules(), NOW_US)[0];
+    let standing = &slo.status(&rules(), NOW_US)[0];
     // What is older than 28 days does not count: 1 of 2,000 failed where 2 might.
     assert_eq!(standing.counts, Counts { good: 1_999, bad: 1 });
     assert_eq!((standing.attained_ppm, standing.budget_left_ppm), (Some(999_500), Some(500_000)));
@@ -130,7 +128,7 @@ fn reclaim() -> Decision {
         action,
         kind: Kind::Reclaim,
         mode: Mode::Act,
-        reach: Reach::default(),
+        reach: Footprint::default(),
         gpus: 8,
         predicted: Predicted::default(),
         reason: "demand".into(),
@@ -152,7 +150,7 @@ fn promises_run_from_the_approval_until_the_gpus_are_free() {
     let applying = Stage::Applying { since_us: NOW_US, applied_us: None };
     let outcome = |what: Transition, seconds: i64, expired: Option<i64>| {
         let mut tallies = Tallies::default();
-        tallies.take(
+        tallies.record(
             &event(Transition::Approved { by: "policy".into() }, 0),
             &Stage::Proposed,
             &reclaim,
@@ -161,7 +159,7 @@ fn promises_run_from_the_approval_until_the_gpus_are_free() {
         if let Some(expired) = expired {
             tallies.expire(NOW_US + expired * 1_000_000);
         }
-        tallies.take(&event(what, seconds), &applying, &reclaim, within_ms);
+        tallies.record(&event(what, seconds), &applying, &reclaim, within_ms);
         let counts = tallies.counts(series, NOW_US - DAY_US, NOW_US + DAY_US);
         (counts.good, counts.bad)
     };

@@ -6,7 +6,7 @@
 
 mod capacity;
 mod curve;
-mod foreseen;
+mod forecast_origin;
 mod job;
 mod loss;
 mod node;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use capacity::{Loan, Owner, Pool, Reservation, Share, Writer};
 pub use curve::{CurveError, CurvePoint, ScalingCurve};
-pub use foreseen::{BoundsOff, ForeseenBy};
+pub use forecast_origin::{BoundsDrift, ForecastOrigin};
 pub use job::{Checkpoint, GrowBy, Job, JobKind, JobState};
 pub use loss::{Interruption, interruption};
 pub use node::{Drain, DrainedBy, Health, Node, NodeState};
@@ -52,7 +52,7 @@ pub struct ClusterState {
     pub disagreements: Vec<Disagreement>,
     /// What foresees the demand of each owner for each pool; none: nobody said.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub foreseen: BTreeMap<OwnerName, BTreeMap<PoolName, ForeseenBy>>,
+    pub foreseen: BTreeMap<OwnerName, BTreeMap<PoolName, ForecastOrigin>>,
 }
 
 /// A source of what is known: a watcher, an agent, the load balancer of a service.

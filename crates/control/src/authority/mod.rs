@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use ssh_key::{HashAlg, SshSig};
-use tidegate_autopilot::policy::{Changed, Policy, changes, signers_needed};
+use tidegate_autopilot::policy::{Policy, PolicyChange, changes, signers_needed};
 
 pub use sign::sign;
 
@@ -67,7 +67,7 @@ pub struct Signed {
     /// Who signed, one after the other; different people.
     pub by: Vec<Signer>,
     /// What it changes against the policy before it.
-    pub changes: Vec<Changed>,
+    pub changes: Vec<PolicyChange>,
 }
 
 impl Signers {
@@ -211,7 +211,7 @@ impl Signers {
 }
 
 /// A change in words.
-fn told(changed: &Changed) -> String {
+fn told(changed: &PolicyChange) -> String {
     let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
     format!("{} from {} to {}", changed.key, value(&changed.before), value(&changed.after))
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 
 use tidegate_autopilot::action::{Action, Kind};
 use tidegate_autopilot::executor::{Executor, Journal, JournalEntry, JournalEvent, PlanRecord, Settings};
-use tidegate_autopilot::forecast::{Chosen, SeriesNames};
+use tidegate_autopilot::forecast::{SelectedForecast, SeriesNames};
 use tidegate_autopilot::guard::{KillSwitch, Rule};
 use tidegate_autopilot::intent;
 use tidegate_autopilot::planner::{Plan, Report};
 use tidegate_autopilot::policy::{ForecastSource, Policy};
 use tidegate_autopilot::state::{
-    Checkpoint, ClusterState, ForeseenBy, Health, Job, JobKind, JobState, Node, NodeState, Owner, Pool,
+    Checkpoint, ClusterState, ForecastOrigin, Health, Job, JobKind, JobState, Node, NodeState, Owner, Pool,
     Share, Source,
 };
 use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, TargetError};
@@ -156,7 +156,7 @@ fn say(log: &dyn EventLog, state: CoverageState, below95_ppm: u32, at_ms: i64) {
 
 /// Life of an autopilot on the log: a plan at each call.
 struct Pilot {
-    executor: Executor<LogJournal, Chosen>,
+    executor: Executor<LogJournal, SelectedForecast>,
     forecasts: LogForecasts,
     reader: LogJournal,
 }
@@ -170,7 +170,7 @@ impl Pilot {
         let journal = LogJournal::open(Arc::clone(log), "c", "test").unwrap();
         let reader = LogJournal::open(Arc::clone(log), "c", "reader").unwrap();
         let forecasts = LogForecasts::new(Arc::clone(log), "c", ISSUED_MS).unwrap();
-        let chosen = Chosen::new(policy.forecast, SeriesNames::default());
+        let chosen = SelectedForecast::new(policy.forecast, SeriesNames::default());
         Self { executor: Executor::new(policy, Settings::default(), journal, chosen), forecasts, reader }
     }
 
@@ -197,7 +197,7 @@ fn lent(planned: &PlanRecord) -> Vec<u32> {
     planned.plan.decisions.iter().filter(|d| d.kind == Kind::Lend).map(|d| d.gpus).collect()
 }
 
-fn by(planned: &PlanRecord) -> &ForeseenBy {
+fn by(planned: &PlanRecord) -> &ForecastOrigin {
     &planned.state.foreseen["serving"]["serve"]
 }
 
@@ -223,7 +223,7 @@ fn a_plan_uses_what_was_published_and_the_past_where_it_drifts() {
     // Nothing was published, and the past is too short: nothing is lent.
     let (planned, _) = pilot.step(minute(1));
     assert!(
-        matches!(by(&planned), ForeseenBy::Past { why, .. } if why.contains("TEAM serving")),
+        matches!(by(&planned), ForecastOrigin::Past { why, .. } if why.contains("TEAM serving")),
         "{:?}",
         by(&planned)
     );
@@ -233,14 +233,18 @@ fn a_plan_uses_what_was_published_and_the_past_where_it_drifts() {
     forecast(log.as_ref());
     let (before, _) = pilot.step(minute(12));
     let planned = &before;
-    assert!(matches!(by(planned), ForeseenBy::Past { why, .. } if why.contains("hold")), "{:?}", by(planned));
+    assert!(
+        matches!(by(planned), ForecastOrigin::Past { why, .. } if why.contains("hold")),
+        "{:?}",
+        by(planned)
+    );
     assert!(lent(planned).is_empty());
 
     // It holds: of 128 GPUs those beyond the bound and 8 are lent, at most 64 at once.
     say(log.as_ref(), CoverageState::Holds, 950_000, minute(20));
     let (planned, steps) = pilot.step(minute(23));
     assert!(
-        matches!(by(&planned), ForeseenBy::Published { series, off, .. } if series == "TEAM serving" && off.is_empty())
+        matches!(by(&planned), ForecastOrigin::Published { series, off, .. } if series == "TEAM serving" && off.is_empty())
     );
     assert_eq!(lent(&planned), [64]);
     assert!(steps.iter().any(|what| matches!(what, intent::Transition::Applying)), "{steps:?}");
@@ -253,7 +257,7 @@ fn a_plan_uses_what_was_published_and_the_past_where_it_drifts() {
     say(log.as_ref(), CoverageState::TooLow, 900_000, minute(30));
     let (planned, steps) = pilot.step(minute(34));
     assert!(
-        matches!(by(&planned), ForeseenBy::Past { why, .. } if why.contains("TEAM serving do not hold")),
+        matches!(by(&planned), ForecastOrigin::Past { why, .. } if why.contains("TEAM serving do not hold")),
         "{:?}",
         by(&planned)
     );

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_autopilot::action::{Action, Adjust, Change};
+use tidegate_autopilot::action::{Action, Adjustment, Change};
 use tidegate_autopilot::state::{DrainedBy, Writer};
 use tidegate_autopilot::target::Effect;
 use tidegate_slurm::JobPhase as Phase;
@@ -139,9 +139,9 @@ pub(super) fn left_over<'a>(action: &Action, look: &'a Look) -> Option<&'a Strin
     Noted::of(look, loan).is_over().then_some(name)
 }
 
-fn adjusted(act: &Act<'_>, look: &Look, adjust: &Adjust, at_us: i64) -> Effect {
+fn adjusted(act: &Act<'_>, look: &Look, adjust: &Adjustment, at_us: i64) -> Effect {
     match adjust {
-        Adjust::Quota { owner, pool, to_gpus, .. } => {
+        Adjustment::Quota { owner, pool, to_gpus, .. } => {
             let found = match act.place(owner, pool) {
                 Some(Place::Account(name)) => look.limits.accounts.get(name).copied().flatten(),
                 Some(Place::Qos(name)) => look.limits.qos.get(name).and_then(lent::own_limit),
@@ -152,7 +152,7 @@ fn adjusted(act: &Act<'_>, look: &Look, adjust: &Adjust, at_us: i64) -> Effect {
                 found => overridden(format!("the quota is {found:?}")),
             }
         }
-        Adjust::Reservation { name, to_gpus, end_us, .. } => match look.reservations.get(name) {
+        Adjustment::Reservation { name, to_gpus, end_us, .. } => match look.reservations.get(name) {
             None if *to_gpus == 0 => Effect::Done { at_us },
             None => overridden("the reservation is gone"),
             Some(found) => {
@@ -164,6 +164,6 @@ fn adjusted(act: &Act<'_>, look: &Look, adjust: &Adjust, at_us: i64) -> Effect {
                 }
             }
         },
-        Adjust::Commitment { .. } => Effect::Absent,
+        Adjustment::Commitment { .. } => Effect::Absent,
     }
 }

@@ -111,7 +111,7 @@ impl SlurmTarget {
         action
             .preconditions
             .iter()
-            .try_for_each(|fact| fact.holds(&state))
+            .try_for_each(|fact| fact.check(&state))
             .map_err(TargetError::Precondition)?;
         let before = self.act(action).check(look)?;
         let told_us = look.notes.actions.get(&action.id).and_then(|entry| entry.told_us);

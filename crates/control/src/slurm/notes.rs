@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use tidegate_autopilot::action::{Action, ActionId, Adjust, Change};
+use tidegate_autopilot::action::{Action, ActionId, Adjustment, Change};
 use tidegate_autopilot::target::TargetError;
 use tidegate_slurm::{JobPhase as Phase, submitted_job};
 
@@ -174,7 +174,7 @@ impl Notes {
         self.actions.retain(|id, entry| {
             now < entry.expires_us.saturating_add(KEEP_US)
                 || matches!(&entry.change, Change::Lend { expires_us, .. } if *expires_us > now)
-                || matches!(&entry.change, Change::AdjustReservation(Adjust::Reservation { end_us, .. }) if *end_us > now)
+                || matches!(&entry.change, Change::AdjustReservation(Adjustment::Reservation { end_us, .. }) if *end_us > now)
                 || open_loans.contains(id)
         });
         if self.keeping.as_administrator {

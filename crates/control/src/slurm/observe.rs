@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_autopilot::action::{ActionId, Adjust, Change};
+use tidegate_autopilot::action::{ActionId, Adjustment, Change};
 use tidegate_autopilot::state::{
     Checkpoint, ClusterState, Drain, DrainedBy, Health, Job, JobKind, JobState, Loan, LoanId, Node,
     NodeState, Owner, Pool, Reservation, Share, Source, Writer,
@@ -232,7 +232,7 @@ fn reservation(config: &SlurmConfig, look: &Look, name: &str, told: &SlurmReserv
     let pool = pool.or_else(|| told.nodes.iter().find_map(|node| look.pool_of(config, node)));
     let owner = told.accounts.iter().next().or(told.users.iter().next());
     let writer = match newest(&look.notes, name) {
-        Some((_, generation, Adjust::Reservation { to_gpus, end_us, owner, .. }))
+        Some((_, generation, Adjustment::Reservation { to_gpus, end_us, owner, .. }))
             if *to_gpus == gpus
                 && end_us / 1_000_000 == told.end_s
                 && told.accounts == config.accounts(owner).into_iter().collect() =>
@@ -253,9 +253,9 @@ fn reservation(config: &SlurmConfig, look: &Look, name: &str, told: &SlurmReserv
 }
 
 /// The last of our actions that changed the reservation, its generation and what it asked for.
-fn newest<'a>(notes: &'a Notes, name: &str) -> Option<(&'a ActionId, u64, &'a Adjust)> {
+fn newest<'a>(notes: &'a Notes, name: &str) -> Option<(&'a ActionId, u64, &'a Adjustment)> {
     let ours = notes.actions.iter().filter_map(|(id, entry)| match &entry.change {
-        Change::AdjustReservation(adjust @ Adjust::Reservation { name: of, .. }) if of == name => {
+        Change::AdjustReservation(adjust @ Adjustment::Reservation { name: of, .. }) if of == name => {
             entry.begun_us.map(|at| (at, id, entry.generation, adjust))
         }
         _ => None,

@@ -1,6 +1,6 @@
 //! Quotas and reservations.
 
-use tidegate_autopilot::action::{Action, Adjust, Change, Fact};
+use tidegate_autopilot::action::{Action, Adjustment, Change, Precondition};
 use tidegate_autopilot::state::Writer;
 use tidegate_autopilot::target::{Effect, TargetError};
 
@@ -9,13 +9,13 @@ use crate::site::{MINUTE_US, Site, action, now_us};
 
 fn quota(id: &str, from_gpus: u32, to_gpus: u32) -> Action {
     let (owner, pool) = ("research".to_owned(), "train".to_owned());
-    let fact = Fact::QuotaIs { owner: owner.clone(), pool: pool.clone(), gpus: from_gpus };
-    let change = Change::AdjustReservation(Adjust::Quota { owner, pool, from_gpus, to_gpus });
+    let fact = Precondition::QuotaIs { owner: owner.clone(), pool: pool.clone(), gpus: from_gpus };
+    let change = Change::AdjustReservation(Adjustment::Quota { owner, pool, from_gpus, to_gpus });
     action(id, 2, change, vec![fact])
 }
 
-fn reservation(id: &str, from_gpus: u32, to_gpus: u32, end_us: i64, facts: Vec<Fact>) -> Action {
-    let change = Change::AdjustReservation(Adjust::Reservation {
+fn reservation(id: &str, from_gpus: u32, to_gpus: u32, end_us: i64, facts: Vec<Precondition>) -> Action {
+    let change = Change::AdjustReservation(Adjustment::Reservation {
         name: "night".into(),
         owner: "research".into(),
         pool: "train".into(),
@@ -57,20 +57,20 @@ fn quotas_and_reservations_change_once_and_a_persons_edit_stands() {
     }
     reservations(&site);
     let (pool, from_gpus, to_gpus) = ("train".to_owned(), 0, 8);
-    let buy = Change::AdjustReservation(Adjust::Commitment { pool, from_gpus, to_gpus, term_days: 365 });
+    let buy = Change::AdjustReservation(Adjustment::Commitment { pool, from_gpus, to_gpus, term_days: 365 });
     let refused = site.try_apply(&action("adjust_reservation-9", 2, buy, vec![]));
     assert!(matches!(refused, Err(TargetError::Unsupported { .. })), "{refused:?}");
 }
 
 fn reservations(site: &Site) {
     let end_us = now_us() + 60 * MINUTE_US;
-    let is = |gpus| vec![Fact::ReservationIs { name: "night".into(), gpus }];
+    let is = |gpus| vec![Precondition::ReservationIs { name: "night".into(), gpus }];
     let made = reservation(
         "adjust_reservation-3",
         0,
         16,
         end_us,
-        vec![Fact::NoReservation { name: "night".into() }],
+        vec![Precondition::NoReservation { name: "night".into() }],
     );
     wait_for("room for it", 60, || site.observe().jobs.is_empty());
     site.apply(&made);

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use tidegate_control::slurm::{SlurmConfig, SlurmTarget};
 
 use tempfile::TempDir;
-use tidegate_autopilot::action::{Adjust, Change, Fact, Kind};
+use tidegate_autopilot::action::{Adjustment, Change, Kind, Precondition};
 use tidegate_autopilot::target::{Effect, Target, TargetError};
 
 use crate::cluster::wait_for;
@@ -123,8 +123,8 @@ fn without_accounting_what_is_possible_is_done_and_the_rest_is_named() {
     site.apply(&out);
     assert!(site.is_done(&out));
     let (owner, pool) = ("research".to_owned(), "train".to_owned());
-    let facts = vec![Fact::QuotaIs { owner: owner.clone(), pool: pool.clone(), gpus: 40 }];
-    let quota = Change::AdjustReservation(Adjust::Quota { owner, pool, from_gpus: 40, to_gpus: 8 });
+    let facts = vec![Precondition::QuotaIs { owner: owner.clone(), pool: pool.clone(), gpus: 40 }];
+    let quota = Change::AdjustReservation(Adjustment::Quota { owner, pool, from_gpus: 40, to_gpus: 8 });
     let refused = site.try_apply(&action("adjust_reservation-1", 8, quota, facts));
     assert!(matches!(refused, Err(TargetError::Unsupported { .. })), "{refused:?}");
 }

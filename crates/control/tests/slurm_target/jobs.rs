@@ -1,6 +1,6 @@
 //! Jobs: smaller, larger, stopped, told before.
 
-use tidegate_autopilot::action::{Action, Change, Fact};
+use tidegate_autopilot::action::{Action, Change, Precondition};
 use tidegate_autopilot::state::{GrowBy, JobKind, JobState};
 use tidegate_autopilot::target::{Effect, Notice, Target, TargetError};
 
@@ -9,14 +9,14 @@ use crate::site::{Site, action, names};
 
 const ELASTIC: &str = "--comment=tidegate:elastic,min=8,max=32,grow=requeue";
 
-pub fn resize(id: &str, job: &str, from: u32, to: u32, keep: &[&str], facts: Vec<Fact>) -> Action {
+pub fn resize(id: &str, job: &str, from: u32, to: u32, keep: &[&str], facts: Vec<Precondition>) -> Action {
     let (job, keep_nodes, add_nodes) = (job.to_owned(), names(keep), names(&[]));
     let change = Change::ResizeJob { job, from_gpus: from, to_gpus: to, keep_nodes, add_nodes };
     action(id, 5, change, facts)
 }
 
-fn goes_on(site: &Site, job: &str) -> Vec<Fact> {
-    vec![Fact::goes_on(&job.to_owned(), &site.observe().jobs[job])]
+fn goes_on(site: &Site, job: &str) -> Vec<Precondition> {
+    vec![Precondition::job_unchanged(&job.to_owned(), &site.observe().jobs[job])]
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Loans of a number of GPUs by the limit of the borrower's QOS: used, prolonged, given back, ended
 //! by Slurm alone.
 
-use tidegate_autopilot::action::{Action, Adjust, Change, Fact};
+use tidegate_autopilot::action::{Action, Adjustment, Change, Precondition};
 use tidegate_autopilot::state::Writer;
 use tidegate_autopilot::target::{Effect, TargetError};
 use tidegate_control::slurm::{LendBy, OwnerConfig, ShareConfig};
@@ -25,7 +25,7 @@ pub fn lend(id: &str, gpus: u32, until_us: i64, extends: Option<&str>) -> Action
 }
 
 fn reclaim(id: &str, loan: &str, from_gpus: u32, to_gpus: u32) -> Action {
-    let facts = vec![Fact::LoanIs { loan: loan.to_owned(), gpus: from_gpus }];
+    let facts = vec![Precondition::LoanIs { loan: loan.to_owned(), gpus: from_gpus }];
     let change = Change::Reclaim { loan: loan.to_owned(), from_gpus, to_gpus, nodes: names(&[]) };
     action(id, 4, change, facts)
 }
@@ -123,7 +123,8 @@ fn a_limit_is_lent_used_and_taken_back() {
     let more = lend("lend-3", 16, until_us, None);
     site.apply(&more);
     assert!(site.limit().starts_with("gres/gpu=40|"), "{}", site.limit());
-    let quota = Adjust::Quota { owner: "research".into(), pool: "train".into(), from_gpus: 16, to_gpus: 8 };
+    let quota =
+        Adjustment::Quota { owner: "research".into(), pool: "train".into(), from_gpus: 16, to_gpus: 8 };
     let quota = site.try_apply(&action("adjust_reservation-1", 4, Change::AdjustReservation(quota), vec![]));
     assert!(quota.unwrap_err().to_string().contains("loans stand on QOS research"));
 

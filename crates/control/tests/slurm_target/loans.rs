@@ -1,6 +1,6 @@
 //! Loans: nodes of the serving team used by research, given back, and ended by Slurm alone.
 
-use tidegate_autopilot::action::{Action, Change, Fact};
+use tidegate_autopilot::action::{Action, Change, Precondition};
 use tidegate_autopilot::state::Writer;
 use tidegate_autopilot::target::{Effect, TargetError};
 
@@ -18,13 +18,14 @@ pub fn lend(id: &str, nodes: &[&str], until_us: i64, extends: Option<&str>) -> A
         expires_us: until_us,
         reclaim_within_ms: 120_000,
     };
-    let facts = if extends.is_none() { vec![Fact::NodesFree { nodes: names(nodes) }] } else { vec![] };
+    let facts =
+        if extends.is_none() { vec![Precondition::NodesFree { nodes: names(nodes) }] } else { vec![] };
     action(id, 4, change, facts)
 }
 
 fn reclaim(id: &str, from: u32, to: u32, nodes: &[&str]) -> Action {
     let loan = "lend-1".to_owned();
-    let facts = vec![Fact::LoanIs { loan: loan.clone(), gpus: from }];
+    let facts = vec![Precondition::LoanIs { loan: loan.clone(), gpus: from }];
     action(id, 4, Change::Reclaim { loan, from_gpus: from, to_gpus: to, nodes: names(nodes) }, facts)
 }
 
@@ -137,7 +138,7 @@ fn by_number(site: &Site) {
     let seen = site.observe().loans.remove("lend-5").unwrap();
     assert_eq!((seen.gpus, seen.nodes.len(), seen.writer), (16, 2, Writer::Autopilot { generation: 4 }));
     let back = Change::Reclaim { loan: "lend-5".into(), from_gpus: 16, to_gpus: 0, nodes: names(&[]) };
-    let back = action("reclaim-5", 4, back, vec![Fact::LoanIs { loan: "lend-5".into(), gpus: 16 }]);
+    let back = action("reclaim-5", 4, back, vec![Precondition::LoanIs { loan: "lend-5".into(), gpus: 16 }]);
     site.apply(&back);
     assert!(site.is_done(&back) && !site.observe().loans.contains_key("lend-5"));
 }
@@ -158,7 +159,7 @@ fn a_loan_ends_by_itself_and_a_persons_edit_of_it_stands() {
     assert!(matches!(site.effect(&edited), Effect::Overridden { .. }));
     assert_eq!(site.observe().loans["lend-3"].writer, Writer::Other);
     let back = Change::Reclaim { loan: "lend-3".into(), from_gpus: 4, to_gpus: 0, nodes: names(&["n8"]) };
-    let back = action("reclaim-3", 4, back, vec![Fact::LoanIs { loan: "lend-3".into(), gpus: 4 }]);
+    let back = action("reclaim-3", 4, back, vec![Precondition::LoanIs { loan: "lend-3".into(), gpus: 4 }]);
     assert!(matches!(site.try_apply(&back), Err(TargetError::Precondition(_))));
     assert!(site.try_apply(&edited).unwrap().already, "ours is not written over theirs");
     assert_eq!(site.observe().loans["lend-3"].gpus, 4);

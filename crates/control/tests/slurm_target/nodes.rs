@@ -1,7 +1,7 @@
 //! Nodes: drained and returned, and a person's word over ours.
 
 use serde_json::Value;
-use tidegate_autopilot::action::{Action, Change, Fact};
+use tidegate_autopilot::action::{Action, Change, Precondition};
 use tidegate_autopilot::state::{DrainedBy, NodeState};
 use tidegate_autopilot::target::{Effect, TargetError};
 
@@ -10,11 +10,11 @@ use crate::site::{Site, action};
 
 pub fn drain(id: &str, node: &str) -> Action {
     let change = Change::DrainNode { node: node.into(), reason: "XID 79: fell off the bus".into() };
-    action(id, 8, change, vec![Fact::NodeTakesJobs { node: node.into() }])
+    action(id, 8, change, vec![Precondition::NodeTakesJobs { node: node.into() }])
 }
 
 fn give_back(id: &str, node: &str, drained_by: &str) -> Action {
-    let fact = Fact::NodeDrainedByUs { node: node.into(), action: drained_by.into() };
+    let fact = Precondition::NodeDrainedByUs { node: node.into(), action: drained_by.into() };
     action(id, 8, Change::ReturnNode { node: node.into(), drained_by: drained_by.into() }, vec![fact])
 }
 

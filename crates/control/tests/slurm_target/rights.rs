@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use tidegate_autopilot::action::{Action, Adjust, Change, Kind};
+use tidegate_autopilot::action::{Action, Adjustment, Change, Kind};
 use tidegate_autopilot::state::Writer;
 use tidegate_autopilot::target::{Capabilities, Effect, Receipt, Target, TargetError};
 use tidegate_control::slurm::{SlurmConfig, SlurmTarget};
@@ -75,7 +75,7 @@ fn an_operator_does_what_slurm_lets_it_and_no_more() {
     });
     let held = site.observe().jobs[&shrinks].anchor_node.clone().unwrap();
     let end_us = now_us() + 30 * MINUTE_US;
-    let reservation = Adjust::Reservation {
+    let reservation = Adjustment::Reservation {
         name: "night".into(),
         owner: "research".into(),
         pool: "train".into(),
@@ -84,7 +84,8 @@ fn an_operator_does_what_slurm_lets_it_and_no_more() {
         start_us: now_us() + 60 * MINUTE_US,
         end_us: now_us() + 120 * MINUTE_US,
     };
-    let quota = Adjust::Quota { owner: "research".into(), pool: "train".into(), from_gpus: 40, to_gpus: 32 };
+    let quota =
+        Adjustment::Quota { owner: "research".into(), pool: "train".into(), from_gpus: 40, to_gpus: 32 };
     let of_generation = |action: Action| Action { generation: 6, ..action };
     let actions: Vec<Action> = [
         resize("resize_job-1", &shrinks, 16, 8, &[&held], vec![]),

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use tidegate_autopilot::action::{Action, Change, Fact};
+use tidegate_autopilot::action::{Action, Change, Precondition};
 use tidegate_autopilot::state::{GrowBy, JobKind};
 use tidegate_autopilot::target::{Effect, Target, TargetError};
 
@@ -62,15 +62,21 @@ fn a_job_is_joined_once_shrinks_by_who_joined_and_takes_them_with_it() {
     let whose = site.trainer();
     let job = site.submit_joined(&whose);
     if !whose.is_empty() {
-        let facts = Vec::<Fact>::new();
+        let facts = Vec::<Precondition>::new();
         let root_s = site.try_apply(&resize("resize_job-0", &job, 8, 24, &["n1"], facts)).unwrap_err();
         assert!(root_s.to_string().contains("it must belong to nobody"), "{root_s}");
         let path = site.cluster.path().join("join.sh");
         std::process::Command::new("chown").args(["nobody", path.to_str().unwrap()]).status().unwrap();
         assert!(site.target().capabilities().grow_by_satellites);
     }
-    let grown =
-        resize("resize_job-1", &job, 8, 24, &["n1"], vec![Fact::goes_on(&job, &site.observe().jobs[&job])]);
+    let grown = resize(
+        "resize_job-1",
+        &job,
+        8,
+        24,
+        &["n1"],
+        vec![Precondition::job_unchanged(&job, &site.observe().jobs[&job])],
+    );
     site.apply(&grown);
     wait_for("two to join", 60, || site.is_done(&grown));
     site.applies_once(&grown);
@@ -87,7 +93,7 @@ fn a_job_is_joined_once_shrinks_by_who_joined_and_takes_them_with_it() {
     assert!(matches!(site.try_apply(&beyond), Err(TargetError::Refused { .. })), "half a node");
 
     let keep: Vec<&str> = seen.placement.keys().take(2).map(String::as_str).collect();
-    let shrunk = resize("resize_job-3", &job, 24, 16, &keep, vec![Fact::goes_on(&job, seen)]);
+    let shrunk = resize("resize_job-3", &job, 24, 16, &keep, vec![Precondition::job_unchanged(&job, seen)]);
     site.apply(&shrunk);
     assert!(site.is_done(&shrunk));
     site.applies_once(&shrunk);

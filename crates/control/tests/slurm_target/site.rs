@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tidegate_autopilot::action::{Action, Change, Fact};
+use tidegate_autopilot::action::{Action, Change, Precondition};
 use tidegate_autopilot::state::ClusterState;
 use tidegate_autopilot::target::{Effect, Receipt, Target, TargetError};
 use tidegate_control::slurm::{NoticeConfig, OwnerConfig, ShareConfig, SlurmConfig, SlurmTarget};
@@ -27,7 +27,7 @@ pub fn now_us() -> i64 {
 }
 
 /// An action that must be applied within ten minutes.
-pub fn action(id: &str, generation: u64, change: Change, preconditions: Vec<Fact>) -> Action {
+pub fn action(id: &str, generation: u64, change: Change, preconditions: Vec<Precondition>) -> Action {
     let expires_us = now_us() + 10 * MINUTE_US;
     let (id, inverse, effect_ends_us, notice_ms, after) = (id.to_owned(), None, None, 0, Vec::new());
     Action { id, generation, change, preconditions, inverse, expires_us, effect_ends_us, notice_ms, after }

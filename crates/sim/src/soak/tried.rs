@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tidegate_autopilot::{
-    action::{Adjust, Change},
+    action::{Adjustment, Change},
     executor::{ExecutorState, PlanRecord},
     intent::{IntentEvent, Transition},
     planner::Decision,
@@ -126,10 +126,10 @@ fn is_of(change: &Change, state: &ClusterState, owners: &BTreeSet<OwnerName>) ->
     let theirs = match change {
         Change::Lend { from, .. } => owners.contains(from),
         Change::Reclaim { loan, .. } => lender(loan),
-        Change::AdjustReservation(Adjust::Quota { owner, .. } | Adjust::Reservation { owner, .. }) => {
-            owners.contains(owner)
-        }
-        Change::AdjustReservation(Adjust::Commitment { .. })
+        Change::AdjustReservation(
+            Adjustment::Quota { owner, .. } | Adjustment::Reservation { owner, .. },
+        ) => owners.contains(owner),
+        Change::AdjustReservation(Adjustment::Commitment { .. })
         | Change::DrainNode { .. }
         | Change::ReturnNode { .. } => false,
         Change::ResizeJob { job, .. } | Change::Preempt { job, .. } => {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rand::Rng;
 use tidegate_autopilot::{
-    action::{Action, Adjust, Change, Kind},
+    action::{Action, Adjustment, Change, Kind},
     target::{Effect, Receipt, TargetError},
 };
 
@@ -41,7 +41,7 @@ impl SimTarget {
         action
             .preconditions
             .iter()
-            .try_for_each(|fact| fact.holds(&state))
+            .try_for_each(|fact| fact.check(&state))
             .map_err(TargetError::Precondition)?;
         if self.chance(self.control.refuse_ppm) {
             return Err(refuse(self.name(), "requested operation is not permitted now".into()));
@@ -77,7 +77,7 @@ impl SimTarget {
         for (_, action) in due {
             // The write is a conditional one: it carries the generation and what it was decided on.
             let (old, state) = (action.generation < self.generation, self.state());
-            let holds = action.preconditions.iter().all(|fact| fact.holds(&state).is_ok());
+            let holds = action.preconditions.iter().all(|fact| fact.check(&state).is_ok());
             if old || !holds || self.carry_out(&action).is_err() {
                 self.applied.remove(&action.id);
             }
@@ -97,7 +97,7 @@ impl SimTarget {
                 let asked_us = self.applied.get(&action.id).copied();
                 self.reclaim(loan, *to_gpus, nodes, asked_us.unwrap_or(self.sim.now_us()))?;
             }
-            Change::AdjustReservation(Adjust::Quota { owner, to_gpus, .. }) => {
+            Change::AdjustReservation(Adjustment::Quota { owner, to_gpus, .. }) => {
                 let team = self.team(owner).ok_or_else(|| format!("no team {owner}"))?;
                 self.sim.set_limit(team, Some(*to_gpus));
             }
@@ -365,7 +365,7 @@ impl SimTarget {
                 None => done,
                 by => found(format!("{by:?}")),
             },
-            Change::AdjustReservation(Adjust::Quota { owner, to_gpus, .. }) => {
+            Change::AdjustReservation(Adjustment::Quota { owner, to_gpus, .. }) => {
                 let limit = self.team(owner).and_then(|team| self.sim.limit_gpus(team));
                 if limit == Some(*to_gpus) { done } else { found(format!("{limit:?}")) }
             }

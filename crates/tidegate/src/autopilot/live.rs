@@ -10,11 +10,11 @@ use tidegate_autopilot::action::ActionId;
 use tidegate_autopilot::executor::{
     Executor, ExecutorState, Journal, JournalEvent, PolicyAdopted, Role, Settings, StepReport,
 };
-use tidegate_autopilot::forecast::{Chosen, Series};
+use tidegate_autopilot::forecast::{SelectedForecast, Series};
 use tidegate_autopilot::intent::{IntentEvent, Limits, Transition};
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::rollout::{Rollout, check_candidate};
-use tidegate_autopilot::slo::Standing;
+use tidegate_autopilot::slo::ObjectiveStatus;
 use tidegate_autopilot::target::Target;
 use tidegate_control::authority::Signers;
 use tidegate_control::slurm::{SlurmConfig, SlurmTarget};
@@ -206,7 +206,7 @@ impl Config {
 /// An autopilot that has looked at its cluster once, ready to run.
 pub struct Live {
     config: Config,
-    executor: Executor<LogJournal, Chosen>,
+    executor: Executor<LogJournal, SelectedForecast>,
     forecasts: LogForecasts,
     target: Informed<SlurmTarget>,
     control: Control,
@@ -252,7 +252,7 @@ impl Live {
             ..Settings::default()
         };
         let names = config.slurm.as_ref().map(SlurmConfig::series_names).unwrap_or_default();
-        let forecast = Chosen::new(policy.forecast, names);
+        let forecast = SelectedForecast::new(policy.forecast, names);
         let forecasts = LogForecasts::new(Arc::clone(log), &config.cluster, begun)?;
         let mut target = Informed::new(slurm, Arc::clone(log), &config.cluster)?;
         let control = Control::of(data);
@@ -382,8 +382,8 @@ impl Live {
 
     /// How it does, for monitoring.
     fn kept(&self, acts: bool, now_us: i64) -> AutopilotKept {
-        let standings = self.executor.state().slo.standings(&self.executor.policy().slo, now_us);
-        let kept = |standing: &Standing| ObjectiveKept {
+        let standings = self.executor.state().slo.status(&self.executor.policy().slo, now_us);
+        let kept = |standing: &ObjectiveStatus| ObjectiveKept {
             objective: standing.series.objective.name(),
             kind: standing.series.kind.map_or("all", |kind| kind.name()),
             attained_ppm: standing.attained_ppm,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use tidegate_autopilot::policy::{Changed, NAMED, Policy, changes};
+use tidegate_autopilot::policy::{NAMED, Policy, PolicyChange, changes};
 use tidegate_autopilot::rollout::{Canary, Rollout};
 use tidegate_control::authority::Signers;
 
@@ -74,7 +74,7 @@ fn check(file: &Path, against: Option<&str>, signers: Option<&Path>) -> Result<(
     }
     if let Some(name) = against {
         let changes = changes(&named(name)?, &policy);
-        for Changed { key, before, after, widens } in &changes {
+        for PolicyChange { key, before, after, widens } in &changes {
             let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
             let wider = if *widens { "  lets the autopilot do more" } else { "" };
             say!("  {key}: {} to {}{wider}", value(before), value(after));

@@ -1,8 +1,8 @@
-use super::super::{Chosen, DemandForecast};
+use super::super::{DemandForecast, SelectedForecast};
 use super::*;
 use crate::fixture::{NOW, S, cluster};
 use crate::policy::{ForecastRules, ForecastSource};
-use crate::state::ForeseenBy;
+use crate::state::ForecastOrigin;
 
 const HOUR: i64 = 3_600 * S;
 /// `NOW` is a whole hour.
@@ -20,21 +20,28 @@ fn row(more: u64) -> Vec<(u32, u64)> {
         .to_vec()
 }
 
-fn standing(drift: Drift, at_us: i64) -> Standing {
-    Standing { at_us, drift, since_us: at_us, inside80_ppm: 800_000, below95_ppm: 940_000 }
+fn standing(drift: Drift, at_us: i64) -> Calibration {
+    Calibration { at_us, drift, since_us: at_us, inside80_ppm: 800_000, below95_ppm: 940_000 }
 }
 
 /// Hours 1, 2, 3 and 6 of `TEAM serving`, ten GPUs more from the third on; bounds hold.
 fn published(into: &mut Published) {
     for (horizon, more) in [(1, 0), (2, 0), (3, 10), (6, 10)] {
-        into.issued(Named::Team("serving".into()), ISSUED, ISSUED + (horizon - 1) * HOUR, HOUR, row(more));
+        into.record_step(
+            SeriesName::Team("serving".into()),
+            ISSUED,
+            ISSUED + (horizon - 1) * HOUR,
+            HOUR,
+            row(more),
+        );
     }
-    into.held(Named::Team("serving".into()), Reach::Day, standing(Drift::None, ISSUED));
+    into.record_calibration(SeriesName::Team("serving".into()), Reach::Day, standing(Drift::None, ISSUED));
 }
 
 /// Seen at `at_us` with a demand of `gpus`.
-fn chosen(source: ForecastSource, at_us: i64, gpus: u32) -> Chosen {
-    let mut chosen = Chosen::new(ForecastRules { source, most_age_s: 25_200 }, SeriesNames::default());
+fn chosen(source: ForecastSource, at_us: i64, gpus: u32) -> SelectedForecast {
+    let mut chosen =
+        SelectedForecast::new(ForecastRules { source, most_age_s: 25_200 }, SeriesNames::default());
     published(chosen.published());
     chosen.observe(&state(at_us, gpus));
     chosen
@@ -98,12 +105,12 @@ fn a_time_drawn_from_the_hours_ahead() {
 
 #[test]
 fn what_may_not_be_used_is_not_and_it_is_said_why() {
-    let why = |chosen: &Chosen| {
+    let why = |chosen: &SelectedForecast| {
         let mut seen = state(NOW, 15);
-        chosen.inform(&mut seen);
+        chosen.annotate(&mut seen);
         match &seen.foreseen["serving"]["serve"] {
-            ForeseenBy::Past { why, .. } | ForeseenBy::Nobody { why } => why.clone(),
-            ForeseenBy::Published { series, .. } => series.clone(),
+            ForecastOrigin::Past { why, .. } | ForecastOrigin::Nobody { why } => why.clone(),
+            ForecastOrigin::Published { series, .. } => series.clone(),
         }
     };
     assert_eq!(why(&chosen(ForecastSource::Best, ISSUED + 600 * S, 15)), "TEAM serving");
@@ -112,10 +119,10 @@ fn what_may_not_be_used_is_not_and_it_is_said_why() {
     assert_eq!(old.highest_gpus(OF, 0.9, 60_000), None, "the past is too short");
     assert!(why(&chosen(ForecastSource::Trailing, ISSUED, 15)).contains("policy"));
     // Nobody says any more whether it holds.
-    let mut silent = Chosen::new(ForecastRules::default(), SeriesNames::default());
+    let mut silent = SelectedForecast::new(ForecastRules::default(), SeriesNames::default());
     published(silent.published());
-    silent.published().issued(
-        Named::Team("serving".into()),
+    silent.published().record_step(
+        SeriesName::Team("serving".into()),
         ISSUED + 50 * HOUR,
         ISSUED + 50 * HOUR,
         HOUR,
@@ -128,7 +135,7 @@ fn what_may_not_be_used_is_not_and_it_is_said_why() {
         teams: [("serving".to_owned(), None)].into(),
         pools: [("serve".to_owned(), "h100".to_owned())].into(),
     };
-    let mut several = Chosen::new(ForecastRules::default(), names);
+    let mut several = SelectedForecast::new(ForecastRules::default(), names);
     published(several.published());
     several.observe(&state(ISSUED, 15));
     assert_eq!(why(&several), "no forecast of POOL h100 was published");
@@ -147,16 +154,20 @@ fn who_answers_is_chosen_for_each_series() {
     assert_eq!(log.highest_gpus(Series { owner: "research", pool: "train" }, 0.9, 60_000), None);
     // The least of what is said of the next hour and of the day, and only bounds that are dangerous
     // are off.
-    best.published().held(
-        Named::Team("serving".into()),
+    best.published().record_calibration(
+        SeriesName::Team("serving".into()),
         Reach::Step,
-        Standing { below95_ppm: 910_000, ..standing(Drift::TooWide, at) },
+        Calibration { below95_ppm: 910_000, ..standing(Drift::TooWide, at) },
     );
-    best.published().held(Named::Team("serving".into()), Reach::Week, standing(Drift::TooLow, at));
+    best.published().record_calibration(
+        SeriesName::Team("serving".into()),
+        Reach::Week,
+        standing(Drift::TooLow, at),
+    );
     assert_eq!(best.coverage(OF), Some(0.91));
     let mut seen = state(at, 15);
-    best.inform(&mut seen);
-    let ForeseenBy::Published { issued_us, off, far, .. } = &seen.foreseen["serving"]["serve"] else {
+    best.annotate(&mut seen);
+    let ForecastOrigin::Published { issued_us, off, far, .. } = &seen.foreseen["serving"]["serve"] else {
         panic!()
     };
     assert_eq!((*issued_us, off.len()), (ISSUED, 0));
@@ -165,25 +176,26 @@ fn who_answers_is_chosen_for_each_series() {
     // told from the past, which is too short.
     near(best.highest_gpus(OF, 0.9, 15 * 60_000), 35.5885);
     assert_eq!(best.highest_gpus(OF, 0.9, 18 * 3_600_000), None);
-    assert!(matches!(&seen.foreseen["research"]["train"], ForeseenBy::Past { .. }));
+    assert!(matches!(&seen.foreseen["research"]["train"], ForecastOrigin::Past { .. }));
 }
 
 #[test]
 fn older_issues_and_words_change_nothing() {
     let mut new = Published::new(SeriesNames::default());
     published(&mut new);
-    let team = || Named::Team("serving".into());
+    let team = || SeriesName::Team("serving".into());
     let before = format!("{new:?}");
-    new.issued(team(), ISSUED - HOUR, ISSUED, HOUR, row(90));
-    new.issued(team(), ISSUED, ISSUED + 9 * HOUR, 0, row(90));
-    new.issued(team(), ISSUED, ISSUED + 9 * HOUR, HOUR, Vec::new());
-    new.held(team(), Reach::Day, standing(Drift::TooLow, ISSUED - 1));
+    new.record_step(team(), ISSUED - HOUR, ISSUED, HOUR, row(90));
+    new.record_step(team(), ISSUED, ISSUED + 9 * HOUR, 0, row(90));
+    new.record_step(team(), ISSUED, ISSUED + 9 * HOUR, HOUR, Vec::new());
+    new.record_calibration(team(), Reach::Day, standing(Drift::TooLow, ISSUED - 1));
     assert_eq!(format!("{new:?}"), before);
 }
 
 /// A day of the past with a demand of 15 every minute.
-fn with_past(source: ForecastSource, at_us: i64) -> Chosen {
-    let mut chosen = Chosen::new(ForecastRules { source, most_age_s: 25_200 }, SeriesNames::default());
+fn with_past(source: ForecastSource, at_us: i64) -> SelectedForecast {
+    let mut chosen =
+        SelectedForecast::new(ForecastRules { source, most_age_s: 25_200 }, SeriesNames::default());
     published(chosen.published());
     for minute in 0..24 * 60 {
         chosen.past().observe(OF, at_us - (24 * 60 - minute) * 60 * S, 15.0);
@@ -195,12 +207,16 @@ fn with_past(source: ForecastSource, at_us: i64) -> Chosen {
 #[test]
 fn while_published_bounds_drift_the_past_answers_with_its_own_record() {
     let at = ISSUED + 600 * S;
-    let say = |chosen: &mut Chosen, reach: Reach, drift: Drift, at_us: i64| {
-        chosen.published().held(Named::Team("serving".into()), reach, standing(drift, at_us));
+    let say = |chosen: &mut SelectedForecast, reach: Reach, drift: Drift, at_us: i64| {
+        chosen.published().record_calibration(
+            SeriesName::Team("serving".into()),
+            reach,
+            standing(drift, at_us),
+        );
     };
-    let by = |chosen: &Chosen| {
+    let by = |chosen: &SelectedForecast| {
         let mut seen = state(at, 15);
-        chosen.inform(&mut seen);
+        chosen.annotate(&mut seen);
         seen.foreseen["serving"]["serve"].clone()
     };
     for (reach, drift) in [(Reach::Day, Drift::TooLow), (Reach::Step, Drift::TooNarrow)] {
@@ -211,20 +227,20 @@ fn while_published_bounds_drift_the_past_answers_with_its_own_record() {
         near(best.highest_gpus(OF, 0.9, 15 * 60_000), 15.0);
         near(best.typical_gpus(OF, 0.9, 15 * 60_000), 15.0);
         assert_eq!(best.coverage(OF), Some(1.0));
-        let ForeseenBy::Past { why, held_ppm } = by(&best) else { panic!() };
+        let ForecastOrigin::Past { why, held_ppm } = by(&best) else { panic!() };
         assert!(why.contains("TEAM serving do not hold within a day"), "{why}");
         assert_eq!(held_ppm, Some(1_000_000));
         // They hold again.
         say(&mut best, reach, Drift::None, at);
-        assert!(matches!(by(&best), ForeseenBy::Published { off, far: None, .. } if off.is_empty()));
+        assert!(matches!(by(&best), ForecastOrigin::Published { off, far: None, .. } if off.is_empty()));
         // Who asked for the log alone has it, drift and all.
         let mut log = with_past(ForecastSource::Log, at);
         say(&mut log, reach, drift, at);
         near(log.highest_gpus(OF, 0.9, 15 * 60_000), 35.5885);
-        assert!(matches!(by(&log), ForeseenBy::Published { off, far: None, .. } if off.len() == 1));
+        assert!(matches!(by(&log), ForecastOrigin::Published { off, far: None, .. } if off.len() == 1));
     }
     // Bounds that are too wide are safe.
     let mut wide = with_past(ForecastSource::Best, at);
     say(&mut wide, Reach::Day, Drift::TooWide, at);
-    assert!(matches!(by(&wide), ForeseenBy::Published { off, far: None, .. } if off.is_empty()));
+    assert!(matches!(by(&wide), ForecastOrigin::Published { off, far: None, .. } if off.is_empty()));
 }

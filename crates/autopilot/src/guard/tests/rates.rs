@@ -36,7 +36,7 @@ fn extend(nodes: &[&str], more_s: i64) -> Action {
     let mut action = lend(nodes);
     let Change::Lend { extends, expires_us, .. } = &mut action.change else { panic!() };
     (*extends, *expires_us) = (Some("lend-1".into()), NOW + more_s * S);
-    action.preconditions = vec![Fact::LoanIs { loan: "lend-1".into(), gpus: 16 }];
+    action.preconditions = vec![Precondition::LoanIs { loan: "lend-1".into(), gpus: 16 }];
     action
 }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use tidegate_insight::forecast::{Drift, Reach};
 
 use super::*;
-use crate::action::Adjust;
+use crate::action::Adjustment;
 use crate::fixture::{elastic, gang, loan};
 use crate::policy::Mode;
 use crate::state::{
-    BoundsOff, Disagreement, Drain, DrainedBy, ForeseenBy, Object, Reservation, Source, Writer,
+    BoundsDrift, Disagreement, Drain, DrainedBy, ForecastOrigin, Object, Reservation, Source, Writer,
 };
 
 #[test]
@@ -48,10 +48,10 @@ fn purchases_are_never_made_and_reservations_given_up_by_people() {
     let state = cluster();
     let mut history = on();
     history.approvals.insert("x-1".into(), Approval { by: "ada".into(), at_us: NOW });
-    let buy = Adjust::Commitment { pool: "serve".into(), from_gpus: 128, to_gpus: 64, term_days: 365 };
+    let buy = Adjustment::Commitment { pool: "serve".into(), from_gpus: 128, to_gpus: 64, term_days: 365 };
     let buy = action(Change::AdjustReservation(buy), Vec::new());
     assert_eq!(rule(&acts(""), &state, &history, &buy), Some(Rule::Irreversible));
-    let give_up = Adjust::Reservation {
+    let give_up = Adjustment::Reservation {
         name: "r".into(),
         owner: "research".into(),
         pool: "train".into(),
@@ -138,7 +138,7 @@ fn what_somebody_else_wrote_is_theirs() {
     let by_a_person = Drain { by: DrainedBy::Other, since_us: None, reason: "disk".into() };
     state.nodes.get_mut("s00").unwrap().drain = Some(by_a_person);
     let back = Change::ReturnNode { node: "s00".into(), drained_by: "d".into() };
-    let back = action(back, vec![Fact::NodeDrainedByUs { node: "s00".into(), action: "d".into() }]);
+    let back = action(back, vec![Precondition::NodeDrainedByUs { node: "s00".into(), action: "d".into() }]);
     assert_eq!(rule(&acts(""), &state, &on(), &back), Some(Rule::Foreign));
     assert_eq!(rule(&acts(""), &state, &on(), &drain("s00")), Some(Rule::Foreign));
     loan(&mut state, &["s01"]);
@@ -154,7 +154,7 @@ fn what_somebody_else_wrote_is_theirs() {
         writer: Writer::Other,
     };
     state.reservations.insert("r".into(), theirs);
-    let change = Adjust::Reservation {
+    let change = Adjustment::Reservation {
         name: "r".into(),
         owner: "research".into(),
         pool: "train".into(),
@@ -200,14 +200,14 @@ fn old_knowledge_is_none_and_giving_back_needs_only_the_cluster() {
 #[test]
 fn nothing_is_lent_on_published_bounds_that_drift() {
     let published = |off: &[(Reach, Drift)]| {
-        let off = off.iter().map(|(reach, drift)| BoundsOff {
+        let off = off.iter().map(|(reach, drift)| BoundsDrift {
             reach: *reach,
             drift: *drift,
             since_us: NOW - 7_200 * S,
             inside80_ppm: 640_000,
             below95_ppm: 900_000,
         });
-        let by = ForeseenBy::Published {
+        let by = ForecastOrigin::Published {
             series: "TEAM serving".into(),
             issued_us: NOW,
             off: off.collect(),
@@ -219,7 +219,7 @@ fn nothing_is_lent_on_published_bounds_that_drift() {
         state
     };
     let quota = action(
-        Change::AdjustReservation(Adjust::Quota {
+        Change::AdjustReservation(Adjustment::Quota {
             owner: "serving".into(),
             pool: "serve".into(),
             from_gpus: 128,
@@ -245,7 +245,7 @@ fn nothing_is_lent_on_published_bounds_that_drift() {
     // The past of the series has its own record: 0.9 of its bounds must have held.
     let past = |held_ppm: Option<u32>| {
         let mut past = low.clone();
-        let by = ForeseenBy::Past { why: "x".into(), held_ppm };
+        let by = ForecastOrigin::Past { why: "x".into(), held_ppm };
         past.foreseen.insert("serving".into(), [("serve".to_owned(), by)].into());
         past
     };

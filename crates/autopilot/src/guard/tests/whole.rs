@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::fixture::{Says, elastic, gang, loan, pending};
+use crate::fixture::{FixedForecast, elastic, gang, loan, pending};
 use crate::planner::plan;
 use crate::state::{DrainedBy, Health, Job, Loan, Writer};
 
@@ -107,7 +107,7 @@ fn no_history_leads_below_a_floor_over_a_budget_or_to_two_effects() {
             state.loans.retain(|_, loan| loan.expires_us > now_us);
             weather(&mut rng, &mut state, now_us, step);
             let highest = f64::from(state.owners["serving"].shares["serve"].demand_gpus.unwrap()) + 10.0;
-            let says = Says { as_of_us: Some(now_us), ..Says::highest(highest) };
+            let says = FixedForecast { as_of_us: Some(now_us), ..FixedForecast::highest(highest) };
             let (made, _) = plan(&policy, &state, &says, None, now_us, seed);
             for decision in &made.decisions {
                 match verdict(&policy, &state, &history, &decision.action, now_us) {

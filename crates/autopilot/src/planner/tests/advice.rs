@@ -6,7 +6,7 @@ use crate::state::{Job, JobState};
 
 fn advice(policy: &str, state: &ClusterState) -> Vec<(Advised, String, u32, u32)> {
     let policy = Policy::parse(policy).unwrap();
-    let (plan, report) = plan(&policy, state, &Says::highest(128.0), None, NOW, 7);
+    let (plan, report) = plan(&policy, state, &FixedForecast::highest(128.0), None, NOW, 7);
     assert!(plan.decisions.is_empty(), "{:?}", plan.decisions);
     report.advice.into_iter().map(|a| (a.what, a.object.to_string(), a.now, a.better)).collect()
 }

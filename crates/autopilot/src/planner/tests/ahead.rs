@@ -1,7 +1,7 @@
 //! Reservations of the scheduler ahead of a peak.
 
 use super::*;
-use crate::action::{Adjust, Change};
+use crate::action::{Adjustment, Change};
 use crate::fixture::{S, cluster};
 use crate::forecast::{DemandForecast, Series};
 use crate::state::{Reservation, Writer};
@@ -44,8 +44,10 @@ fn made(policy: &str, state: &ClusterState, high: f64) -> (Vec<Made>, Report) {
     let policy = Policy::parse(policy).unwrap();
     let (plan, report) = plan(&policy, state, &Peak { high }, None, NOW, 7);
     let of = |decision: &Decision| match &decision.action.change {
-        Change::AdjustReservation(Adjust::Reservation { from_gpus, to_gpus, start_us, end_us, .. }) => {
-            assert!(decision.action.preconditions.iter().all(|fact| fact.holds(state).is_ok()));
+        Change::AdjustReservation(Adjustment::Reservation {
+            from_gpus, to_gpus, start_us, end_us, ..
+        }) => {
+            assert!(decision.action.preconditions.iter().all(|fact| fact.check(state).is_ok()));
             assert_eq!(decision.action.effect_ends_us, Some(*end_us));
             let s = |us: i64| (us - NOW) / S;
             let worth = decision.predicted;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::action::{Adjust, Change};
+use crate::action::{Adjustment, Change};
 use crate::fixture::{S, cluster, elastic, gang, loan, pending};
 use crate::state::{Job, Writer};
 
@@ -25,7 +25,7 @@ fn what_the_forecast_leaves_is_lent_in_whole_nodes() {
     let mut state = cluster();
     many_wait(&mut state);
     // 128 - 50 - 8 kept back = 70: 64 in one step, eight nodes.
-    let (plan, _) = planned(&state, &Says::highest(50.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(50.0));
     assert_eq!(lends(&plan), [(64, 8)]);
     let decision = &of_kind(&plan, Kind::Lend)[0];
     // 64 GPUs for an hour, less 0.2 x 0.1 of it.
@@ -40,17 +40,17 @@ fn what_the_forecast_leaves_is_lent_in_whole_nodes() {
     assert!(
         matches!(&decision.action.inverse, Some(Change::Reclaim { loan, to_gpus: 0, .. }) if *loan == decision.action.id)
     );
-    assert!(decision.action.preconditions.iter().all(|fact| fact.holds(&state).is_ok()));
+    assert!(decision.action.preconditions.iter().all(|fact| fact.check(&state).is_ok()));
     state.jobs.clear();
     // 32 GPUs of their own are free: a gang of 32 needs no loan, one of 33 all of its GPUs in one
     // place.
     state.jobs.insert("w".into(), pending(32, 60));
-    assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), []);
+    assert_eq!(lends(&planned(&state, &FixedForecast::highest(50.0)).0), []);
     state.jobs.insert("w".into(), pending(33, 60));
-    assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), [(40, 5)]);
+    assert_eq!(lends(&planned(&state, &FixedForecast::highest(50.0)).0), [(40, 5)]);
     // 70 to spare: for one of 71 a loan would stand idle.
     state.jobs.insert("w".into(), pending(71, 60));
-    let (plan, report) = planned(&state, &Says::highest(50.0));
+    let (plan, report) = planned(&state, &FixedForecast::highest(50.0));
     assert_eq!(lends(&plan), []);
     assert!(noops(&report, Kind::Lend)[0].ends_with("more at once than there is to spare"));
 }
@@ -59,18 +59,18 @@ fn what_the_forecast_leaves_is_lent_in_whole_nodes() {
 fn nothing_is_lent_on_what_nobody_knows() {
     let mut base = cluster();
     many_wait(&mut base);
-    let why = |state: &ClusterState, says: Says| {
+    let why = |state: &ClusterState, says: FixedForecast| {
         let (plan, report) = planned(state, &says);
         assert_eq!(lends(&plan), []);
         noops(&report, Kind::Lend)[0].to_owned()
     };
-    let fine = || Says::highest(50.0);
-    assert!(why(&base, Says { highest: None, ..fine() }).contains("does not reach"));
-    assert!(why(&base, Says { coverage: None, ..fine() }).contains("too few forecasts"));
-    assert!(why(&base, Says { coverage: Some(0.8), ..fine() }).contains("0.85 must"));
-    assert!(why(&base, Says { as_of_us: None, ..fine() }).contains("no forecast"));
-    assert!(why(&base, Says { as_of_us: Some(NOW - 86_400 * S), ..fine() }).contains("86400 s ago"));
-    assert!(why(&base, Says::highest(121.0)).contains("nothing to spare"));
+    let fine = || FixedForecast::highest(50.0);
+    assert!(why(&base, FixedForecast { highest: None, ..fine() }).contains("does not reach"));
+    assert!(why(&base, FixedForecast { coverage: None, ..fine() }).contains("too few forecasts"));
+    assert!(why(&base, FixedForecast { coverage: Some(0.8), ..fine() }).contains("0.85 must"));
+    assert!(why(&base, FixedForecast { as_of_us: None, ..fine() }).contains("no forecast"));
+    assert!(why(&base, FixedForecast { as_of_us: Some(NOW - 86_400 * S), ..fine() }).contains("86400 s ago"));
+    assert!(why(&base, FixedForecast::highest(121.0)).contains("nothing to spare"));
     let mut state = base.clone();
     state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap().demand_gpus = None;
     assert!(why(&state, fine()).contains("demand is not known"));
@@ -89,9 +89,9 @@ fn floors_of_owners_are_never_lent() {
     let mut state = cluster();
     many_wait(&mut state);
     state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap().floor_gpus = 100;
-    assert_eq!(lends(&planned(&state, &Says::highest(10.0)).0), [(24, 3)]);
+    assert_eq!(lends(&planned(&state, &FixedForecast::highest(10.0)).0), [(24, 3)]);
     let policy = Policy::parse("[floors]\nowners = { serving = 112 }").unwrap();
-    let (plan, _) = plan(&policy, &state, &Says::highest(10.0), None, NOW, 7);
+    let (plan, _) = plan(&policy, &state, &FixedForecast::highest(10.0), None, NOW, 7);
     assert_eq!(lends(&plan), [(16, 2)]);
 }
 
@@ -116,7 +116,7 @@ fn free_nodes_come_back_first_then_what_loses_least() {
     // together 63,040, 24 GPUs; e stopped 24 x 660 + 16 nodes' worth (8 + 4 + 4) x 3,600 = 73,440;
     // e and b are cheapest.
     let state = lent();
-    let (plan, _) = planned(&state, &Says::highest(100.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(100.0));
     let reclaims = of_kind(&plan, Kind::Reclaim);
     assert_eq!(reclaims.len(), 1);
     let Change::Reclaim { from_gpus, to_gpus, nodes, .. } = &reclaims[0].action.change else { panic!() };
@@ -140,7 +140,7 @@ fn between_the_two_bounds_nothing_moves() {
     for (highest, lend, back) in
         [(48.0, true, false), (56.0, false, false), (64.0, false, false), (65.0, false, true)]
     {
-        let (plan, _) = planned(&state, &Says::highest(highest));
+        let (plan, _) = planned(&state, &FixedForecast::highest(highest));
         assert_eq!(!lends(&plan).is_empty(), lend, "{highest}");
         assert_eq!(!of_kind(&plan, Kind::Reclaim).is_empty(), back, "{highest}");
     }
@@ -150,7 +150,7 @@ fn between_the_two_bounds_nothing_moves() {
 fn a_shortage_now_takes_back_without_any_forecast() {
     let mut state = lent();
     state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap().demand_gpus = Some(70);
-    let silent = Says { highest: None, typical: None, coverage: None, as_of_us: None };
+    let silent = FixedForecast { highest: None, typical: None, coverage: None, as_of_us: None };
     let (plan, _) = planned(&state, &silent);
     let Change::Reclaim { nodes, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else { panic!() };
     assert_eq!(nodes.len(), 1, "six GPUs are a node");
@@ -163,13 +163,13 @@ fn what_is_marked_or_somebody_elses_stays() {
     for job in state.jobs.values_mut() {
         job.do_not_disrupt = true;
     }
-    let (plan, report) = planned(&state, &Says::highest(128.0));
+    let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     let Change::Reclaim { nodes, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else { panic!() };
     assert_eq!(nodes.len(), 2, "only the free ones");
     assert!(noops(&report, Kind::Reclaim)[0].starts_with("48 more GPUs should come back"));
     let mut state = lent();
     state.loans.get_mut("lend-1").unwrap().writer = Writer::Other;
-    let (plan, report) = planned(&state, &Says::highest(128.0));
+    let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert!(of_kind(&plan, Kind::Reclaim).is_empty() && of_kind(&plan, Kind::Preempt).is_empty());
     assert!(noops(&report, Kind::Reclaim)[0].contains("it is theirs"));
 }
@@ -186,7 +186,7 @@ fn jobs_that_share_nodes_go_by_server_cost() {
         state.jobs.insert(id.into(), half(node));
     }
     // 112 left, 113 needed: one node. s00 holds two hours that no checkpoint saves.
-    let (plan, _) = planned(&state, &Says::highest(113.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(113.0));
     let Change::Reclaim { nodes, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else { panic!() };
     assert_eq!(*nodes, BTreeSet::from(["s01".to_owned()]));
     let stopped: Vec<_> = of_kind(&plan, Kind::Preempt).iter().map(|d| d.action.change.object()).collect();
@@ -197,13 +197,13 @@ fn jobs_that_share_nodes_go_by_server_cost() {
 fn a_loan_that_ends_goes_on_or_comes_back_whole() {
     let mut state = lent();
     state.loans.get_mut("lend-1").unwrap().expires_us = NOW + 1_800 * S;
-    let (plan, _) = planned(&state, &Says::highest(50.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(50.0));
     let extended = of_kind(&plan, Kind::Lend);
     let Change::Lend { extends, expires_us, gpus, .. } = &extended[0].action.change else { panic!() };
     assert_eq!((extends.as_deref(), *expires_us, *gpus), (Some("lend-1"), NOW + 3600 * S, 64));
     // 57 + 8 kept back is one more than 64: a node comes back, and then the rest can go on.
     let back = |state: &ClusterState| {
-        let (plan, _) = planned(state, &Says::highest(57.0));
+        let (plan, _) = planned(state, &FixedForecast::highest(57.0));
         let Change::Reclaim { to_gpus, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else {
             panic!()
         };
@@ -214,7 +214,7 @@ fn a_loan_that_ends_goes_on_or_comes_back_whole() {
     // back.
     let lent = state.loans.get_mut("lend-1").unwrap();
     (lent.reclaiming_gpus, lent.reclaiming_nodes) = (8, ["s00".to_owned()].into());
-    let (plan, _) = planned(&state, &Says::highest(57.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(57.0));
     assert!(of_kind(&plan, Kind::Reclaim).is_empty() && of_kind(&plan, Kind::Lend).is_empty());
     let lent = state.loans.get_mut("lend-1").unwrap();
     (lent.reclaiming_gpus, lent.reclaiming_nodes) = (0, [].into());
@@ -283,16 +283,20 @@ fn a_loan_brings_a_gang_what_it_lacks_and_only_to_who_may_be_stopped() {
     state.jobs.insert("w".into(), pending(40, 60));
     let span = Policy::parse("[lend]\ngangs_span = true").unwrap();
     // Two nodes of its own are free: three are lacking where a gang may span, else five.
-    assert_eq!(lends(&plan(&span, &state, &Says::highest(50.0), None, NOW, 7).0), [(24, 3)]);
-    assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), [(40, 5)]);
+    assert_eq!(lends(&plan(&span, &state, &FixedForecast::highest(50.0), None, NOW, 7).0), [(24, 3)]);
+    assert_eq!(lends(&planned(&state, &FixedForecast::highest(50.0)).0), [(40, 5)]);
     // Half a node free twice is no node.
     state.jobs.insert("w".into(), pending(8, 60));
     for (id, node) in [("h", "t2"), ("i", "t3")] {
         state.jobs.insert(id.into(), Job { gpus: 4, placement: [(node.to_owned(), 4)].into(), ..gang(&[]) });
     }
-    assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), [(8, 1)]);
+    assert_eq!(lends(&planned(&state, &FixedForecast::highest(50.0)).0), [(8, 1)]);
     state.jobs.get_mut("w").unwrap().preemptible = false;
-    assert_eq!(lends(&planned(&state, &Says::highest(50.0)).0), [], "what it held could not be taken back");
+    assert_eq!(
+        lends(&planned(&state, &FixedForecast::highest(50.0)).0),
+        [],
+        "what it held could not be taken back"
+    );
 }
 
 #[test]
@@ -306,7 +310,7 @@ fn quotas_that_several_share_are_lent_by_number_and_come_back_by_job() {
         state.jobs.insert(id.into(), gang(&[node]));
     }
     many_wait(&mut state);
-    let (plan, _) = planned(&state, &Says::highest(0.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(0.0));
     let vision = |plan: &Plan| {
         plan.decisions.iter().find_map(|d| match &d.action.change {
             Change::Lend { from, gpus, nodes, .. } if from == "vision" => Some((*gpus, nodes.len())),
@@ -324,7 +328,7 @@ fn quotas_that_several_share_are_lent_by_number_and_come_back_by_job() {
     state.jobs.get_mut("a").unwrap().checkpoint.last_us = Some(NOW - 60 * S);
     // It has 8 and needs 20: 12 more. 8 of the loan are idle, 4 must be freed: job a, whose
     // checkpoint is fresh.
-    let (plan, _) = planned(&state, &Says::highest(20.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(20.0));
     let Change::Reclaim { to_gpus, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else { panic!() };
     assert_eq!(*to_gpus, 12);
     assert_eq!(of_kind(&plan, Kind::Preempt)[0].action.change.object(), Object::Job("a".into()));
@@ -334,11 +338,11 @@ fn quotas_that_several_share_are_lent_by_number_and_come_back_by_job() {
 fn quotas_follow_demand_a_step_at_a_time_and_purchases_are_proposals() {
     let mut state = cluster();
     state.pools.get_mut("serve").unwrap().price_micros_per_gpu_hour = Some(2_000_000);
-    let says = Says { typical: Some(60.0), ..Says::highest(128.0) };
+    let says = FixedForecast { typical: Some(60.0), ..FixedForecast::highest(128.0) };
     let (plan, _) = planned(&state, &says);
     let changes: Vec<_> = of_kind(&plan, Kind::AdjustReservation).iter().map(|d| &d.action.change).collect();
     let quota = |owner: &str, pool: &str, from_gpus, to_gpus| {
-        Change::AdjustReservation(Adjust::Quota {
+        Change::AdjustReservation(Adjustment::Quota {
             owner: owner.into(),
             pool: pool.into(),
             from_gpus,
@@ -347,7 +351,7 @@ fn quotas_follow_demand_a_step_at_a_time_and_purchases_are_proposals() {
     };
     // Research wants 60 of 32, but the pool has no more; serving comes down by 8 of 128 and buys 60
     // instead of 128.
-    let bought = Change::AdjustReservation(Adjust::Commitment {
+    let bought = Change::AdjustReservation(Adjustment::Commitment {
         pool: "serve".into(),
         from_gpus: 128,
         to_gpus: 60,
@@ -365,7 +369,7 @@ fn who_still_holds_what_is_taken_back_is_asked_again() {
     taken.reclaiming_gpus = 24;
     taken.reclaiming_nodes = ["s04", "s05", "s06"].map(str::to_owned).into();
     // 128 - 64 + 24 on their way: 80 are enough, but b is still on s04 and e on the other two.
-    let (plan, _) = planned(&state, &Says::highest(80.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(80.0));
     assert!(of_kind(&plan, Kind::Reclaim).is_empty());
     assert_eq!(of_kind(&plan, Kind::Preempt)[0].action.change.object(), Object::Job("b".into()));
     let Change::ResizeJob { to_gpus, keep_nodes, .. } = &of_kind(&plan, Kind::ResizeJob)[0].action.change
@@ -382,7 +386,7 @@ fn who_still_holds_what_is_taken_back_is_asked_again() {
         state.jobs.get_mut(id).unwrap().loan = Some("lend-1".into());
     }
     state.jobs.get_mut("a").unwrap().checkpoint.last_us = Some(NOW - 60 * S);
-    let (plan, _) = planned(&state, &Says::highest(80.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(80.0));
     let stopped: Vec<_> = of_kind(&plan, Kind::Preempt).iter().map(|d| d.action.change.object()).collect();
     assert_eq!(stopped, [Object::Job("a".into())], "16 GPUs, and its checkpoint is fresher");
 }

@@ -8,7 +8,7 @@ const GROWTH: &str = "[lend]\nfor_growth = true";
 
 fn lent(policy: &str, state: &ClusterState) -> Vec<(u32, String, i64)> {
     let policy = Policy::parse(policy).unwrap();
-    let (plan, _) = plan(&policy, state, &Says::highest(50.0), None, NOW, 7);
+    let (plan, _) = plan(&policy, state, &FixedForecast::highest(50.0), None, NOW, 7);
     let of = |decision: &Decision| match &decision.action.change {
         Change::Lend { gpus, to, .. } => Some((*gpus, to.clone(), decision.predicted.benefit_gpu_ms)),
         _ => None,

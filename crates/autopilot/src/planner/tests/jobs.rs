@@ -23,7 +23,7 @@ fn sizes(plan: &Plan) -> Vec<(String, u32)> {
 
 #[test]
 fn free_gpus_go_where_they_speed_up_most() {
-    let (plan, report) = planned(&two(900_000, 600_000), &Says::highest(128.0));
+    let (plan, report) = planned(&two(900_000, 600_000), &FixedForecast::highest(128.0));
     assert_eq!(sizes(&plan), [("a".into(), 24)]);
     // 8 GPUs x 0.9 x 2 for an hour; 8 GPUs stand still for 20 s.
     let predicted = of_kind(&plan, Kind::ResizeJob)[0].predicted;
@@ -34,7 +34,10 @@ fn free_gpus_go_where_they_speed_up_most() {
     let points = [(8, 8_000_000), (16, 15_200_000), (24, 18_000_000)];
     let points = points.map(|(gpus, rate_ppm)| crate::state::CurvePoint { gpus, rate_ppm });
     state.jobs.get_mut("a").unwrap().curve = crate::state::ScalingCurve::new(points.to_vec()).ok();
-    assert_eq!(sizes(&planned(&state, &Says::highest(128.0)).0), [("a".into(), 16), ("b".into(), 16)]);
+    assert_eq!(
+        sizes(&planned(&state, &FixedForecast::highest(128.0)).0),
+        [("a".into(), 16), ("b".into(), 16)]
+    );
 }
 
 #[test]
@@ -42,7 +45,7 @@ fn growth_must_pay_for_its_pause() {
     let mut state = two(900_000, 0);
     // Another minute of work: 2.5 x the rate for 25 s gains less than the pause costs.
     state.jobs.get_mut("a").unwrap().remaining_work_ms = Some(8 * 60_000);
-    let (plan, report) = planned(&state, &Says::highest(128.0));
+    let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert!(plan.decisions.is_empty());
     assert!(noops(&report, Kind::ResizeJob).iter().any(|why| why.contains("not enough")));
     // A restart loses ten minutes of eight GPUs and a minute: still worth an hour of sixteen more,
@@ -50,7 +53,7 @@ fn growth_must_pay_for_its_pause() {
     let mut state = two(900_000, 0);
     let JobKind::Elastic { grow, .. } = &mut state.jobs.get_mut("a").unwrap().kind else { panic!() };
     *grow = GrowBy::Requeue;
-    let (plan, _) = planned(&state, &Says::highest(128.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(plan.decisions[0].predicted.cost_gpu_ms, 8 * 660_000);
 }
 
@@ -59,7 +62,7 @@ fn jobs_rest_have_limits_and_owners_who_say_no() {
     let why = |change: &dyn Fn(&mut ClusterState)| {
         let mut state = two(900_000, 0);
         change(&mut state);
-        let (plan, report) = planned(&state, &Says::highest(128.0));
+        let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
         assert_eq!(sizes(&plan), []);
         noops(&report, Kind::ResizeJob)[0].to_owned()
     };
@@ -87,17 +90,17 @@ fn room_is_made_by_shrinking_before_stopping() {
     let mut waits = pending(8, 4_000);
     (waits.preemptible, waits.priority) = (false, 10);
     state.jobs.insert("w".into(), waits);
-    let (plan, _) = planned(&state, &Says::highest(128.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(sizes(&plan), [("e".into(), 8)]);
     assert!(of_kind(&plan, Kind::Preempt).is_empty());
     // 24 GPUs: the surplus and the gang.
     state.jobs.get_mut("w").unwrap().gpus = 24;
-    let (plan, _) = planned(&state, &Says::highest(128.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(sizes(&plan), [("e".into(), 8)]);
     assert_eq!(of_kind(&plan, Kind::Preempt)[0].action.change.object(), Object::Job("g".into()));
     // Of equal priority nobody is stopped, and not before the wait.
     state.jobs.get_mut("w").unwrap().priority = 0;
-    let (plan, report) = planned(&state, &Says::highest(128.0));
+    let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert!(plan.decisions.is_empty());
     assert!(noops(&report, Kind::Preempt)[0].starts_with("24 GPUs are missing"));
 }
@@ -113,10 +116,10 @@ fn growth_is_by_what_fits_in_one_place() {
     let mut state = two(900_000, 600_000);
     state.jobs.insert("h".into(), part("t2", 4));
     state.jobs.insert("i".into(), part("t3", 4));
-    let (plan, _) = planned(&state, &Says::highest(128.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(sizes(&plan), []);
     state.jobs.remove("i");
-    let (plan, _) = planned(&state, &Says::highest(128.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(sizes(&plan), [("a".into(), 16)]);
 }
 
@@ -130,7 +133,7 @@ fn small_jobs_are_moved_together_for_a_gang() {
     state.jobs.insert("c".into(), part("t2", 6));
     state.jobs.insert("d".into(), part("t3", 4));
     state.jobs.insert("w".into(), pending(8, 900));
-    let says = || Says { coverage: None, ..Says::highest(128.0) };
+    let says = || FixedForecast { coverage: None, ..FixedForecast::highest(128.0) };
     let stopped = |state: &ClusterState| -> Vec<Object> {
         let (plan, _) = planned(state, &says());
         of_kind(&plan, Kind::Preempt).iter().map(|d| d.action.change.object()).collect()
@@ -167,7 +170,7 @@ fn the_victim_is_who_loses_least_and_notice_is_given_where_it_helps() {
     (waits.preemptible, waits.priority) = (false, 10);
     state.jobs.insert("w".into(), waits);
     let victim = |state: &ClusterState| {
-        let (plan, _) = planned(state, &Says::highest(128.0));
+        let (plan, _) = planned(state, &FixedForecast::highest(128.0));
         let decision = of_kind(&plan, Kind::Preempt)[0];
         (decision.action.change.object(), decision.action.notice_ms, decision.predicted.cost_gpu_ms)
     };

@@ -23,7 +23,7 @@ fn a_node_goes_on_two_kinds_of_evidence_or_one_fatal_signal() {
     state.nodes.get_mut("s01").unwrap().health = bad(970_000, &["ecc", "xid"]);
     state.nodes.get_mut("s05").unwrap().health = bad(970_000, &["xid"]);
     state.nodes.get_mut("s09").unwrap().health = bad(900_000, &["ecc", "xid"]);
-    let (plan, report) = planned(&state, &Says::highest(128.0));
+    let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(drained(&plan), [Object::Node("s01".into())]);
     // p = 0.97: 8 GPUs away for 8 hours against 0.03 of it, nobody is on it.
     let predicted = of_kind(&plan, Kind::DrainNode)[0].predicted;
@@ -31,7 +31,7 @@ fn a_node_goes_on_two_kinds_of_evidence_or_one_fatal_signal() {
     assert_eq!(noops(&report, Kind::DrainNode).len(), 2);
     // A fatal signal in another rack goes first, and racks go one at a time.
     state.nodes.get_mut("s05").unwrap().health.fatal = true;
-    let (plan, report) = planned(&state, &Says::highest(128.0));
+    let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(drained(&plan), [Object::Node("s05".into())]);
     assert!(noops(&report, Kind::DrainNode).iter().any(|why| why.starts_with("nodes of other racks")));
 }
@@ -40,7 +40,7 @@ fn a_node_goes_on_two_kinds_of_evidence_or_one_fatal_signal() {
 fn pools_keep_their_floors() {
     let mut state = cluster();
     state.nodes.get_mut("t0").unwrap().health = Health { fatal: true, ..Health::default() };
-    let (plan, report) = planned(&state, &Says::highest(128.0));
+    let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(drained(&plan), [], "24 of 32 GPUs are less than eight tenths");
     assert!(noops(&report, Kind::DrainNode)[0].starts_with("pool train would be below its floor"));
 }
@@ -53,10 +53,10 @@ fn a_straggler_goes_when_what_is_left_outweighs_moving() {
     job.expected_end_us = Some(NOW + 10_000 * S);
     state.jobs.insert("g".into(), job);
     state.nodes.get_mut("s02").unwrap().health.slowdown_ppm = Some(100_000);
-    let (plan, _) = planned(&state, &Says::highest(128.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
     assert!(plan.decisions.is_empty(), "at the cautious ends it is 21,760 against 27,878");
     state.jobs.get_mut("g").unwrap().expected_end_us = Some(NOW + 20_000 * S);
-    let (plan, _) = planned(&state, &Says::highest(128.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(drained(&plan), [Object::Node("s02".into())]);
     let moved = of_kind(&plan, Kind::Preempt)[0];
     assert_eq!(moved.action.after, [plan.decisions[0].action.id.clone()]);
@@ -64,12 +64,12 @@ fn a_straggler_goes_when_what_is_left_outweighs_moving() {
     // Drained, but the gang is still there: it is moved all the same.
     let by = DrainedBy::Autopilot { action: "drain_node-1".into(), generation: 2 };
     state.nodes.get_mut("s02").unwrap().drain = Some(Drain { by, since_us: None, reason: "slow".into() });
-    let (plan, _) = planned(&state, &Says::highest(128.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(plan.decisions.len(), 1);
     assert_eq!(plan.decisions[0].action.change, Change::Preempt { job: "g".into(), frees_gpus: 32 });
     state.nodes.get_mut("s02").unwrap().drain = None;
     state.jobs.get_mut("g").unwrap().opt_in = false;
-    assert!(planned(&state, &Says::highest(128.0)).0.decisions.is_empty());
+    assert!(planned(&state, &FixedForecast::highest(128.0)).0.decisions.is_empty());
 }
 
 #[test]
@@ -86,15 +86,15 @@ fn only_our_own_drains_are_undone_and_only_when_found_well() {
     state.nodes.get_mut("s01").unwrap().health = well(7_200);
     let node = state.nodes.get_mut("s02").unwrap();
     (node.drain, node.health) = (drain(ours()), well(599));
-    let (plan, report) = planned(&state, &Says::highest(128.0));
+    let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert!(plan.decisions.is_empty());
     let why = noops(&report, Kind::ReturnNode);
     assert_eq!(why, ["the drain is somebody else's: disk", "found well for 599 s, 600 are asked"]);
     state.nodes.get_mut("s02").unwrap().health = well(600);
-    let (plan, _) = planned(&state, &Says::highest(128.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
     let expected = Change::ReturnNode { node: "s02".into(), drained_by: "drain_node-1".into() };
     assert_eq!(plan.decisions[0].action.change, expected);
     state.nodes.get_mut("s02").unwrap().health.bad_ppm = None;
-    let (plan, _) = planned(&state, &Says::highest(128.0));
+    let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
     assert!(plan.decisions.is_empty(), "unknown is not well");
 }

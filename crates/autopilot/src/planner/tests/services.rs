@@ -15,22 +15,22 @@ fn a_service_keeps_what_its_requests_need_and_gets_it_back() {
     let policy = Policy::parse(SERVICE).unwrap();
     // At 50 erlangs 1.45 in a thousand wait with 73 servers, 0.95 with 74. 128 less 74 are 54, six
     // nodes; without the promise 70 are to spare and 64 a step.
-    let (made, _) = plan(&policy, &state, &Says::highest(50.0), None, NOW, 7);
+    let (made, _) = plan(&policy, &state, &FixedForecast::highest(50.0), None, NOW, 7);
     let Change::Lend { gpus, .. } = of_kind(&made, Kind::Lend)[0].action.change else { panic!() };
     assert_eq!(gpus, 48);
     let reason = &of_kind(&made, Kind::Lend)[0].reason;
     assert!(reason.contains("74 are kept back (74 by its promise to requests, Erlang C)"), "{reason}");
-    let (made, _) = planned(&state, &Says::highest(50.0));
+    let (made, _) = planned(&state, &FixedForecast::highest(50.0));
     let Change::Lend { gpus, .. } = of_kind(&made, Kind::Lend)[0].action.change else { panic!() };
     assert_eq!(gpus, 64);
     // With eight nodes lent it has 64, enough for 50 but not for the promise: ten more are two
     // nodes.
     loan(&mut state, &["s00", "s01", "s02", "s03", "s04", "s05", "s06", "s07"]);
     state.jobs.insert("a".into(), gang(&["s02", "s03"]));
-    let (made, _) = plan(&policy, &state, &Says::highest(50.0), None, NOW, 7);
+    let (made, _) = plan(&policy, &state, &FixedForecast::highest(50.0), None, NOW, 7);
     let Change::Reclaim { from_gpus, to_gpus, .. } = of_kind(&made, Kind::Reclaim)[0].action.change else {
         panic!()
     };
     assert_eq!((from_gpus, to_gpus), (64, 48));
-    assert!(of_kind(&planned(&state, &Says::highest(50.0)).0, Kind::Reclaim).is_empty());
+    assert!(of_kind(&planned(&state, &FixedForecast::highest(50.0)).0, Kind::Reclaim).is_empty());
 }

@@ -6,11 +6,11 @@ use rand_chacha::ChaCha8Rng;
 use super::*;
 use crate::action::Change;
 use crate::fixture::{S, cluster, elastic, gang, loan, pending};
-use crate::forecast::Recorded;
+use crate::forecast::RecordedForecast;
 use crate::state::Health;
 
 /// A cluster with anything anywhere.
-fn random(seed: u64) -> (ClusterState, Says) {
+fn random(seed: u64) -> (ClusterState, FixedForecast) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut state = cluster();
     let mut names: Vec<String> = state.nodes.keys().cloned().collect();
@@ -57,12 +57,12 @@ fn random(seed: u64) -> (ClusterState, Says) {
     let highest = rng.random_bool(0.9).then(|| rng.random_range(0.0..150.0));
     let coverage = rng.random_bool(0.9).then(|| rng.random_range(0.8..1.0));
     let typical = rng.random_bool(0.5).then(|| rng.random_range(0.0..150.0));
-    (state, Says { highest, typical, coverage, as_of_us: Some(NOW) })
+    (state, FixedForecast { highest, typical, coverage, as_of_us: Some(NOW) })
 }
 
 #[test]
 fn nothing_to_do_says_so_for_every_kind() {
-    let (plan, report) = planned(&ClusterState::default(), &Says::highest(1.0));
+    let (plan, report) = planned(&ClusterState::default(), &FixedForecast::highest(1.0));
     assert!(plan.decisions.is_empty());
     for kind in Kind::ALL {
         assert!(!noops(&report, kind).is_empty(), "{kind}");
@@ -83,7 +83,7 @@ fn the_same_arguments_give_the_same_bytes_and_the_log_alone_the_same_plan() {
         // From what was recorded: state and answers, read back from JSON.
         let state: ClusterState = serde_json::from_str(&serde_json::to_string(&state).unwrap()).unwrap();
         let report: Report = serde_json::from_str(&bytes(&first).1).unwrap();
-        let recorded = Recorded { answers: report.answers };
+        let recorded = RecordedForecast { answers: report.answers };
         assert_eq!(bytes(&first), bytes(&plan(&policy, &state, &recorded, None, NOW, seed)));
         made += first.0.decisions.len();
     }
@@ -121,7 +121,7 @@ fn plans_keep_floors_and_promises_on_any_state() {
         let mut jobs = Vec::new();
         for decision in &plan.decisions {
             for fact in &decision.action.preconditions {
-                fact.holds(&state).unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+                fact.check(&state).unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
             }
             match &decision.action.change {
                 Change::Lend { from, gpus, nodes, extends: None, .. } if from == "serving" => {

@@ -97,7 +97,7 @@ fn what_raises_a_budget_lowers_a_floor_acts_or_opts_in_for_others_takes_two() {
 fn changes_name_the_key_and_both_values() {
     let before = policy("[floors]\nowners = { \"team.a\" = 8 }");
     let after = policy("[floors]\nowners = { \"team.a\" = 4 }\n[budgets.lend]\nper_hour = 6");
-    let of = |key: &str, before: &str, after: &str, widens| Changed {
+    let of = |key: &str, before: &str, after: &str, widens| PolicyChange {
         key: key.to_owned(),
         before: Some(before.to_owned()),
         after: Some(after.to_owned()),

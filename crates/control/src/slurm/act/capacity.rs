@@ -1,7 +1,7 @@
 //! Quotas and reservations.
 
 use chrono::{Local, TimeZone};
-use tidegate_autopilot::action::Adjust;
+use tidegate_autopilot::action::Adjustment;
 use tidegate_autopilot::target::TargetError;
 
 use super::{Act, Before};
@@ -60,20 +60,20 @@ impl<'a> Act<'a> {
         }
     }
 
-    pub(super) fn check_adjust(&self, look: &Look, adjust: &Adjust) -> Result<Before, TargetError> {
+    pub(super) fn check_adjust(&self, look: &Look, adjust: &Adjustment) -> Result<Before, TargetError> {
         let unsupported = |why: String| TargetError::Unsupported {
             target: SLURM.to_owned(),
             kind: self.action.change.kind(),
             why,
         };
         match adjust {
-            Adjust::Commitment { .. } => {
+            Adjustment::Commitment { .. } => {
                 Err(unsupported("what is bought for a term is a person's to decide".to_owned()))
             }
-            Adjust::Quota { .. } if !self.setup.accounting => {
+            Adjustment::Quota { .. } if !self.setup.accounting => {
                 Err(unsupported("without slurmdbd there are no quotas".to_owned()))
             }
-            Adjust::Quota { owner, pool, .. } => match self.place(owner, pool) {
+            Adjustment::Quota { owner, pool, .. } => match self.place(owner, pool) {
                 None => Err(unsupported(format!(
                     "the quota of {owner} in {pool} does not stand in Slurm: set quota_account or quota_qos"
                 ))),
@@ -84,7 +84,7 @@ impl<'a> Act<'a> {
                     .refuse(format!("loans stand on QOS {qos}: its own limit changes when they are over"))),
                 Some(_) => Ok(Before::default()),
             },
-            Adjust::Reservation { name, pool, owner, to_gpus, from_gpus, .. } => {
+            Adjustment::Reservation { name, pool, owner, to_gpus, from_gpus, .. } => {
                 let accounts = self.config.accounts(owner);
                 self.words(accounts.iter().chain([name]))?;
                 if marker::loan_of(name).is_some() {
@@ -103,10 +103,10 @@ impl<'a> Act<'a> {
         }
     }
 
-    pub(super) fn adjust(&self, look: &Look, adjust: &Adjust) -> Result<String, TargetError> {
+    pub(super) fn adjust(&self, look: &Look, adjust: &Adjustment) -> Result<String, TargetError> {
         match adjust {
-            Adjust::Quota { owner, pool, to_gpus, .. } => self.set_quota(owner, pool, *to_gpus),
-            Adjust::Reservation { name, owner, pool, to_gpus, start_us, end_us, .. } => {
+            Adjustment::Quota { owner, pool, to_gpus, .. } => self.set_quota(owner, pool, *to_gpus),
+            Adjustment::Reservation { name, owner, pool, to_gpus, start_us, end_us, .. } => {
                 let is_there = look.reservations.contains_key(name);
                 if *to_gpus == 0 {
                     if is_there {
@@ -133,7 +133,7 @@ impl<'a> Act<'a> {
                 self.create(name, &values)?;
                 Ok(format!("scontrol create reservation {name} {}", values[2]))
             }
-            Adjust::Commitment { .. } => {
+            Adjustment::Commitment { .. } => {
                 Err(self.refuse("what is bought for a term is a person's to decide"))
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_autopilot::action::Broken;
+use tidegate_autopilot::action::UnmetPrecondition;
 use tidegate_autopilot::target::TargetError;
 use tidegate_slurm::JobPhase as Phase;
 
@@ -89,7 +89,10 @@ impl Act<'_> {
         }
         if lent.limit() != gpus {
             let expected = format!("the limit of QOS {qos} is {} with what is lent", lent.limit());
-            return Err(TargetError::Precondition(Broken { expected, found: format!("it is {gpus}") }));
+            return Err(TargetError::Precondition(UnmetPrecondition {
+                expected,
+                found: format!("it is {gpus}"),
+            }));
         }
         Ok(lent)
     }
@@ -119,7 +122,7 @@ impl Act<'_> {
             }
             Err(Failed::Said(_)) if now.description != told.description => {
                 let expected = format!("the description of QOS {qos} is {:?}", told.description);
-                Err(TargetError::Precondition(Broken {
+                Err(TargetError::Precondition(UnmetPrecondition {
                     expected,
                     found: format!("it is {:?}", now.description),
                 }))

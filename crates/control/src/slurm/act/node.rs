@@ -1,6 +1,6 @@
 //! Nodes: out of service and back. One message to slurmctld each, so that nothing is half done.
 
-use tidegate_autopilot::action::Broken;
+use tidegate_autopilot::action::UnmetPrecondition;
 use tidegate_autopilot::state::DrainedBy;
 use tidegate_autopilot::target::TargetError;
 
@@ -16,7 +16,7 @@ impl Act<'_> {
     }
 
     fn broken(expected: String, found: String) -> TargetError {
-        TargetError::Precondition(Broken { expected, found })
+        TargetError::Precondition(UnmetPrecondition { expected, found })
     }
 
     pub(super) fn check_drain(&self, look: &Look, name: &String) -> Result<Before, TargetError> {

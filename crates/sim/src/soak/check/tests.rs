@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use tidegate_autopilot::{
     action::{Action, Change},
     executor::{Journal, JournalEntry, JournalEvent, PlanRecord},
-    forecast::Recorded,
+    forecast::RecordedForecast,
     guard::{Refusal, Rule},
     intent::{IntentEvent, Transition},
     planner,
@@ -122,7 +122,7 @@ fn an_owner_below_its_floor_is_found() {
 fn plans_that_come_out_otherwise_and_refusals_without_words_are_found() {
     let (target, policy) = (cluster(), Policy::auto());
     let state = target.state();
-    let (plan, report) = planner::plan(&policy, &state, &Recorded::default(), None, 0, 7);
+    let (plan, report) = planner::plan(&policy, &state, &RecordedForecast::default(), None, 0, 7);
     let planned = PlanRecord { plan, report, policy, canary: None, state, kept: Vec::new() };
     let found = |what: Vec<JournalEvent>| {
         let mut journal = InMemoryJournal::default();

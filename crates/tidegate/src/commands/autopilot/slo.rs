@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tidegate_autopilot::executor::{ExecutorState, JournalEntry};
 use tidegate_autopilot::policy::{Mode, Policy};
-use tidegate_autopilot::slo::{Alert, Standing};
+use tidegate_autopilot::slo::{Alert, ObjectiveStatus};
 
 use crate::commands::{CommandError, DataArgs, block_on, committed};
 
@@ -13,7 +13,7 @@ const COUNTED: &str = "kind NOT IN ('PLANNED', 'LEASE_TAKEN', 'SCORED')";
 /// What is said of the autopilot itself.
 #[derive(Debug, Serialize)]
 struct Told {
-    objectives: Vec<Standing>,
+    objectives: Vec<ObjectiveStatus>,
     /// Alerts that stand.
     alerts: Vec<Alert>,
     /// Kinds that may go less far while an alert stands.
@@ -38,7 +38,7 @@ pub(super) fn run(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), Co
     let stepped = known.slo.steps_down(&policy.slo);
     let mode = |kind| policy.modes.get(&kind).copied().unwrap_or(Mode::Observe).down();
     let told = Told {
-        objectives: known.slo.standings(&policy.slo, now_us),
+        objectives: known.slo.status(&policy.slo, now_us),
         alerts: known.slo.firing().cloned().collect(),
         stepped_down: stepped
             .map(|(kind, _)| (kind.name().to_owned(), mode(kind).name().to_owned()))
@@ -61,7 +61,7 @@ pub(super) fn run(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), Co
     Ok(())
 }
 
-fn line(standing: &Standing) -> String {
+fn line(standing: &ObjectiveStatus) -> String {
     let share =
         |ppm: Option<u64>| ppm.map_or_else(|| "-".to_owned(), |ppm| format!("{:.2} %", ppm as f64 / 1e4));
     let what = match standing.series.kind {

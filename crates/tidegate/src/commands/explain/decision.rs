@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use tidegate_autopilot::action::{Adjust, Change};
+use tidegate_autopilot::action::{Adjustment, Change};
 use tidegate_autopilot::executor::{JournalEvent, PlanRecord};
 use tidegate_autopilot::intent::Transition;
 use tidegate_autopilot::planner::{Considered, Decision};
 use tidegate_autopilot::rollout::shadow::ID_PREFIX;
 use tidegate_autopilot::scorecard::Score;
-use tidegate_autopilot::state::ForeseenBy;
+use tidegate_autopilot::state::ForecastOrigin;
 use tidegate_server::QueryService;
 
 use crate::autopilot::record::{Told, entries, plan, steps};
@@ -53,7 +53,7 @@ struct Explanation {
     /// What was thought of other objects of the kind.
     others: Vec<Considered>,
     /// Who foresaw the demand it is about, where that is on record.
-    foreseen: Option<ForeseenBy>,
+    foreseen: Option<ForecastOrigin>,
     /// The plan, made again from what is on record, is the same, byte for byte; `None`: its inputs
     /// are not on record.
     same_bytes: Option<bool>,
@@ -163,10 +163,10 @@ fn made_again(planned: &PlanRecord, parent: Option<&PlanRecord>) -> Result<Optio
     Ok(Some(same))
 }
 
-fn foreseen(planned: &PlanRecord, change: &Change) -> Option<ForeseenBy> {
+fn foreseen(planned: &PlanRecord, change: &Change) -> Option<ForecastOrigin> {
     let (owner, pool) = match change {
         Change::Lend { from, pool, .. } => (from, pool),
-        Change::AdjustReservation(Adjust::Quota { owner, pool, .. }) => (owner, pool),
+        Change::AdjustReservation(Adjustment::Quota { owner, pool, .. }) => (owner, pool),
         Change::Reclaim { loan, .. } => {
             let loan = planned.state.loans.get(loan)?;
             (&loan.from, &loan.pool)
@@ -220,13 +220,13 @@ fn print(told: &Explanation) {
         say!("{head} {}: {:+.1} GPU-hours, {}", other.what, hours(other.net_gpu_ms), other.why_not);
     }
     match &told.foreseen {
-        Some(ForeseenBy::Published { series, issued_us, off, .. }) => {
+        Some(ForecastOrigin::Published { series, issued_us, off, .. }) => {
             let issued = chrono::DateTime::from_timestamp_micros(*issued_us).unwrap_or_default();
             let held = if off.is_empty() { "its bounds hold" } else { "its bounds do not hold" };
             say!("demand  foreseen by {series} on the log, issued {}; {held}", issued.format("%FT%TZ"));
         }
-        Some(ForeseenBy::Past { why, .. }) => say!("demand  foreseen from its own past: {why}"),
-        Some(ForeseenBy::Nobody { why }) => say!("demand  foreseen by nobody: {why}"),
+        Some(ForecastOrigin::Past { why, .. }) => say!("demand  foreseen from its own past: {why}"),
+        Some(ForecastOrigin::Nobody { why }) => say!("demand  foreseen by nobody: {why}"),
         None => {}
     }
     for (at, other) in others.iter().enumerate() {

@@ -6,27 +6,27 @@ use crate::state::OwnerName;
 
 /// Part of a cluster.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Part<'a> {
+pub(super) enum OwnerFilter<'a> {
     /// All of it.
     All,
     /// What is these owners'.
-    Of(&'a BTreeSet<OwnerName>),
+    Only(&'a BTreeSet<OwnerName>),
     /// What is not these owners'. Nodes and purchases are in it: they are nobody's.
-    Rest(&'a BTreeSet<OwnerName>),
+    Except(&'a BTreeSet<OwnerName>),
 }
 
-impl Part<'_> {
+impl OwnerFilter<'_> {
     /// Whether what is this owner's belongs to it.
-    pub(super) fn has(self, owner: &str) -> bool {
+    pub(super) fn includes(self, owner: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Of(owners) => owners.contains(owner),
-            Self::Rest(owners) => !owners.contains(owner),
+            Self::Only(owners) => owners.contains(owner),
+            Self::Except(owners) => !owners.contains(owner),
         }
     }
 
     /// Whether what is nobody's belongs to it.
-    pub(super) fn has_nodes(self) -> bool {
-        !matches!(self, Self::Of(_))
+    pub(super) fn includes_unowned(self) -> bool {
+        !matches!(self, Self::Only(_))
     }
 }

@@ -5,18 +5,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::builder::Work;
+use super::builder::PlanBuilder;
 use super::room::Room;
-use super::victims::{Cause, open_to, take, ways};
+use super::victims::{Cause, disturb, may_disturb, victim_options};
 use crate::action::{Change, Kind};
-use crate::policy::Reach;
+use crate::policy::Footprint;
 use crate::state::interruption;
 use crate::state::{Job, JobId, JobKind, Node, NodeName, Object, PoolName};
 
-pub(super) fn plan(work: &mut Work<'_>) {
+pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     let state = work.state;
     let mut first: BTreeMap<&PoolName, (&JobId, &Job, i64)> = BTreeMap::new();
-    let ours = state.jobs.iter().filter(|(_, job)| work.part.has(&job.owner));
+    let ours = state.jobs.iter().filter(|(_, job)| work.owners.includes(&job.owner));
     let mut order: Vec<(&JobId, &Job, i64)> =
         ours.filter_map(|(id, job)| Some((id, job, job.pending_since_us()?))).collect();
     order.sort_by(|a, b| b.1.priority.cmp(&a.1.priority).then(a.2.cmp(&b.2)).then(a.0.cmp(b.0)));
@@ -25,15 +25,18 @@ pub(super) fn plan(work: &mut Work<'_>) {
     }
     for (pool, (id, job, since)) in first {
         let waited_s = (work.now_us - since) / 1_000_000;
-        let reach =
-            Reach { owners: vec![job.owner.clone()], pools: vec![job.pool.clone()], ..Reach::default() };
+        let reach = Footprint {
+            owners: vec![job.owner.clone()],
+            pools: vec![job.pool.clone()],
+            ..Footprint::default()
+        };
         let object = Object::Job(id.clone());
         if waited_s < work.policy.preempt.gather_after_s
             || work.stopped(Kind::Preempt, &reach, object.clone())
         {
             continue;
         }
-        if let Err(why) = gather(work, pool, id, job) {
+        if let Err(why) = defragment(work, pool, id, job) {
             work.noop(Kind::Preempt, Some(object), why, None, Vec::new());
         }
     }
@@ -48,7 +51,7 @@ struct Full<'a> {
     cost: i64,
 }
 
-fn gather(work: &mut Work<'_>, pool: &PoolName, id: &JobId, gang: &Job) -> Result<(), String> {
+fn defragment(work: &mut PlanBuilder<'_>, pool: &PoolName, id: &JobId, gang: &Job) -> Result<(), String> {
     let state = work.state;
     let limit = state.share(&gang.owner, pool).and_then(|share| share.limit_gpus);
     if limit.is_some_and(|limit| work.occupancy.used(&gang.owner, pool) + gang.gpus > limit) {
@@ -86,11 +89,11 @@ fn gather(work: &mut Work<'_>, pool: &PoolName, id: &JobId, gang: &Job) -> Resul
     for (mover, job) in moved {
         let wanted: BTreeSet<&NodeName> = job.placement.keys().collect();
         // It starts again at once: nothing stands idle meanwhile.
-        let ways = ways(work, mover, job, &wanted, true, 0, |node| job.placement[node]);
+        let ways = victim_options(work, mover, job, &wanted, true, 0, |node| job.placement[node]);
         let Some(way) = ways.iter().find(|way| way.to_gpus == 0) else { continue };
         let part = benefit * f64::from(job.held_gpus()) / f64::from(held.max(1));
         let cause = Cause { benefit: part, after: Vec::new(), why: &why, alternatives: Vec::new() };
-        take(work, mover, job, way, cause);
+        disturb(work, mover, job, way, cause);
     }
     Ok(())
 }
@@ -104,7 +107,7 @@ fn makes_room(change: &Change, gang: &Job) -> bool {
     }
 }
 
-fn loss(work: &Work<'_>, job: &Job) -> i64 {
+fn loss(work: &PlanBuilder<'_>, job: &Job) -> i64 {
     interruption(job, job.held_gpus(), work.now_us, work.policy.preempt.restart_s).least().0
 }
 
@@ -112,7 +115,12 @@ type Moves<'a> = (Vec<&'a NodeName>, Vec<(&'a JobId, &'a Job)>);
 
 /// Nodes to empty, cheapest first, so that `missing` GPUs come free in whole nodes and each job
 /// that goes fits into the gaps that stay.
-fn choose<'a>(work: &Work<'a>, pool: &PoolName, gang: &Job, missing: u32) -> Result<Moves<'a>, String> {
+fn choose<'a>(
+    work: &PlanBuilder<'a>,
+    pool: &PoolName,
+    gang: &Job,
+    missing: u32,
+) -> Result<Moves<'a>, String> {
     let mut full: Vec<Full<'a>> = Vec::new();
     let mut gaps: BTreeMap<&'a NodeName, (u32, u32)> = BTreeMap::new();
     for (name, node) in &work.state.nodes {
@@ -157,14 +165,14 @@ fn choose<'a>(work: &Work<'a>, pool: &PoolName, gang: &Job, missing: u32) -> Res
 }
 
 /// Small work that may be stopped, within its caps.
-fn movable(work: &Work<'_>, id: &JobId, job: &Job) -> bool {
+fn movable(work: &PlanBuilder<'_>, id: &JobId, job: &Job) -> bool {
     let rules = &work.policy.preempt;
     let ran_us = job.running_since_us().map_or(0, |since| work.now_us - since);
     matches!(job.kind, JobKind::Gang)
-        && work.part.has(&job.owner)
+        && work.owners.includes(&job.owner)
         && job.preemptible
         && job.placement.len() == 1
         && job.preemptions_24h < rules.per_job_per_day
         && ran_us >= rules.least_run_s * 1_000_000
-        && open_to(work, id, job)
+        && may_disturb(work, id, job)
 }

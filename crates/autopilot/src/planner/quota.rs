@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 
 use tidegate_insight::sizing::Prices;
 
-use super::builder::{Wanted, Work};
+use super::builder::{ActionSpec, PlanBuilder};
 use super::plan::Alternative;
-use crate::action::{Adjust, Change, Fact, Kind};
+use crate::action::{Adjustment, Change, Kind, Precondition};
 use crate::forecast::Series;
-use crate::policy::Reach;
+use crate::policy::Footprint;
 use crate::state::{Object, OwnerName, PoolName, Share};
 
 /// Level at which demand is looked at for how often a smaller quota would be missed.
 const EXTREME: f64 = 0.99;
 
-pub(super) fn plan(work: &mut Work<'_>) {
+pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     let state = work.state;
     let mut quotas: BTreeMap<&PoolName, u32> = BTreeMap::new();
     for owner in state.owners.values() {
@@ -25,12 +25,13 @@ pub(super) fn plan(work: &mut Work<'_>) {
             *quotas.entry(pool).or_default() += share.quota_gpus;
         }
     }
-    let part = work.part;
-    for (owner, entry) in state.owners.iter().filter(|(owner, _)| part.has(owner)) {
+    let part = work.owners;
+    for (owner, entry) in state.owners.iter().filter(|(owner, _)| part.includes(owner)) {
         for (pool, share) in entry.shares.iter().filter(|(_, share)| share.quota_gpus > 0) {
-            work.look(Kind::AdjustReservation, 1);
+            work.count_considered(Kind::AdjustReservation, 1);
             let object = Object::Owner(owner.clone());
-            let reach = Reach { owners: vec![owner.clone()], pools: vec![pool.clone()], ..Reach::default() };
+            let reach =
+                Footprint { owners: vec![owner.clone()], pools: vec![pool.clone()], ..Footprint::default() };
             if work.stopped(Kind::AdjustReservation, &reach, object.clone()) {
                 continue;
             }
@@ -46,7 +47,7 @@ pub(super) fn plan(work: &mut Work<'_>) {
             }
         }
     }
-    let pools: Vec<&PoolName> = state.pools.keys().filter(|_| part.has_nodes()).collect();
+    let pools: Vec<&PoolName> = state.pools.keys().filter(|_| part.includes_unowned()).collect();
     for pool in pools {
         if let Err(why) = commitment(work, pool) {
             let object = Object::Pool(pool.clone());
@@ -56,7 +57,7 @@ pub(super) fn plan(work: &mut Work<'_>) {
 }
 
 fn quota(
-    work: &mut Work<'_>,
+    work: &mut PlanBuilder<'_>,
     owner: &OwnerName,
     pool: &PoolName,
     share: &Share,
@@ -96,7 +97,7 @@ fn quota(
     };
     let predicted = work.predict(benefit, cost, None, rules.quantile, horizon_ms);
     let change = |from_gpus, to_gpus| {
-        Change::AdjustReservation(Adjust::Quota {
+        Change::AdjustReservation(Adjustment::Quota {
             owner: owner.clone(),
             pool: pool.clone(),
             from_gpus,
@@ -106,10 +107,10 @@ fn quota(
     if !work.worth_it(&predicted) {
         return Err(format!("a quota of {to} instead of {from} would not be worth the risk"));
     }
-    work.decide(Wanted {
+    work.decide(ActionSpec {
         change: change(from, to),
         inverse: Some(change(to, from)),
-        preconditions: vec![Fact::QuotaIs { owner: owner.clone(), pool: pool.clone(), gpus: from }],
+        preconditions: vec![Precondition::QuotaIs { owner: owner.clone(), pool: pool.clone(), gpus: from }],
         effect_ends_us: None,
         notice_ms: 0,
         after: Vec::new(),
@@ -126,7 +127,7 @@ fn quota(
 
 /// Proposes what to commit to for a pool: the quantile of its owners' demands together, taken to
 /// rise and fall together.
-fn commitment(work: &mut Work<'_>, pool: &PoolName) -> Result<(), String> {
+fn commitment(work: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), String> {
     let rules = work.policy.reservation.clone();
     let Some(price) = work.state.pools[pool].price_micros_per_gpu_hour else {
         return Err(format!("no price of pool {pool} is known: nothing can be proposed to buy or give up"));
@@ -168,14 +169,14 @@ fn commitment(work: &mut Work<'_>, pool: &PoolName) -> Result<(), String> {
         rules.term_days
     );
     let proposal = |from_gpus, to_gpus| {
-        Change::AdjustReservation(Adjust::Commitment {
+        Change::AdjustReservation(Adjustment::Commitment {
             pool: pool.clone(),
             from_gpus,
             to_gpus,
             term_days: rules.term_days,
         })
     };
-    work.decide(Wanted {
+    work.decide(ActionSpec {
         change: proposal(from, to),
         inverse: None,
         preconditions: Vec::new(),

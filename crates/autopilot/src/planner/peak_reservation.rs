@@ -6,32 +6,33 @@
 //! Before it begins it follows the forecast. Then it only grows: the owner's jobs may be on it, and
 //! what is left of it ends soon.
 
-use super::builder::{Wanted, Work};
+use super::builder::{ActionSpec, PlanBuilder};
 use super::lend::level_for;
-use crate::action::{Adjust, Change, Fact, Kind};
+use crate::action::{Adjustment, Change, Kind, Precondition};
 use crate::forecast::Series;
-use crate::policy::Reach;
+use crate::policy::Footprint;
 use crate::state::{Object, Reservation, Share, Writer};
 
 /// Times to come at which demand is looked at, at most.
-const LOOKS: i64 = 24;
+const SAMPLES: i64 = 24;
 
-pub(super) fn plan(work: &mut Work<'_>) {
+pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     let state = work.state;
-    let part = work.part;
+    let part = work.owners;
     for (owner, most) in
-        work.policy.reservation.ahead.clone().into_iter().filter(|(owner, _)| part.has(owner))
+        work.policy.reservation.ahead.clone().into_iter().filter(|(owner, _)| part.includes(owner))
     {
         let shares = state.owners.get(&owner).into_iter().flat_map(|owner| &owner.shares);
         for (pool, share) in shares.filter(|(_, share)| share.quota_gpus > 0) {
-            work.look(Kind::AdjustReservation, 1);
+            work.count_considered(Kind::AdjustReservation, 1);
             let name = format!("ahead-{owner}-{pool}");
             let object = Object::Reservation(name.clone());
-            let reach = Reach { owners: vec![owner.clone()], pools: vec![pool.clone()], ..Reach::default() };
+            let reach =
+                Footprint { owners: vec![owner.clone()], pools: vec![pool.clone()], ..Footprint::default() };
             if work.stopped(Kind::AdjustReservation, &reach, object.clone()) {
                 continue;
             }
-            if let Err(why) = ahead(work, Series { owner: &owner, pool }, share, &name, most) {
+            if let Err(why) = reserve(work, Series { owner: &owner, pool }, share, &name, most) {
                 let reason = format!("{owner} in {pool}: {why}");
                 work.noop(Kind::AdjustReservation, Some(object), reason, None, Vec::new());
             }
@@ -65,13 +66,13 @@ impl Rise {
     }
 }
 
-fn rise(work: &mut Work<'_>, of: Series<'_>, share: &Share) -> Result<Rise, String> {
+fn rise(work: &mut PlanBuilder<'_>, of: Series<'_>, share: &Share) -> Result<Rise, String> {
     let now = share.demand_gpus.ok_or("its demand is not known")?;
     let rules = &work.policy.lend;
     let (least, fresh_us) =
         (rules.least_coverage, work.policy.freshness.most_s.max(2 * rules.reclaim_within_s) * 1_000_000);
     let ahead_ms = work.policy.reservation.ahead_s * 1000;
-    let looks = (ahead_ms / (rules.reclaim_within_s * 1000)).clamp(1, LOOKS);
+    let looks = (ahead_ms / (rules.reclaim_within_s * 1000)).clamp(1, SAMPLES);
     let step_ms = ahead_ms / looks;
     let as_of = work.as_of(of).ok_or("there is no forecast of its demand")?;
     if work.now_us - as_of > fresh_us {
@@ -102,7 +103,13 @@ fn rise(work: &mut Work<'_>, of: Series<'_>, share: &Share) -> Result<Rise, Stri
     })
 }
 
-fn ahead(work: &mut Work<'_>, of: Series<'_>, share: &Share, name: &str, most: u32) -> Result<(), String> {
+fn reserve(
+    work: &mut PlanBuilder<'_>,
+    of: Series<'_>,
+    share: &Share,
+    name: &str,
+    most: u32,
+) -> Result<(), String> {
     let there = work.state.reservations.get(name);
     if there.is_some_and(|there| there.writer == Writer::Other) {
         return Err(format!("somebody else wrote {name} last: it is theirs"));
@@ -136,7 +143,7 @@ fn ahead(work: &mut Work<'_>, of: Series<'_>, share: &Share, name: &str, most: u
         return Err(format!("{reason}: {wanted} reserved instead of {from} would not be worth it"));
     }
     let change = |from_gpus, to_gpus| {
-        Change::AdjustReservation(Adjust::Reservation {
+        Change::AdjustReservation(Adjustment::Reservation {
             name: name.to_owned(),
             owner: of.owner.to_owned(),
             pool: of.pool.to_owned(),
@@ -147,10 +154,10 @@ fn ahead(work: &mut Work<'_>, of: Series<'_>, share: &Share, name: &str, most: u
         })
     };
     let before = match there {
-        Some(_) => Fact::ReservationIs { name: name.to_owned(), gpus: from },
-        None => Fact::NoReservation { name: name.to_owned() },
+        Some(_) => Precondition::ReservationIs { name: name.to_owned(), gpus: from },
+        None => Precondition::NoReservation { name: name.to_owned() },
     };
-    work.decide(Wanted {
+    work.decide(ActionSpec {
         change: change(from, wanted),
         inverse: Some(change(wanted, from)),
         preconditions: vec![before],
@@ -172,7 +179,7 @@ fn times(there: Option<&Reservation>, rise: &Rise, grows: bool) -> (i64, i64) {
 }
 
 /// GPUs of a node of the pool; schedulers reserve whole ones.
-fn node_gpus(work: &Work<'_>, pool: &str) -> Result<u32, String> {
+fn node_gpus(work: &PlanBuilder<'_>, pool: &str) -> Result<u32, String> {
     let mut sizes: Vec<u32> =
         work.state.nodes.values().filter(|node| node.pool == pool).map(|node| node.gpus).collect();
     sizes.sort_unstable();

@@ -8,10 +8,10 @@
 
 use std::collections::BTreeMap;
 
-use super::published::Told;
+use super::published::PublishedSeries;
 use super::{DemandForecast, Published, Reach, Series, SeriesNames, Trailing, TrailingConfig, ppm};
 use crate::policy::{ForecastRules, ForecastSource};
-use crate::state::{ClusterState, ForeseenBy};
+use crate::state::{ClusterState, ForecastOrigin};
 
 const DAY_MS: i64 = 86_400_000;
 /// Stand for what is asked of the next moment, and of more than a day.
@@ -20,13 +20,13 @@ const FAR_MS: i64 = DAY_MS;
 
 /// Both, and which of them answers.
 #[derive(Debug, Clone)]
-pub struct Chosen {
+pub struct SelectedForecast {
     rules: ForecastRules,
     published: Published,
     past: Trailing,
 }
 
-impl Chosen {
+impl SelectedForecast {
     /// Knows nothing yet. `names`: what owners and pools are called on the log.
     pub fn new(rules: ForecastRules, names: SeriesNames) -> Self {
         Self { rules, published: Published::new(names), past: Trailing::new(TrailingConfig::default()) }
@@ -55,7 +55,7 @@ impl Chosen {
     }
 
     /// Writes who answers for each owner and pool into the state, for the guard and the record.
-    pub fn inform(&self, state: &mut ClusterState) {
+    pub fn annotate(&self, state: &mut ClusterState) {
         state.foreseen.clear();
         for (owner, entry) in &state.owners {
             let by = |pool: &String| (pool.clone(), self.by(Series { owner, pool }));
@@ -66,21 +66,21 @@ impl Chosen {
         }
     }
 
-    fn by(&self, of: Series<'_>) -> ForeseenBy {
+    fn by(&self, of: Series<'_>) -> ForecastOrigin {
         match (self.answers(of, NEAR_MS), self.rules.source) {
             (Ok((series, told)), source) => {
                 let far = self.answers(of, FAR_MS).err();
                 // What the past answers rests on no bounds that drift.
                 let off = if source == ForecastSource::Best { Vec::new() } else { self.published.off(told) };
-                ForeseenBy::Published { series, issued_us: told.issued_us(), off, far }
+                ForecastOrigin::Published { series, issued_us: told.issued_us(), off, far }
             }
-            (Err(why), ForecastSource::Log) => ForeseenBy::Nobody { why },
-            (Err(why), _) => ForeseenBy::Past { why, held_ppm: self.past.coverage(of).map(ppm) },
+            (Err(why), ForecastSource::Log) => ForecastOrigin::Nobody { why },
+            (Err(why), _) => ForecastOrigin::Past { why, held_ppm: self.past.coverage(of).map(ppm) },
         }
     }
 
     /// The published series that answers what is asked of the next `within_ms`, or why none does.
-    fn answers(&self, of: Series<'_>, within_ms: i64) -> Result<(String, &Told), String> {
+    fn answers(&self, of: Series<'_>, within_ms: i64) -> Result<(String, &PublishedSeries), String> {
         if self.rules.source == ForecastSource::Trailing {
             return Err("the policy has it so".to_owned());
         }
@@ -107,7 +107,7 @@ impl Chosen {
     }
 }
 
-impl DemandForecast for Chosen {
+impl DemandForecast for SelectedForecast {
     fn highest_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
         match self.answers(of, within_ms) {
             Ok((_, told)) => self.published.highest(of, told, level, within_ms),

@@ -4,20 +4,20 @@
 
 use std::collections::BTreeSet;
 
-use super::builder::Work;
+use super::builder::PlanBuilder;
 use super::resize::{Gain, gain, hold_ms, why_not};
 use super::spare::Spare;
 use crate::forecast::Series;
 use crate::state::{Job, JobId, JobKind, OwnerName, PoolName};
 
 /// What running jobs of an owner would gain by a loan.
-pub(super) struct Growers {
+pub(super) struct LoanGrowth {
     pub(super) owner: OwnerName,
     /// Jobs by what they gain per GPU, most first, together within what can be lent.
     jobs: Vec<Gain>,
 }
 
-impl Growers {
+impl LoanGrowth {
     /// GPUs by which they would grow.
     pub(super) fn gpus(&self) -> u32 {
         self.jobs.iter().map(|job| job.more).sum()
@@ -40,7 +40,7 @@ impl Growers {
 
 /// Running jobs that would grow and have no room to, of owners for whom nobody waits: new loans are
 /// for what waits.
-pub(super) fn candidates<'a>(work: &Work<'a>) -> Vec<(&'a JobId, &'a Job)> {
+pub(super) fn candidates<'a>(work: &PlanBuilder<'a>) -> Vec<(&'a JobId, &'a Job)> {
     let state = work.state;
     let waits: BTreeSet<&OwnerName> =
         state.jobs.values().filter(|job| job.pending_since_us().is_some()).map(|job| &job.owner).collect();
@@ -53,7 +53,7 @@ pub(super) fn candidates<'a>(work: &Work<'a>) -> Vec<(&'a JobId, &'a Job)> {
         let (held, sizes) = (job.held_gpus(), job.sizes());
         let larger = &sizes[sizes.partition_point(|size| *size <= held)..];
         // It grows by none of this plan yet.
-        let beside = spare.beside(usize::MAX, spare.places(job));
+        let beside = spare.free_for(usize::MAX, spare.places(job));
         let has_room = larger.iter().any(|to| beside.fits(to - held));
         !has_room && why_not(work, id, job, grow, held, &sizes, u32::MAX).is_none()
     };
@@ -62,13 +62,13 @@ pub(super) fn candidates<'a>(work: &Work<'a>) -> Vec<(&'a JobId, &'a Job)> {
 
 /// The owner among those of `candidates` who gains most by up to `most` GPUs of a pool like its own
 /// (`fits`) over a term; `None`: nobody gains.
-pub(super) fn growers(
-    work: &Work<'_>,
+pub(super) fn best_borrower(
+    work: &PlanBuilder<'_>,
     of: Series<'_>,
     most: u32,
     candidates: &[(&JobId, &Job)],
     fits: impl Fn(&PoolName) -> bool,
-) -> Option<Growers> {
+) -> Option<LoanGrowth> {
     let (term_ms, ratio) = (work.policy.lend.term_s * 1000, work.policy.resize.gain_ratio);
     let mut all: Vec<(&OwnerName, Gain)> = Vec::new();
     for (_, job) in candidates.iter().filter(|(_, job)| job.owner != of.owner && fits(&job.pool)) {
@@ -87,13 +87,13 @@ pub(super) fn growers(
 }
 
 /// The owner with the most to gain within `most` GPUs; ties go to the first.
-fn best(mut all: Vec<(&OwnerName, Gain)>, most: u32) -> Option<Growers> {
+fn best(mut all: Vec<(&OwnerName, Gain)>, most: u32) -> Option<LoanGrowth> {
     // More gain per GPU first: a.net / a.more > b.net / b.more without rounding.
     all.sort_by(|(_, a), (_, b)| {
         (i128::from(b.net()) * i128::from(a.more)).cmp(&(i128::from(a.net()) * i128::from(b.more)))
     });
     let owners: BTreeSet<&OwnerName> = all.iter().map(|(owner, _)| *owner).collect();
-    let mut best: Option<(i64, Growers)> = None;
+    let mut best: Option<(i64, LoanGrowth)> = None;
     for owner in owners {
         let mut left = most;
         let mut jobs = Vec::new();
@@ -105,7 +105,7 @@ fn best(mut all: Vec<(&OwnerName, Gain)>, most: u32) -> Option<Growers> {
         }
         let net: i64 = jobs.iter().map(Gain::net).sum();
         if net > best.as_ref().map_or(0, |(most, _)| *most) {
-            best = Some((net, Growers { owner: owner.clone(), jobs }));
+            best = Some((net, LoanGrowth { owner: owner.clone(), jobs }));
         }
     }
     best.map(|(_, growers)| growers)

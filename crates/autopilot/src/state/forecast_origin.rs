@@ -7,7 +7,7 @@ use tidegate_insight::forecast::{Drift, Reach};
 /// What foresees the demand of an owner for a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
-pub enum ForeseenBy {
+pub enum ForecastOrigin {
     /// Forecasts that were published on the log. What reaches beyond their last hour is told from
     /// the past.
     Published {
@@ -16,7 +16,7 @@ pub enum ForeseenBy {
         /// When the newest was issued.
         issued_us: i64,
         /// Bounds of it that do not hold.
-        off: Vec<BoundsOff>,
+        off: Vec<BoundsDrift>,
         /// Why what reaches further than a day is told from the past.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         far: Option<String>,
@@ -38,7 +38,7 @@ pub enum ForeseenBy {
 
 /// Published bounds that the truth has shown to be wrong, as the log says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BoundsOff {
+pub struct BoundsDrift {
     /// How far ahead.
     pub reach: Reach,
     /// In what way.

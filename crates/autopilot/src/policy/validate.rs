@@ -5,7 +5,7 @@ use crate::action::Kind;
 
 const YEAR_S: f64 = 366.0 * 86_400.0;
 
-pub(super) fn check(policy: &Policy) -> Result<(), PolicyError> {
+pub(super) fn validate(policy: &Policy) -> Result<(), PolicyError> {
     if policy.format != 1 {
         return Err(PolicyError::value("format", policy.format, "this program reads format 1"));
     }

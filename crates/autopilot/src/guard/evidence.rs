@@ -3,8 +3,8 @@
 use tidegate_insight::forecast::{Drift, Reach};
 
 use super::{ActionStatus, Context, Refusal, Rule, refuse};
-use crate::action::{Adjust, Change, Kind};
-use crate::state::{ForeseenBy, Object};
+use crate::action::{Adjustment, Change, Kind};
+use crate::state::{ForecastOrigin, Object};
 
 pub(super) fn expired(case: &Context<'_>) -> Option<Refusal> {
     let late_us = case.now_us - case.action.expires_us;
@@ -50,7 +50,7 @@ pub(super) fn freshness(case: &Context<'_>) -> Option<Refusal> {
 
 pub(super) fn disagreement(case: &Context<'_>) -> Option<Refusal> {
     let disputes = &case.state.disagreements;
-    let reach = &case.reach;
+    let reach = &case.footprint;
     let touches = |object: &Object| match object {
         Object::Node(name) => reach.nodes.contains(name),
         Object::Job(id) => reach.jobs.contains(id),
@@ -77,14 +77,14 @@ pub(super) fn forecast(case: &Context<'_>) -> Option<Refusal> {
     let policy = case.policy;
     let (owner, pool, within_s) = match &case.action.change {
         Change::Lend { from, pool, .. } => (from, pool, policy.lend.term_s + policy.lend.reclaim_within_s),
-        Change::AdjustReservation(Adjust::Quota { owner, pool, .. }) => {
+        Change::AdjustReservation(Adjustment::Quota { owner, pool, .. }) => {
             (owner, pool, policy.reservation.horizon_s)
         }
         _ => return None,
     };
     let (series, off) = match case.state.foreseen.get(owner)?.get(pool)? {
-        ForeseenBy::Published { series, off, .. } => (series, off),
-        ForeseenBy::Past { held_ppm, .. } => {
+        ForecastOrigin::Published { series, off, .. } => (series, off),
+        ForecastOrigin::Past { held_ppm, .. } => {
             let least = policy.lend.least_coverage;
             let why = match held_ppm.map(|ppm| f64::from(ppm) / 1e6) {
                 Some(held) if held >= least => return None,
@@ -97,7 +97,7 @@ pub(super) fn forecast(case: &Context<'_>) -> Option<Refusal> {
             };
             return refuse(Rule::Forecast, why);
         }
-        ForeseenBy::Nobody { .. } => return None,
+        ForecastOrigin::Nobody { .. } => return None,
     };
     let ahead_s = within_s + policy.forecast.most_age_s;
     let begins_s = |reach: Reach| match reach {
@@ -136,7 +136,7 @@ pub(super) fn precondition(case: &Context<'_>) -> Option<Refusal> {
     if must_say && case.action.preconditions.is_empty() {
         return refuse(Rule::Precondition, "it names no precondition");
     }
-    let broken = case.action.preconditions.iter().find_map(|fact| fact.holds(case.state).err())?;
+    let broken = case.action.preconditions.iter().find_map(|fact| fact.check(case.state).err())?;
     refuse(Rule::Precondition, broken.to_string())
 }
 
