@@ -1,5 +1,4 @@
-//! What the autopilot may do to a cluster: one change each, with what must be true before it, how
-//! it is undone and when it ends.
+//! Actions: one change to a cluster each, with its preconditions, its inverse and its end.
 
 mod precondition;
 
@@ -10,26 +9,26 @@ use serde::{Deserialize, Serialize};
 use crate::state::{JobId, LoanId, NodeName, Object, OwnerName, PoolName, ReservationName};
 pub use precondition::{Precondition, UnmetPrecondition};
 
-/// Id of an action: the same decision has the same id, and a target carries out an id once.
+/// Id of an action. The same decision always has the same id, and a target applies an id once.
 pub type ActionId = String;
 
-/// A kind of decision, as policies spell it.
+/// Kind of decision, spelled as in policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Makes an elastic job larger or smaller.
+    /// Grows or shrinks an elastic job.
     ResizeJob,
-    /// Lends idle capacity of an owner.
+    /// Lends an owner's idle capacity.
     Lend,
     /// Takes lent capacity back.
     Reclaim,
-    /// Changes a quota or a reservation, or proposes to buy.
+    /// Changes a quota or a reservation, or proposes a purchase.
     AdjustReservation,
     /// Takes a node out of service.
     DrainNode,
-    /// Puts a node that we drained back.
+    /// Returns a node that the autopilot drained.
     ReturnNode,
-    /// Stops a job for others; it starts again later.
+    /// Stops a job to make room for others; it restarts later.
     Preempt,
 }
 
@@ -45,7 +44,7 @@ impl Kind {
         Self::Preempt,
     ];
 
-    /// Its spelling in policies, tables and events.
+    /// Spelling in policies, tables and events.
     pub fn name(self) -> &'static str {
         match self {
             Self::ResizeJob => "resize_job",
@@ -65,47 +64,47 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// What is changed.
+/// The change an action makes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Change {
-    /// An elastic job gets another size.
+    /// Changes the size of an elastic job.
     ResizeJob {
         /// The job.
         job: JobId,
-        /// GPUs it holds.
+        /// GPUs it holds now.
         from_gpus: u32,
-        /// GPUs it shall hold.
+        /// GPUs it should hold.
         to_gpus: u32,
-        /// Nodes it keeps. Of a shrink these and no others; the anchor node is among them.
+        /// Nodes it keeps. A shrink keeps exactly these, the anchor node among them.
         keep_nodes: BTreeSet<NodeName>,
-        /// Nodes it gets where it grows; empty: the scheduler chooses.
+        /// Nodes to grow onto. Empty: the scheduler chooses.
         add_nodes: BTreeSet<NodeName>,
     },
-    /// An owner's GPUs may be used by another until the loan ends. Its id is the action's.
+    /// Lets another owner use GPUs until the loan ends. The loan's id is the action's id.
     Lend {
-        /// Whose they are.
+        /// Lender.
         from: OwnerName,
-        /// Who may use them.
+        /// Borrower.
         to: OwnerName,
-        /// Pool they are of.
+        /// Pool of the GPUs.
         pool: PoolName,
-        /// How many.
+        /// Number of GPUs.
         gpus: u32,
-        /// Nodes lent whole; empty: a number of GPUs and no certain ones.
+        /// Nodes lent whole. Empty: a number of GPUs on no particular nodes.
         nodes: BTreeSet<NodeName>,
-        /// The loan that goes on with this end, and these GPUs and nodes, instead of a new one;
-        /// `None`: a new loan.
+        /// Loan to extend to this end with the same GPUs and nodes. `None`: opens a new loan.
         extends: Option<LoanId>,
-        /// When the loan ends by itself, by the target's own means: nothing more starts on it, and
-        /// what still runs is stopped.
+        /// When the target ends the loan by itself: nothing more starts on it and running jobs
+        /// stop.
         expires_us: i64,
-        /// Promise to the owner: from the decision to take back until the GPUs are free.
+        /// Promise to the lender: time from the decision to reclaim until the GPUs are free.
         reclaim_within_ms: i64,
     },
-    /// The borrower may start nothing more on what is taken back; [`Change::ResizeJob`] and
-    /// [`Change::Preempt`] with `after` this one free what is in use. Read back as done when the
-    /// GPUs are free.
+    /// Closes part of a loan: the borrower starts nothing more on it.
+    ///
+    /// [`Change::ResizeJob`] and [`Change::Preempt`] actions with `after` set to this one free what
+    /// is in use. Reads back as done once the GPUs are free.
     Reclaim {
         /// The loan.
         loan: LoanId,
@@ -113,26 +112,26 @@ pub enum Change {
         from_gpus: u32,
         /// GPUs that stay lent.
         to_gpus: u32,
-        /// Nodes taken back; empty where no certain ones were lent.
+        /// Nodes to take back. Empty if the loan names no nodes.
         nodes: BTreeSet<NodeName>,
     },
-    /// A quota, a reservation or a commitment changes.
+    /// Changes a quota, a reservation or a commitment.
     AdjustReservation(Adjustment),
-    /// A node gets no new jobs; running ones go on.
+    /// Stops new jobs on a node; running jobs continue.
     DrainNode {
         /// The node.
         node: NodeName,
-        /// Why, for people who look at the node.
+        /// Reason, shown to people who inspect the node.
         reason: String,
     },
-    /// A node that we drained gets jobs again.
+    /// Lets a node that the autopilot drained take jobs again.
     ReturnNode {
         /// The node.
         node: NodeName,
-        /// The action that drained it.
+        /// Action that drained it.
         drained_by: ActionId,
     },
-    /// A job is stopped and waits to start again from its last checkpoint.
+    /// Stops a job, which waits to restart from its last checkpoint.
     Preempt {
         /// The job.
         job: JobId,
@@ -141,78 +140,76 @@ pub enum Change {
     },
 }
 
-/// A change of what somebody is entitled to.
+/// A change of entitlement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Adjustment {
-    /// What an owner may use of a pool. Ends nobody's job.
+    /// What an owner may use of a pool. Ends no running job.
     Quota {
-        /// Whose.
+        /// Owner.
         owner: OwnerName,
-        /// Of what.
+        /// Pool.
         pool: PoolName,
         /// GPUs now.
         from_gpus: u32,
-        /// GPUs then.
+        /// GPUs afterwards.
         to_gpus: u32,
     },
-    /// A reservation of the scheduler begins, changes its size or ends.
+    /// Begins, resizes or ends a scheduler reservation.
     Reservation {
-        /// Its name.
+        /// Name of the reservation.
         name: ReservationName,
-        /// Who may use it.
+        /// Owner who may use it.
         owner: OwnerName,
-        /// Pool it is of.
+        /// Pool it belongs to.
         pool: PoolName,
-        /// GPUs now; 0: there is none.
+        /// GPUs now; 0 if it does not exist.
         from_gpus: u32,
-        /// GPUs then; 0: it is given up.
+        /// GPUs afterwards; 0 gives it up.
         to_gpus: u32,
         /// When it begins.
         start_us: i64,
         /// When it ends by itself.
         end_us: i64,
     },
-    /// What is bought for a term. Spends money: only ever a proposal.
+    /// A purchase for a term. It spends money, so it is only ever proposed.
     Commitment {
-        /// For which pool.
+        /// Pool to buy for.
         pool: PoolName,
         /// GPUs committed now.
         from_gpus: u32,
         /// GPUs proposed.
         to_gpus: u32,
-        /// For how long.
+        /// Term in days.
         term_days: u32,
     },
 }
 
-/// An action: one change that a target carries out once.
+/// One change that a target carries out once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
-    /// Its id.
+    /// Id of the action.
     pub id: ActionId,
-    /// Generation of the lease it is carried out under; a target refuses less than it has seen.
+    /// Generation of the lease it runs under. Targets refuse generations older than they have seen.
     pub generation: u64,
-    /// What is changed.
+    /// The change.
     pub change: Change,
-    /// What must be true immediately before.
+    /// Conditions that must hold immediately before.
     pub preconditions: Vec<Precondition>,
-    /// What undoes it, leaving aside the work that was lost; `None`: nothing does.
+    /// Change that undoes it, apart from lost work. `None`: it cannot be undone.
     pub inverse: Option<Change>,
-    /// It must have been applied by then or not at all.
+    /// Deadline for applying it; later it is dropped.
     pub expires_us: i64,
-    /// When its effect ends by the target's own means; `None`: it stays until something else
-    /// changes it.
+    /// When the target ends the effect by itself. `None`: it stays until changed.
     pub effect_ends_us: Option<i64>,
-    /// Jobs it disturbs get this long to write a checkpoint and say so before it is applied; 0: no
-    /// notice.
+    /// Notice for the disturbed jobs, in which they checkpoint and acknowledge, ms. 0: no notice.
     pub notice_ms: i64,
-    /// Actions that must have been applied before (not necessarily be done).
+    /// Actions that must be applied before this one. They need not be verified.
     pub after: Vec<ActionId>,
 }
 
 impl Change {
-    /// Its kind.
+    /// Kind of this change.
     pub fn kind(&self) -> Kind {
         match self {
             Self::ResizeJob { .. } => Kind::ResizeJob,
@@ -225,7 +222,7 @@ impl Change {
         }
     }
 
-    /// What it changes: cooldown, dwell and oscillation are kept by this.
+    /// Object it changes. Cooldown, dwell and oscillation are tracked per object.
     pub fn object(&self) -> Object {
         match self {
             Self::ResizeJob { job, .. } | Self::Preempt { job, .. } => Object::Job(job.clone()),
@@ -240,7 +237,7 @@ impl Change {
         }
     }
 
-    /// The job it disturbs, if it disturbs one.
+    /// Job it disturbs, if any.
     pub fn job(&self) -> Option<&JobId> {
         match self {
             Self::ResizeJob { job, .. } | Self::Preempt { job, .. } => Some(job),
@@ -248,7 +245,7 @@ impl Change {
         }
     }
 
-    /// Whether money is spent or something may not come back: never done without a person.
+    /// Whether it spends money or may be irreversible, and so always needs a person.
     pub fn needs_person(&self) -> bool {
         matches!(self, Self::AdjustReservation(Adjustment::Commitment { .. }))
     }

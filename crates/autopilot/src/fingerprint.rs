@@ -1,4 +1,4 @@
-//! Names for inputs: a hash of their JSON bytes.
+//! Fingerprints of inputs: a 64-bit hash of their JSON.
 
 use std::io::{self, BufWriter, Write};
 
@@ -18,12 +18,14 @@ impl Write for Hashing {
     }
 }
 
-/// Bytes of JSON hashed at once: it is written in pieces of a few bytes, and each call of the hash
-/// costs as much as a hundred.
+/// Bytes hashed per call. JSON is written a few bytes at a time, and a call of the hash costs as
+/// much as hashing a hundred bytes.
 const AT_ONCE: usize = 16 * 1024;
 
-/// Hash of `value` as JSON, 64 bits. What has no JSON (a map with keys that are no text) has none
-/// in this crate.
+/// 64-bit hash of `value` as JSON.
+///
+/// # Panics
+/// If `value` has no JSON form, such as a map with keys that are not text. This crate has none.
 pub(crate) fn fingerprint(value: &impl Serialize) -> u64 {
     let mut hashing = Hashing(Xxh3::new());
     let mut writer = BufWriter::with_capacity(AT_ONCE, &mut hashing);
@@ -33,7 +35,7 @@ pub(crate) fn fingerprint(value: &impl Serialize) -> u64 {
     hashing.0.digest()
 }
 
-/// Place of `name` in an order that `seed` shuffles.
+/// Position of `name` in an order shuffled by `seed`.
 pub(crate) fn shuffled(seed: u64, name: &str) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(name.as_bytes(), seed)
 }

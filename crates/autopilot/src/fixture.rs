@@ -1,4 +1,4 @@
-//! States for tests: a serving owner with nodes of its own, and a team that trains.
+//! Test states: a serving owner with nodes of its own, and a team that trains.
 
 use crate::forecast::{DemandForecast, Series};
 use crate::state::{
@@ -9,7 +9,7 @@ use crate::state::{
 pub(crate) const S: i64 = 1_000_000;
 pub(crate) const NOW: i64 = 1_800_000_000 * S;
 
-/// A forecast that says one thing.
+/// A forecast with fixed answers.
 pub(crate) struct FixedForecast {
     pub(crate) highest: Option<f64>,
     pub(crate) typical: Option<f64>,
@@ -54,7 +54,7 @@ pub(crate) fn node(pool: &str, rack: &str) -> Node {
     }
 }
 
-/// A running gang that opted in, of 8 GPUs on each of `nodes`, with a checkpoint ten minutes ago.
+/// A running gang that opted in, with 8 GPUs on each of `nodes` and a checkpoint ten minutes ago.
 pub(crate) fn gang(nodes: &[&str]) -> Job {
     let gpus = 8 * nodes.len() as u32;
     Job {
@@ -88,8 +88,8 @@ pub(crate) fn gang(nodes: &[&str]) -> Job {
     }
 }
 
-/// The same, elastic in steps of a node from one node to sixteen; each node beyond the first adds
-/// `share_ppm` of what it would alone.
+/// The same, elastic from one to sixteen nodes; each node beyond the first adds `share_ppm` of what
+/// it would do alone.
 pub(crate) fn elastic(nodes: &[&str], share_ppm: u64) -> Job {
     let points = (1..=16u32).map(|nodes| CurvePoint {
         gpus: 8 * nodes,
@@ -108,9 +108,8 @@ pub(crate) fn pending(gpus: u32, waited_s: i64) -> Job {
     Job { gpus, state: JobState::Pending { since_us: NOW - waited_s * S }, ..gang(&[]) }
 }
 
-/// 16 serving nodes (s00 to s15, 4 racks) of which the owner `serving` may use all 128 GPUs and
-/// needs 40, 4 training nodes (t0 to t3) of `research`, all free. The autopilot's sources are
-/// fresh.
+/// 16 serving nodes (s00 to s15, 4 racks) with a quota of 128 GPUs for owner `serving`, which needs
+/// 40, and 4 training nodes (t0 to t3) of `research`, all free. All sources are fresh.
 pub(crate) fn cluster() -> ClusterState {
     let mut state = ClusterState { cluster: "test".into(), at_us: NOW, ..ClusterState::default() };
     for i in 0..16 {

@@ -1,9 +1,23 @@
-//! Autopilot: what to change on a cluster, whether it may be changed, and what became of it. Pure:
-//! time and randomness are arguments, the same input gives the same bytes, and nothing here reads a
-//! file, a clock or the network.
+//! Autopilot: decides what to change on a GPU cluster, whether it may be changed now, and what the
+//! change achieved.
 //!
-//! A [`target::Target`] (Slurm, Kubernetes, the simulator) tells the [`state::ClusterState`] and
-//! carries out an [`action::Action`]; the [`executor`] is the one who asks it to.
+//! The crate is pure: time and randomness are arguments, the same input gives the same bytes, and
+//! nothing here reads a file, a clock or the network. A [`target::Target`] (Slurm or the simulator)
+//! observes a [`state::ClusterState`] and applies each [`action::Action`]. The [`planner`] decides
+//! under a [`policy::Policy`], the [`guard`] allows or refuses, an [`intent`] is the state machine
+//! of one decision, and the [`executor`] ties them together over a journal.
+//!
+//! ```
+//! use tidegate_autopilot::forecast::RecordedForecast;
+//! use tidegate_autopilot::planner::plan;
+//! use tidegate_autopilot::policy::Policy;
+//! use tidegate_autopilot::state::ClusterState;
+//!
+//! let (state, forecast) = (ClusterState::default(), RecordedForecast::default());
+//! let (made, report) = plan(&Policy::shipped(), &state, &forecast, None, 0, 7);
+//! assert!(made.decisions.is_empty(), "an empty cluster calls for nothing");
+//! assert_eq!(report.plan, made.id);
+//! ```
 #![warn(missing_docs)]
 
 pub mod action;

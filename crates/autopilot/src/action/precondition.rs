@@ -1,5 +1,4 @@
-//! What must be true of a cluster for an action to be carried out, checked again immediately
-//! before.
+//! Preconditions of an action, checked again immediately before it is applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,103 +10,103 @@ use crate::state::{
     Writer,
 };
 
-/// Something that must be true.
+/// A condition on the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "fact", rename_all = "snake_case")]
 pub enum Precondition {
-    /// The job runs, is the same attempt and stands where it stood.
+    /// The job runs, on the same attempt and in the same place.
     JobRuns {
         /// The job.
         job: JobId,
-        /// Its restarts.
+        /// Restarts so far.
         restarts: u32,
-        /// Where it stood.
+        /// GPUs by node.
         placement: BTreeMap<NodeName, u32>,
     },
-    /// The node takes jobs: nobody drained it, and it is up.
+    /// The node is up and not drained.
     NodeTakesJobs {
         /// The node.
         node: NodeName,
     },
-    /// The node carries no drain of anybody.
+    /// The node has no drain, whoever made it.
     NodeNotDrained {
         /// The node.
         node: NodeName,
     },
-    /// The node is drained by that action of ours, and nobody changed what we wrote.
+    /// The node carries our drain, unchanged.
     NodeDrainedByUs {
         /// The node.
         node: NodeName,
-        /// The action.
+        /// Action that drained it.
         action: ActionId,
     },
-    /// Nobody holds a GPU of these nodes.
+    /// No job holds a GPU on these nodes.
     NodesFree {
-        /// The nodes; none is never true.
+        /// The nodes. An empty set never holds.
         nodes: BTreeSet<NodeName>,
     },
-    /// The loan is open with this many GPUs, and nobody changed what we wrote.
+    /// The loan is open with this many GPUs, and our record of it is unchanged.
     LoanIs {
         /// The loan.
         loan: LoanId,
-        /// GPUs of it.
+        /// GPUs lent.
         gpus: u32,
     },
-    /// The loan ends at this time and nobody has let it go on meanwhile.
+    /// The loan ends at this time: it was not extended meanwhile.
     LoanEnds {
         /// The loan.
         loan: LoanId,
-        /// When, µs since 1970.
+        /// End, µs since 1970.
         at_us: i64,
     },
-    /// The owner's quota is this many GPUs.
+    /// The owner's quota has this many GPUs.
     QuotaIs {
-        /// Whose.
+        /// Owner.
         owner: OwnerName,
-        /// Of what.
+        /// Pool.
         pool: PoolName,
         /// GPUs.
         gpus: u32,
     },
-    /// What the owner lends of a pool in sum is this many GPUs.
+    /// The owner lends this many GPUs of the pool in total.
     LentIs {
-        /// Whose.
+        /// Owner.
         owner: OwnerName,
-        /// Of what.
+        /// Pool.
         pool: PoolName,
         /// GPUs.
         gpus: u32,
     },
-    /// The owner's demand is known and at most this many GPUs.
+    /// The owner's demand is known and is at most this many GPUs.
     DemandAtMost {
-        /// Whose.
+        /// Owner.
         owner: OwnerName,
-        /// Of what.
+        /// Pool.
         pool: PoolName,
         /// GPUs.
         gpus: u32,
     },
     /// The reservation is ours and has this many GPUs.
     ReservationIs {
-        /// Its name.
+        /// Name of the reservation.
         name: ReservationName,
         /// GPUs.
         gpus: u32,
     },
-    /// There is no reservation of that name.
+    /// No reservation has this name.
     NoReservation {
-        /// Its name.
+        /// Name of the reservation.
         name: ReservationName,
     },
 }
 
-/// A fact that is not true any more.
+/// A precondition that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{expected}, but {found}")]
 pub struct UnmetPrecondition {
-    /// What was to be true.
+    /// What was expected.
     pub expected: String,
-    /// What is.
+    /// What was found.
     pub found: String,
 }
 
@@ -116,14 +115,14 @@ fn broken(expected: String, found: impl Into<String>) -> Result<(), UnmetPrecond
 }
 
 impl Precondition {
-    /// Whether it is true of `state`. What the state does not know is not true.
-    ///
-    /// # Errors
-    /// That the job goes on as it does now.
+    /// Requires that the job still runs as `job` does: same attempt, same placement.
     pub fn job_unchanged(id: &JobId, job: &Job) -> Self {
         Self::JobRuns { job: id.clone(), restarts: job.restarts, placement: job.placement.clone() }
     }
 
+    /// Checks the condition on `state`. Whatever the state does not contain fails the check.
+    ///
+    /// # Errors
     /// What was expected and what was found.
     pub fn check(&self, state: &ClusterState) -> Result<(), UnmetPrecondition> {
         match self {
@@ -225,7 +224,7 @@ fn number(
     }
 }
 
-/// An empty selection is not free: it means nothing and never all.
+/// An empty selection fails: it means nothing, never everything.
 fn nodes_free(nodes: &BTreeSet<NodeName>, state: &ClusterState) -> Result<(), UnmetPrecondition> {
     let expected = format!("nodes {nodes:?} are free");
     if nodes.is_empty() {

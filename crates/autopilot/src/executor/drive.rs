@@ -1,4 +1,4 @@
-//! Open actions, each taken as far as it goes now.
+//! Drives every open action as far as it can go now.
 
 use super::{Executor, Impact, Journal, OnlineForecast, StepError};
 use crate::action::{Action, ActionId};
@@ -7,18 +7,18 @@ use crate::intent::{Intent, NextStep, Outcome, Stage, Transition};
 use crate::state::ClusterState;
 use crate::target::{Effect, Notice, Target, TargetError};
 
-/// More steps than any action has at one time: something goes round in circles.
+/// Bound on steps per action and call, against endless loops.
 const MOST_STEPS: usize = 16;
 
-/// Whether an action may go on now.
+/// Whether an action advanced or must wait.
 enum Progress {
     Advanced,
     Waiting,
 }
 
 impl<J: Journal, F: OnlineForecast> Executor<J, F> {
-    /// `state` is `None` where the cluster could not be seen: then nothing is begun, and what is
-    /// under way is still looked at.
+    /// `state` is `None` if the cluster could not be observed. Then nothing begins, but actions in
+    /// flight are still read back.
     pub(super) fn drive_all(
         &mut self,
         target: &mut dyn Target,
@@ -82,7 +82,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         self.transition(id, Transition::Dropped { refusal: Some(refusal) }, now_us)
     }
 
-    /// Whether the guard lets it begin; `None`: something before it is not done yet.
+    /// Whether the guard lets it begin. `None`: an action before it is not applied yet.
     fn may_begin(
         &self,
         intent: &Intent,
@@ -107,7 +107,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             return None;
         }
         let mut history = self.history(switch(), now_us);
-        // Sent before with the answer lost: its own beginning is no reason against it.
+        // It may have been sent before with the answer lost; its own beginning does not count
+        // against it.
         history.past.retain(|past| past.id != intent.decision.action.id);
         match self.verdict(&intent.decision, action, state, &history, now_us) {
             Verdict::Allowed => Some(Ok(())),
@@ -139,7 +140,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
                 self.transition(&action.id, Transition::Acknowledged, now_us)
             }
             Err(TargetError::StaleGeneration { .. }) => Err(StepError::Fenced),
-            // Nobody knows whether they were told: they are told again, which tells nobody twice.
+            // Unknown whether they were notified. Notifying again reaches nobody twice.
             Err(TargetError::Unreachable { .. } | TargetError::Unknown { .. }) => Ok(Progress::Waiting),
             Err(refused) => {
                 let refusal = Refusal { rule: Rule::Precondition, why: refused.to_string() };
@@ -190,7 +191,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         let answer = target.read_back(action);
         let judged = intent.on_read_back(&answer, now_us, &self.settings.limits);
         match (judged, state) {
-            // It was sent, and did not arrive. Whether it may still be done is asked anew.
+            // It was sent but did not arrive. Ask the guard again whether it may begin.
             (Outcome::Again, Some(state)) => match self.may_begin(intent, action, switch, state, now_us) {
                 Some(Ok(())) => {
                     // Its budget is used now, not when it was sent in vain.
@@ -206,7 +207,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
                 None => Ok(Progress::Waiting),
             },
             (Outcome::Again, None) => Ok(Progress::Waiting),
-            // What is half done is not left so for reasons that were there before it was begun.
+            // A half-applied action is finished regardless of rules that applied before it began.
             (Outcome::Finish, _) if switch() == KillSwitch::On => self.apply(action, target, now_us),
             (Outcome::Finish, _) => Ok(Progress::Waiting),
             (Outcome::Record(Transition::Verified), state) => {
@@ -227,8 +228,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         }
     }
 
-    /// Undoes what an action that failed may have done: under switch and generation alone, as
-    /// undoing is not kept waiting by rests.
+    /// Undoes the possible effects of a failed action. Needs only the kill switch and the
+    /// generation; rests do not delay undoing.
     fn compensate(
         &mut self,
         intent: &Intent,
@@ -242,7 +243,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             return self.transition(id, Transition::Compensating, now_us);
         }
         match target.read_back(undoing) {
-            // What somebody changed since is theirs: nothing of ours is left.
+            // What somebody else changed is theirs. Nothing of ours is left.
             Ok(Effect::Done { .. } | Effect::Overridden { .. }) => {
                 return self.transition(id, Transition::Compensated, now_us);
             }
@@ -252,8 +253,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             Err(_) => return Ok(Progress::Waiting),
         }
         match target.read_back(&intent.action()) {
-            // It never came to be, or what it did is gone: a target would refuse to undo that, for
-            // ever.
+            // It never took effect, or its effect is gone. A target would refuse to undo that
+            // forever.
             Ok(Effect::Absent | Effect::Overridden { .. }) => {
                 return self.transition(id, Transition::Compensated, now_us);
             }
@@ -263,8 +264,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         }
         match target.apply(undoing) {
             Err(TargetError::StaleGeneration { .. }) => Err(StepError::Fenced),
-            // What cannot be undone is tried again at each look, and stands in the tables as
-            // COMPENSATING until a person helps.
+            // What cannot be undone is retried at each poll, and shows as COMPENSATING in the
+            // tables until a person helps.
             _ => Ok(Progress::Waiting),
         }
     }

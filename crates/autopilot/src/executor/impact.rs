@@ -1,5 +1,5 @@
-//! What a verified action comes to, measured while its prediction runs, against what would have
-//! been without it.
+//! Measured impact: what a verified action gains during its prediction period, compared with doing
+//! nothing.
 
 use super::{Executor, Journal, JournalEvent, OnlineForecast, StepError};
 use crate::action::Change;
@@ -8,8 +8,8 @@ use crate::planner::Decision;
 use crate::scorecard::{Realised, Score, score};
 use crate::state::{ClusterState, Job, JobState};
 
-/// Useful GPU time that an action gains, summed up from look to look: between two, things stand as
-/// at the first.
+/// Useful GPU time an action gains, summed over observations. Between two, the first is assumed to
+/// hold.
 #[derive(Debug, Clone)]
 pub(super) struct Impact {
     change: Change,
@@ -17,7 +17,7 @@ pub(super) struct Impact {
     ends_us: i64,
     rate_gpu_milli: Option<i64>,
     gained_gpu_us: i128,
-    /// There was a look at which nobody could say.
+    /// At one observation the gain could not be determined.
     unknown: bool,
 }
 
@@ -51,12 +51,11 @@ impl Impact {
     }
 }
 
-/// GPUs of useful work that there are now and would not be without the change, thousandths; `None`:
-/// cannot be said.
+/// GPUs of useful work gained by the change, thousandths. `None`: cannot be determined.
 ///
-/// Of a loan: what jobs that are not the lender's hold of it, which would be idle. Of a resize: the
-/// job's rate at its size less that at the size it had, by its curve. Of the others nobody can say
-/// from one cluster alone.
+/// Loan: what jobs of others than the lender hold of it, which would be idle. Resize: the job's
+/// rate at its new size minus that at its old size, by its curve. The effect of other kinds cannot
+/// be determined from one cluster.
 fn rate(change: &Change, state: &ClusterState) -> Option<i64> {
     match change {
         Change::Lend { from, to, gpus, nodes, .. } => {
@@ -69,17 +68,17 @@ fn rate(change: &Change, state: &ClusterState) -> Option<i64> {
             let on = |job: &Job| -> u32 {
                 job.placement.iter().filter(|(node, _)| nodes.contains(*node)).map(|(_, gpus)| gpus).sum()
             };
-            // Whom it was lent for may share it with others where the scheduler lets them.
+            // The borrower may share it with others if the scheduler allows.
             Some(i64::from(running.filter(|job| job.owner != *from).map(on).sum::<u32>()) * 1000)
         }
         Change::ResizeJob { job, from_gpus, to_gpus, .. } => {
-            // A job that is over gains nothing more.
+            // A finished job gains nothing more.
             let Some(job) = state.jobs.get(job) else { return Some(0) };
             let curve = job.curve.as_ref()?;
             if job.held_gpus() != *to_gpus {
                 return Some(0);
             }
-            // Millionths of what one GPU does are thousandths after a division.
+            // Millionths of one GPU's work to thousandths.
             let rate = |gpus| i64::try_from(curve.rate_ppm(gpus) / 1000).unwrap_or(i64::MAX);
             Some(rate(*to_gpus) - rate(*from_gpus))
         }
@@ -92,9 +91,9 @@ fn rate(change: &Change, state: &ClusterState) -> Option<i64> {
 }
 
 impl<J: Journal, F: OnlineForecast> Executor<J, F> {
-    /// Scores what is over. What frees a loan's GPUs is no decision of its own: what jobs lose by
-    /// it is the loan's cost. Of what another life of the executor verified nobody measured what it
-    /// came to.
+    /// Scores finished actions. An action that frees a loan's GPUs is not scored by itself: the
+    /// work its job loses is the loan's cost. Actions verified by a previous process are not
+    /// scored.
     pub(super) fn score(&mut self, now_us: i64) -> Result<(), StepError> {
         let due = self.journaled.intents.all().filter(|intent| {
             let predicted = &intent.decision.predicted;
@@ -127,8 +126,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             true => self.impacts.get(&action.id).and_then(Impact::gained_gpu_ms),
             false => Some(0),
         };
-        // Work that jobs lost because a loan was taken back is the loan's cost; a resize costs its
-        // pause.
+        // Work lost because a loan was reclaimed is the loan's cost; a resize costs its pause.
         let cost_gpu_ms = match &action.change {
             Change::Lend { extends, .. } => {
                 let loan = extends.as_ref().unwrap_or(&action.id);

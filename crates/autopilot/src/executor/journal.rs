@@ -1,5 +1,5 @@
-//! What the executor thought and did, in order: everything it knows it knows from here, so whoever
-//! takes over knows the same.
+//! The journal: ordered events of what the executor decided and did. Its state comes from here
+//! alone, so a successor starts with the same state.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,40 +14,40 @@ use crate::scorecard::Score;
 use crate::slo::{Alert, Cycles};
 use crate::state::ClusterState;
 
-/// One thing that was thought or done.
+/// An event of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalEvent {
-    /// Somebody took or renewed the right to act.
+    /// A lease was taken or renewed.
     Lease(Lease),
     /// A plan was made.
     Planned(Box<PlanRecord>),
-    /// A step of an action.
+    /// A transition of an intent.
     Step(Box<IntentEvent>),
-    /// What an action came to.
+    /// The score of an action.
     Scored(Score),
-    /// A policy that only thinks did.
+    /// An event of the shadow policy.
     Shadow(Box<shadow::ShadowEvent>),
-    /// A policy that acts for some owners began or ended.
+    /// The canary began or ended.
     Canary(Box<rollout::CanaryEvent>),
-    /// A policy holds from now on, by whose signatures.
+    /// A signed policy was adopted.
     Policy(PolicyAdopted),
-    /// An alert about the autopilot itself began or ended.
+    /// An SLO alert began or ended.
     Alert(Box<Alert>),
-    /// Plans that were made, and that were missing.
+    /// Plans made and missed.
     Cycles(Cycles),
 }
 
-/// A policy that holds from now on, where policies are signed.
+/// A signed policy that applies from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyAdopted {
-    /// Its name.
+    /// Name of the policy.
     pub policy: String,
-    /// The file it was read from.
+    /// File it was read from.
     pub file: String,
-    /// Who signed it: principals and the key's fingerprint of each.
+    /// Signers: principals with key fingerprints.
     pub signed_by: Vec<String>,
-    /// What it changes against the policy before it.
+    /// Changes from the policy before it.
     pub changes: Vec<PolicyChange>,
 }
 
@@ -58,35 +58,36 @@ pub struct JournalEntry {
     pub at_us: i64,
     /// Generation of the lease it was written under.
     pub generation: u64,
-    /// What.
+    /// The event.
     #[serde(rename = "what")]
     pub event: JournalEvent,
 }
 
-/// The journal cannot be reached, or does not say. What was written may or may not stand there.
+/// The journal could not be used. An attempted write may or may not have succeeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the journal cannot be used: {0}")]
 pub struct JournalError(pub String);
 
-/// A durable order of entries, the same for all who read it. Anybody may write: whose entries count
-/// is told by the order alone (a lease that comes first has its generation, and what an older
-/// generation wrote after it is nothing), so whoever writes reads back before it acts.
+/// A durable sequence of entries, the same for every reader.
+///
+/// Anybody may append. The order alone decides which entries count: a lease defines its generation,
+/// and later entries of older generations are void. So a writer reads back before it acts.
 pub trait Journal {
-    /// Writes entries of one generation, all of them or none, durable when it returns. After an
-    /// error nothing more can be written under that generation, as what failed may still come.
+    /// Appends entries of one generation, all or none, durable on return. After an error that
+    /// generation may append nothing more, because the failed entries may still arrive.
     ///
     /// # Errors
-    /// They may or may not stand there.
+    /// The entries may or may not have been written.
     fn append(&mut self, entries: Vec<JournalEntry>) -> Result<(), JournalError>;
 
-    /// What stands behind what was read so far, whoever wrote it; what was appended here is in it.
+    /// Reads new entries from all writers, including those appended here.
     ///
     /// # Errors
     /// [`JournalError`].
     fn read(&mut self) -> Result<Vec<JournalEntry>, JournalError>;
 }
 
-/// A journal in memory that several actuators of one thread share: for simulations.
+/// In-memory journal shared by several executors of one thread, for simulations.
 #[derive(Debug, Clone, Default)]
 pub struct InMemoryJournal {
     entries: Rc<RefCell<Vec<JournalEntry>>>,
@@ -95,8 +96,8 @@ pub struct InMemoryJournal {
 }
 
 impl InMemoryJournal {
-    /// One that keeps of plans only what was decided, as a log does of clusters that are too large
-    /// for it: nobody will ask why, or make them again. Nothing that an executor goes by is lost.
+    /// A journal that keeps only the decisions of plans, for clusters too large to record whole.
+    /// Plans cannot be explained or replayed from it; an executor's state is complete.
     #[must_use]
     pub fn brief() -> Self {
         Self { brief: true, ..Self::default() }
@@ -126,7 +127,7 @@ impl Journal for InMemoryJournal {
     }
 }
 
-/// Leaves out of a plan what it was made from and why.
+/// Removes a plan's inputs and report.
 fn shorten(entry: &mut JournalEntry) {
     let JournalEvent::Planned(planned) = &mut entry.event else { return };
     planned.state = ClusterState::default();

@@ -1,10 +1,10 @@
-//! The executor: the one who acts. It holds the lease, looks, plans, records what is decided, and
-//! takes each action one step further, every step recorded before it is taken. It chooses nothing:
-//! the planner decides and the guard allows. What it knows it knows from the [`Journal`], so it may
-//! die at any time, and whoever takes over goes on where it stood.
+//! Executor: holds the lease, observes, plans, and journals each transition before performing it.
 //!
-//! Pure but for the target and the journal it is given: no clock, no network of its own. The same
-//! code runs on a simulated cluster and on a real one.
+//! It chooses nothing: the planner decides and the guard allows. Its state comes from the
+//! [`Journal`] alone, so it may die at any time and a successor continues from there.
+//!
+//! It is pure apart from the target and journal it is given: no clock and no network of its own.
+//! The same code runs on simulated and real clusters.
 
 mod drive;
 mod impact;
@@ -34,29 +34,29 @@ use crate::slo::Cycles;
 use crate::state::ClusterState;
 use crate::target::{Target, TargetError};
 
-/// What is over is remembered for two days: budgets look back one.
+/// Finished actions are kept for two days; budgets look back one.
 const KEPT_US: i64 = 2 * 86_400_000_000;
 
-/// How an executor behaves.
+/// Settings of an executor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Name of this life of it: no two have the same.
+    /// Unique name of this process.
     pub holder: String,
-    /// How long it may act without renewing the lease, milliseconds.
+    /// Lifetime of the lease without renewal, ms.
     pub lease_ms: i64,
-    /// Time between plans, milliseconds.
+    /// Interval between plans, ms.
     pub plan_every_ms: i64,
-    /// A plan that decides nothing new is recorded so often, and a refusal of the same thing by the
-    /// same rule told so often, milliseconds.
+    /// Interval for recording plans that decide nothing new, and repeated refusals of the same
+    /// object by the same rule, ms.
     pub repeat_every_ms: i64,
-    /// How long steps may take.
+    /// Time limits for actions.
     pub limits: Limits,
-    /// Seed of what plans choose by chance.
+    /// Seed of random choices in plans.
     pub seed: u64,
 }
 
 impl Default for Settings {
-    /// A lease of thirty seconds, a plan a minute, repeats every ten minutes.
+    /// Lease 30 s, plan every minute, repeats every ten minutes.
     fn default() -> Self {
         Self {
             holder: "executor".to_owned(),
@@ -69,12 +69,12 @@ impl Default for Settings {
     }
 }
 
-/// A forecast that learns from what the executor sees.
+/// A forecast that learns from what the executor observes.
 pub trait OnlineForecast: DemandForecast {
-    /// Takes what the owners need now.
+    /// Learns the owners' current demand.
     fn observe(&mut self, state: &ClusterState);
 
-    /// Writes into the state what the guard and the record are to know of it.
+    /// Writes the forecast's origin into the state, for the guard and the record.
     fn annotate(&self, _: &mut ClusterState) {}
 }
 
@@ -100,34 +100,34 @@ impl OnlineForecast for Trailing {
     }
 }
 
-/// Whether it acts, and if not why.
+/// Whether an executor leads, and if not why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// It holds the lease of this generation.
+    /// It holds the lease.
     Leading {
-        /// The generation.
+        /// Generation of its lease.
         generation: u64,
     },
-    /// Another holds it.
+    /// Another executor holds the lease.
     Standby(LeaseHeld),
-    /// It held it, or tried to take it, and another was before it.
+    /// It lost the lease, or another took it first.
     Fenced,
 }
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepReport {
     /// Whether it acts.
     pub role: Role,
-    /// The plan that was recorded, and how many decisions it holds.
+    /// Id of the recorded plan and its number of decisions.
     pub planned: Option<(String, usize)>,
-    /// Steps of actions that were recorded, in order.
+    /// Recorded transitions, in order.
     pub steps: Vec<(ActionId, &'static str)>,
-    /// Why the cluster could not be seen.
+    /// Why the cluster could not be observed.
     pub observe_error: Option<TargetError>,
 }
 
-/// One life of an executor.
+/// One process of the executor.
 #[derive(Debug)]
 pub struct Executor<J, F> {
     policy: Policy,
@@ -135,30 +135,30 @@ pub struct Executor<J, F> {
     journal: J,
     forecast: F,
     journaled: ExecutorState,
-    /// Generation that is held.
+    /// Generation of the lease it holds.
     generation: Option<u64>,
     planned_us: Option<i64>,
-    /// What the record lets each kind do, after so many scores and alerts.
+    /// Modes earned by scorecard, as of that many scores and alerts.
     earned: BTreeMap<Kind, Mode>,
     earned_of: (usize, u64),
     refused: BTreeMap<(String, Rule), i64>,
     impacts: BTreeMap<ActionId, Impact>,
     forgot_us: i64,
     steps: Vec<(ActionId, &'static str)>,
-    /// A policy that only thinks beside it.
+    /// Shadow policy.
     shadow: Option<Shadow>,
-    /// A policy that acts for some owners, unless its record has ended it.
+    /// Canary policy, unless it was rolled back.
     canary: Option<Canary>,
-    /// What whoever runs it wants on record.
+    /// Events to record as soon as it leads.
     queued: Vec<JournalEvent>,
-    /// Plans that are not on record yet, and since when the next is due.
+    /// Cycles not recorded yet, and since when the next is due.
     cycles: Cycles,
     cycle_us: Option<i64>,
 }
 
 /// Why a step ends early.
 enum StepError {
-    /// Another acts.
+    /// Another executor leads.
     Fenced,
     Journal(JournalError),
 }
@@ -194,18 +194,17 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         }
     }
 
-    /// Puts something on record as soon as it acts: a policy that was taken, an approval that does
-    /// not count.
+    /// Records an event as soon as it leads, e.g. an adopted policy or an invalid approval.
     pub fn record_when_leading(&mut self, what: JournalEvent) {
         self.queued.push(what);
     }
 
-    /// What follows from the journal as far as it was read.
+    /// State folded from the journal so far.
     pub fn state(&self) -> &ExecutorState {
         &self.journaled
     }
 
-    /// Lets the forecast learn of what was before.
+    /// Updates the forecast, e.g. with history.
     pub fn learn(&mut self, from: impl FnOnce(&mut F)) {
         from(&mut self.forecast);
     }
@@ -215,12 +214,13 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         &self.policy
     }
 
-    /// Looks, plans, and takes each open action as far as it goes now. `switch` is asked
-    /// immediately before everything that changes the cluster. `approved`: actions that people
-    /// approved, with who. What cannot be seen is not acted on.
+    /// Observes, plans, and drives each open action as far as it can go now.
+    ///
+    /// `switch` is read immediately before everything that changes the cluster. `approved` holds
+    /// approved actions with their approver. If the cluster cannot be observed, nothing new begins.
     ///
     /// # Errors
-    /// The journal cannot be used: nothing was begun that does not stand in it.
+    /// The journal cannot be used. Nothing has begun that is not in it.
     pub fn step(
         &mut self,
         target: &mut dyn Target,
@@ -285,7 +285,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         Ok(())
     }
 
-    /// Adds what the record knows and the target does not tell.
+    /// Adds reclaim times measured from the journal, where the target has none.
     fn add_reclaim_times(&self, state: &mut ClusterState) {
         let took = self.journaled.reclaims_took_ms();
         for (owner, entry) in &mut state.owners {
@@ -306,8 +306,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         Ok(())
     }
 
-    /// Writes entries and takes them in: what it knows comes from the journal alone. Where
-    /// another's lease stands before them they are nothing, and nothing is done on them.
+    /// Appends entries and folds them back in. If another's lease precedes them they are void, and
+    /// nothing is done.
     fn record(&mut self, events: Vec<JournalEvent>, now_us: i64) -> Result<(), StepError> {
         let Some(generation) = self.generation else { return Err(StepError::Fenced) };
         let entry = |event| JournalEntry { at_us: now_us, generation, event };
@@ -316,7 +316,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         if self.holds_lease(generation) { Ok(()) } else { Err(StepError::Fenced) }
     }
 
-    /// Whether by the journal the newest lease is its own.
+    /// Whether the newest lease in the journal is its own.
     fn holds_lease(&self, generation: u64) -> bool {
         let lease = self.journaled.lease.as_ref();
         lease.is_some_and(|lease| lease.generation == generation && lease.holder == self.settings.holder)
@@ -346,11 +346,11 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         };
         let generation = lease.generation;
         if self.generation != Some(generation) {
-            // The time without anybody who planned counts.
+            // The time in which nobody planned counts.
             self.cycle_us = self.journaled.alive_us;
         }
         let held = self.journaled.lease.as_ref().filter(|_| self.generation == Some(generation));
-        // A third of it may pass before it is renewed.
+        // Renews once a third of the lifetime has passed.
         if held.is_none_or(|held| held.until_us - now_us < lease_ms * 1000 * 2 / 3) {
             let entry = JournalEntry { at_us: now_us, generation, event: JournalEvent::Lease(lease) };
             self.journal.append(vec![entry])?;
@@ -366,7 +366,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     fn approve(&mut self, approved: &[(ActionId, String)], now_us: i64) -> Result<(), StepError> {
         for (id, by) in approved {
             let waits = self.journaled.intents.get(id).is_some_and(|intent| intent.approved_by.is_none());
-            // The policy's word is not for people to give.
+            // Only the policy itself may approve as "policy".
             if waits && by != "policy" {
                 self.record_step(id, intent::Transition::Approved { by: by.clone() }, now_us)?;
             }
@@ -374,8 +374,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         Ok(())
     }
 
-    /// Makes a plan if it is time, and records it if it decides something new, if the policy is
-    /// another than before, or if nothing was recorded for long.
+    /// Plans if it is time. Records the plan if it decides something new, if the policy changed, or
+    /// if nothing was recorded for long.
     fn plan(
         &mut self,
         state: &ClusterState,
@@ -390,8 +390,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         self.count_cycle(now_us, true)?;
         let (parent, kept) = self.journaled.parent();
         let seed = self.settings.seed;
-        // A kind whose record is bad is a person's to approve, and a decision that waits for one
-        // stands longer.
+        // A kind demoted by its scorecard needs a person's approval, and decisions that wait for
+        // one stay valid longer.
         let policy = Policy { at_most: self.earned.clone(), ..self.policy.clone() };
         let canary = self.planning_canary();
         let (plan, report) = planner::plan_with_canary(
@@ -425,8 +425,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         Ok(Some(told))
     }
 
-    /// What is to be recorded of new decisions. One that the guard refuses by the rule by which it
-    /// refused the same lately is not told again.
+    /// Events for new decisions. A repeated refusal of the same object by the same rule is not
+    /// recorded again.
     fn proposals(
         &mut self,
         plan: &Plan,
@@ -450,8 +450,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
                 continue;
             }
             let verdict = self.verdict(decision, action, state, &history, now_us);
-            // What has to come first is proposed beside it, and what a person has to say is not
-            // said yet.
+            // What must come first is proposed beside it, and a person has not answered yet.
             let refusal = match verdict {
                 Verdict::Refused(refusal) if !matches!(refusal.rule, Rule::Order | Rule::Mode) => {
                     Some(refusal)
@@ -482,7 +481,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         events
     }
 
-    /// What the guard is told of the past.
+    /// History for the guard.
     fn history(&self, switch: KillSwitch, now_us: i64) -> guard::History {
         let mut history = self.journaled.intents.history(now_us, switch);
         history.earned.clone_from(&self.earned);

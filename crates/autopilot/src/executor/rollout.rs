@@ -1,5 +1,5 @@
-//! Candidates beside the policy that acts: when a canary begins and ends, by which policies its
-//! decisions are judged, and what a shadow thought.
+//! Rollout of candidate policies: begins and ends the canary, asks both policies about its
+//! decisions, and runs the shadow.
 
 use super::{Executor, Journal, JournalEvent, OnlineForecast, StepError};
 use crate::action::{Action, ActionId, Kind};
@@ -13,7 +13,7 @@ use crate::rollout::{Canary, CanaryEvent, Rollout};
 use crate::state::ClusterState;
 
 impl<J: Journal, F: OnlineForecast> Executor<J, F> {
-    /// Tries these beside its policy.
+    /// Adds a shadow or a canary.
     #[must_use]
     pub fn with_rollout(mut self, candidates: Rollout) -> Self {
         self.shadow = candidates.shadow.map(Shadow::new);
@@ -21,22 +21,22 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         self
     }
 
-    /// The canary that acts for its owners now; `None`: none is tried, or it has ended.
+    /// The canary in charge of its owners. `None`: there is none, or it has ended.
     pub fn acting_canary(&self) -> Option<&Canary> {
         let canary = self.canary.as_ref()?;
         let stands = self.journaled.canaries.get(&canary.id())?;
         stands.ended.is_none().then_some(canary)
     }
 
-    /// The canary that acts, as far as the record of each kind lets it go.
+    /// The acting canary with the modes its scorecard allows.
     pub(super) fn planning_canary(&self) -> Option<Canary> {
         let canary = self.acting_canary()?.clone();
         let policy = Policy { at_most: self.journaled.earned_by_canary(&canary.policy), ..canary.policy };
         Some(Canary { policy, ..canary })
     }
 
-    /// Lets the canary begin or end. One whose owners the cluster does not know does not begin. One
-    /// that its record ended begins anew when a person says so, as they approve an action.
+    /// Begins or ends the canary. It does not begin while the cluster does not know its owners.
+    /// After a rollback it begins again only if a person approves it, like an action.
     pub(super) fn update_canary(
         &mut self,
         approved: &[(ActionId, String)],
@@ -83,8 +83,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         }
     }
 
-    /// Records that a canary began, or that it ended and what of it is not begun never will be: the
-    /// policy that acts for the rest decides on it anew. What gives back goes on.
+    /// Records that the canary began or ended. When it ends, its decisions that have not begun are
+    /// dropped, and the base policy decides anew; restoring actions continue.
     fn record_canary(&mut self, told: CanaryEvent, now_us: i64) -> Result<(), StepError> {
         let generation = self.generation.unwrap_or_default();
         let mut what = Vec::new();
@@ -105,7 +105,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         self.record(what, now_us)
     }
 
-    /// Whether a decision gives back what the autopilot took, or frees it.
+    /// Whether a decision restores capacity the autopilot took.
     fn restores(&self, decision: &Decision, action: &Action) -> bool {
         matches!(decision.kind, Kind::Reclaim | Kind::ReturnNode)
             || self.journaled.intents.frees_a_loan(action)
@@ -123,9 +123,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         rollback::reason(&canary.rollback, &record, now_us)
     }
 
-    /// What the guard says of an action. A canary's is asked of both policies, as it uses the
-    /// budgets and floors of all; once the canary has ended nothing of it is begun, but what gives
-    /// back.
+    /// The guard's verdict on an action. Both policies must allow a canary's action, because it
+    /// uses shared budgets and floors. After the canary has ended only restoring actions begin.
     pub(super) fn verdict(
         &self,
         decision: &Decision,
@@ -148,7 +147,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         }
     }
 
-    /// What the shadow makes of what the acting plan was made from.
+    /// The shadow's result on the inputs of the acting plan.
     pub(super) fn shadow_plan(
         &self,
         state: &ClusterState,
@@ -161,7 +160,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         Some(shadow.plan(seen, &self.journaled.earned(shadow.policy())))
     }
 
-    /// Whether a thought holds what was not told lately.
+    /// Whether the shadow decides something not recorded recently.
     pub(super) fn has_new_decisions(&self, thought: Option<&ShadowResult>) -> bool {
         let of = self.shadow.as_ref().zip(thought);
         of.is_some_and(|(shadow, thought)| {
@@ -169,7 +168,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         })
     }
 
-    /// What is to be recorded of a thought.
+    /// Events to record for a shadow's result.
     pub(super) fn shadow_events(&mut self, thought: Option<ShadowResult>) -> Vec<JournalEvent> {
         let (every_us, generation) =
             (self.settings.repeat_every_ms * 1000, self.generation.unwrap_or_default());
@@ -179,7 +178,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     }
 }
 
-/// Of what a candidate decided that does not act any more.
+/// Refusal of decisions whose canary has ended.
 fn canary_ended(policy: &str) -> Refusal {
     Refusal { rule: Rule::Mode, why: format!("the candidate {policy} that decided it does not act any more") }
 }

@@ -1,11 +1,10 @@
-//! The executor's eye on itself: whether plans come in time, promises are kept and actions
-//! verified, and alerts where they are not.
+//! Self-check: counts planning cycles and records queued events and SLO alerts.
 
 use super::{Executor, Journal, JournalEvent, OnlineForecast, StepError};
 use crate::slo::Cycles;
 
 impl<J: Journal, F: OnlineForecast> Executor<J, F> {
-    /// Puts on record what whoever runs it had to say.
+    /// Records queued events.
     pub(super) fn record_queued(&mut self, now_us: i64) -> Result<(), StepError> {
         let Some(generation) = self.generation.filter(|_| !self.queued.is_empty()) else { return Ok(()) };
         let mut notes = self.queued.clone();
@@ -19,8 +18,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         Ok(())
     }
 
-    /// Counts a plan that is made now, or that could not be, and those that are missing before it.
-    /// What is missing is on record at once, what goes well with the next plan that is.
+    /// Counts a plan made or failed now, and plans missed before it. Missed plans are recorded at
+    /// once, successful ones with the next recorded plan.
     pub(super) fn count_cycle(&mut self, now_us: i64, made: bool) -> Result<(), StepError> {
         let since_us = self.cycle_us.map_or(0, |cycle_us| now_us - cycle_us);
         let missed = Cycles::missing(since_us, self.settings.plan_every_ms);
@@ -36,7 +35,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         self.record(vec![JournalEvent::Cycles(cycles)], now_us)
     }
 
-    /// Puts alerts on record that begin or end.
+    /// Records alerts that begin or end.
     pub(super) fn record_alerts(&mut self, now_us: i64) -> Result<(), StepError> {
         self.journaled.slo.tallies.expire(now_us);
         let due = self.journaled.slo.due(&self.policy.slo, now_us);

@@ -1,4 +1,4 @@
-//! What follows from the journal.
+//! State of the executor, folded from the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,40 +11,40 @@ use crate::rollout::Canaries;
 use crate::scorecard::{Score, summary, trust};
 use crate::slo::Slo;
 
-/// Times of taking back that say something of the next.
+/// Fewest reclaim times from which a duration is derived.
 const MIN_RECLAIMS: usize = 20;
 
-/// Everything the executor remembers: entries of the journal, folded.
+/// Everything the executor remembers.
 #[derive(Debug, Clone, Default)]
 pub struct ExecutorState {
-    /// The lease, whosever it is.
+    /// The newest lease, whoever holds it.
     pub lease: Option<Lease>,
-    /// All actions.
+    /// All intents.
     pub intents: IntentLedger,
     /// The plan recorded last.
     pub plan: Option<Plan>,
     /// When it was made.
     pub planned_us: Option<i64>,
-    /// The policy it was made by: the last that acted.
+    /// Policy of the last plan.
     pub policy: Option<Policy>,
     /// Scores, oldest first.
     pub scores: Vec<Score>,
-    /// Policies that act or acted for some owners.
+    /// Canaries that act or acted.
     pub canaries: Canaries,
-    /// How well the autopilot itself does.
+    /// Counts and alerts of the service level objectives.
     pub slo: Slo,
-    /// When something was written last by whoever held the lease.
+    /// When a leaseholder last wrote.
     pub alive_us: Option<i64>,
     scored: BTreeSet<ActionId>,
-    /// Entries that changed nothing: written by somebody who had lost the lease, or told twice.
+    /// Number of void entries: written without the lease, or repeated.
     pub rejected: u64,
-    /// Number of each proposal: actions are carried out in the order in which they were decided on.
+    /// Number of each proposal; actions run in the order of their decisions.
     order: BTreeMap<ActionId, u64>,
     proposals: u64,
 }
 
 impl ExecutorState {
-    /// Takes an entry.
+    /// Applies an entry.
     pub fn fold(&mut self, entry: JournalEntry) {
         let generation = self.lease.as_ref().map_or(0, |lease| lease.generation);
         if entry.generation < generation && !by_a_person(&entry.event) {
@@ -95,24 +95,23 @@ impl ExecutorState {
         }
     }
 
-    /// Counts what an event says of the autopilot itself.
+    /// Counts an event for the SLOs.
     fn count(&mut self, event: &IntentEvent, before: Option<&Stage>) {
         let Self { intents, slo, policy, .. } = self;
         if let (Some(intent), Some(before)) = (intents.get(&event.action), before) {
-            // A decision stands behind its plan, which holds the policy.
+            // A decision follows its plan, which holds the policy.
             let within_s =
                 policy.as_ref().map_or(i64::MAX / 1_000_000_000, |policy| policy.lend.reclaim_within_s);
             slo.tallies.record(event, before, &intent.decision, within_s * 1000);
         }
     }
 
-    /// Whether it is known what an action came to.
+    /// Whether an action has been scored.
     pub fn is_scored(&self, action: &str) -> bool {
         self.scored.contains(action)
     }
 
-    /// Actions that something is still to be done about, in the order in which they were decided
-    /// on.
+    /// Open actions in the order of their decisions.
     pub fn open(&self) -> Vec<ActionId> {
         let mut open: Vec<(u64, ActionId)> = self
             .intents
@@ -126,8 +125,7 @@ impl ExecutorState {
         open.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The plan before, with the decisions that have not come to nothing: those are not decided on
-    /// anew.
+    /// The previous plan with its standing decisions. These are not decided on again.
     pub fn parent(&self) -> (Option<Plan>, Vec<ActionId>) {
         let Some(plan) = &self.plan else { return (None, Vec::new()) };
         let stands = |intent: &Intent| {
@@ -146,9 +144,9 @@ impl ExecutorState {
         (Some(with_decisions(plan, &kept)), kept)
     }
 
-    /// How long it took to take GPUs back, from the decision until they were free, milliseconds, by
-    /// their owner and pool: the longest of those that are remembered, which with a hundred or
-    /// fewer is what was enough 99 times in 100. Who has too few is not in it.
+    /// Reclaim times from the decision until the GPUs were free, ms, by owner and pool: the longest
+    /// remembered, which for up to a hundred is the 99th percentile. Owners with too few are
+    /// absent.
     pub fn reclaims_took_ms(&self) -> BTreeMap<(&str, &str), i64> {
         let mut took: BTreeMap<(&str, &str), (i64, usize)> = BTreeMap::new();
         for intent in self.intents.all() {
@@ -167,15 +165,15 @@ impl ExecutorState {
         enough.map(|(of, (longest_ms, _))| (of, longest_ms)).collect()
     }
 
-    /// How far each kind has come by its record: from the policy's own mode one down where it goes
-    /// badly, and up again. Looked at after each fifth of the decisions that it takes to be
-    /// trusted, so that one bad hour counts once.
+    /// Mode each kind has earned: down from the policy's own mode when it does badly, and up again.
+    /// Evaluated after every fifth of the decisions required for trust, so that one bad hour counts
+    /// once.
     pub fn earned(&self, policy: &Policy) -> BTreeMap<Kind, Mode> {
-        // What a candidate did for some owners is no fault of the policy that acts for the rest.
+        // A canary's scores do not count against the base policy.
         self.earned_by(policy, |score| score.canary.is_none())
     }
 
-    /// The same for a candidate, by all scores: a kind that goes badly under any policy is not
+    /// The same for a canary, over all scores: a kind that does badly under any policy is not
     /// trusted under it.
     pub fn earned_by_canary(&self, policy: &Policy) -> BTreeMap<Kind, Mode> {
         self.earned_by(policy, |_| true)
@@ -197,7 +195,7 @@ impl ExecutorState {
                 earned.insert(kind, mode);
             }
         }
-        // One mode further down while its error budget burns fast.
+        // One mode down while its error budget burns fast.
         for (kind, _) in self.slo.steps_down(&policy.slo) {
             let stepped = most(policy, kind).down();
             let mode = earned.entry(kind).or_insert(stepped);
@@ -206,8 +204,7 @@ impl ExecutorState {
         earned
     }
 
-    /// Forgets what ended before `before_us`, and all scores but the newest that are looked back
-    /// on.
+    /// Forgets intents that ended before `before_us`, and all but the newest scores.
     pub fn forget(&mut self, before_us: i64, policy: &Policy) {
         self.intents.forget(before_us);
         self.slo.tallies.forget(before_us);
@@ -219,7 +216,7 @@ impl ExecutorState {
     }
 }
 
-/// The furthest that a policy lets a kind go anywhere.
+/// The highest mode a policy allows a kind anywhere.
 fn most(policy: &Policy, kind: Kind) -> Mode {
     let own = policy.modes.get(&kind).copied().unwrap_or(Mode::Observe);
     let scopes = policy.scopes.iter().filter(|scope| scope.kind.is_none_or(|of| of == kind));

@@ -1,17 +1,17 @@
-//! Whether bounds held: each is kept until its time is over, and compared with the highest demand
-//! meanwhile.
+//! Coverage of bounds: each bound is kept until its period ends and compared with the highest
+//! demand in it.
 
 use std::collections::VecDeque;
 
-/// Bounds scored before a share is told.
+/// Fewest ended bounds before a share is reported.
 const ENOUGH: usize = 20;
 /// Bounds looked back on.
 const KEPT: usize = 4_032;
 
-/// Bounds of one series that were told, and how many held.
+/// Bounds issued for one series, and how many held.
 #[derive(Debug, Clone, Default)]
 pub struct Coverage {
-    /// Of each bound that is open: its last step, the bound, the highest value seen since.
+    /// Open bounds: last step, bound, and highest value since.
     open: VecDeque<(i64, f64, Option<f64>)>,
     /// Newest last.
     held: VecDeque<bool>,
@@ -19,18 +19,18 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Puts a bound that holds until step `last` included on record.
+    /// Records a bound valid up to and including step `last`.
     pub fn issue(&mut self, last: i64, bound: f64) {
         self.open.push_back((last, bound, None));
     }
 
-    /// Takes the value of a step; steps come in order. Tells of the bounds that are over with it
-    /// whether they held, oldest first.
+    /// Records the value of a step; steps come in order. Returns for each bound that ended whether
+    /// it held, oldest first.
     pub fn observe(&mut self, step: i64, value: f64) -> Vec<bool> {
         let mut over = Vec::new();
         while self.open.front().is_some_and(|(last, ..)| *last < step) {
             let Some((_, bound, highest)) = self.open.pop_front() else { break };
-            // A bound over whose time nothing was seen says nothing.
+            // A bound without any value in its period says nothing.
             let Some(highest) = highest else { continue };
             if self.held.len() == KEPT {
                 self.kept -= usize::from(self.held.pop_front() == Some(true));
@@ -46,7 +46,7 @@ impl Coverage {
         over
     }
 
-    /// Share of the bounds that held, 0 to 1; `None` while too few are over.
+    /// Share of the bounds that held, 0 to 1. `None`: too few have ended.
     pub fn share(&self) -> Option<f64> {
         (self.held.len() >= ENOUGH).then(|| self.kept as f64 / self.held.len() as f64)
     }
@@ -63,9 +63,8 @@ mod tests {
             coverage.observe(step, if step % 4 == 0 { 9.0 } else { 1.0 });
             coverage.issue(step + 1, 5.0);
         }
-        // Each bound covers the next step only; those told at steps 3, 7, … 35 see a 9. The last
-        // one is still open, and the one before it ends with step 39, which no later step has
-        // closed.
+        // Each bound covers only the next step; those issued at steps 3, 7, … 35 meet a 9. The last
+        // one is still open, and the one before ends with step 39, which no later step has closed.
         assert_eq!(coverage.held.len(), 38);
         assert!((coverage.share().unwrap() - 29.0 / 38.0).abs() < 1e-12);
     }

@@ -1,7 +1,6 @@
-//! What owners will need: one question, asked of whoever can answer it. [`Trailing`] answers from
-//! the past of the series alone, [`Published`] from what the forecaster of `tidegate_insight` said
-//! on the log. [`Chosen`] asks one of the first and the last, as
-//! the policy says.
+//! Demand forecasts. [`Trailing`] answers from a series' own past, [`Published`] from forecasts on
+//! the log, [`RecordedForecast`] from a plan's record. [`SelectedForecast`] chooses between the
+//! first two by policy.
 
 mod coverage;
 mod published;
@@ -21,28 +20,27 @@ pub use selected::SelectedForecast;
 pub use tidegate_insight::forecast::{Drift, Reach};
 pub use trailing::{Trailing, TrailingConfig};
 
-/// Whose demand for which pool.
+/// Demand of an owner for a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Series<'a> {
-    /// Whose.
+    /// Owner.
     pub owner: &'a str,
-    /// For which pool.
+    /// Pool.
     pub pool: &'a str,
 }
 
-/// Forecasts of demand in GPUs. `None`: it does not know, and nothing is lent on it.
+/// Forecast of demand in GPUs. `None`: unknown, so nothing is lent on it.
 pub trait DemandForecast {
-    /// A bound that demand stays below from now until `within_ms` from now with probability
-    /// `level`, GPUs.
+    /// Upper bound on demand over the next `within_ms` that holds with probability `level`, GPUs.
     fn highest_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64>;
 
-    /// Quantile `level` of demand at a time drawn from now until `within_ms` from now, GPUs.
+    /// Quantile `level` of demand at a random time within the next `within_ms`, GPUs.
     fn typical_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64>;
 
-    /// Share of the bounds told in the last weeks that demand stayed below.
+    /// Share of the bounds issued in the last weeks that held.
     fn coverage(&self, of: Series<'_>) -> Option<f64>;
 
-    /// Time of the newest demand it knows.
+    /// Time of the newest known demand.
     fn as_of_us(&self, of: Series<'_>) -> Option<i64>;
 }
 
@@ -65,7 +63,7 @@ impl<T> BySeries<T> {
     }
 }
 
-/// Quantile `level` of values, linear between order statistics (type 7); `None` of none. Reorders
+/// Quantile `level`, linear between order statistics (type 7). `None`: no values. Reorders
 /// `values`.
 fn quantile(values: &mut [f64], level: f64) -> Option<f64> {
     let last = values.len().checked_sub(1)?;

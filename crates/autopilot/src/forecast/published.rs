@@ -1,19 +1,20 @@
-//! Forecasts that were published on the log, behind the autopilot's question.
+//! Forecasts published on the log, converted to the bounds the autopilot needs.
 //!
-//! Published is the mean of demand over each hour ahead, as quantiles; asked is what demand stays
-//! below at every instant for a while. The bound is the greatest of the hours' bounds, each made
-//! so:
+//! Published are quantiles of mean demand for each hour ahead. Needed is a bound that demand stays
+//! below at every instant of a period. It is the largest of the hours' bounds, each made in four
+//! steps:
 //!
-//! - *Level.* Any of k hours may be the one: each is asked at 1 − (1 − q) / 2k, which bounds all of
-//!   them together whatever they have in common (Bonferroni). The 2 is for the highest instant
-//!   within an hour: of a walk with symmetric steps it is above x at most twice as often as the end
-//!   is (Lévy's inequality).
-//! - *Spread.* The mean of the h-th hour of such a walk has variance h − 2/3 where its end has h,
+//! - *Level.* Any of k hours may exceed its bound, so each is asked at 1 − (1 − q) / 2k, which
+//!   covers all of them whatever their dependence (Bonferroni). The 2 covers the highest instant
+//!   within an hour: a walk with symmetric steps exceeds x at most twice as often as its end does
+//!   (Lévy's inequality).
+//! - *Spread.* The mean of the h-th hour of such a walk has variance h − 2/3 while its end has h,
 //!   so an end is at most √3 times as far from the median as the mean is.
-//! - *Tail.* Beyond the highest level that was published the tail is taken to be exponential,
-//!   through the two highest (as Park et al. 2022 end their quantile functions).
-//! - *Level shift.* What was foreseen hours ago did not know what came since: by as much as demand
-//!   is above the bound of this hour now, all bounds rise, and none is below what demand is.
+//! - *Tail.* Beyond the highest published level the tail is exponential through the two highest
+//!   levels (as in Park et al. 2022).
+//! - *Level shift.* A forecast issued hours ago does not know what happened since. All bounds rise
+//!   by the amount that demand now exceeds the bound of this hour, and none is below current
+//!   demand.
 
 use std::collections::BTreeMap;
 
@@ -22,20 +23,19 @@ use tidegate_insight::forecast::{Drift, Reach};
 use super::{BySeries, Series, quantile};
 use crate::state::{BoundsDrift, ClusterState, OwnerName, PoolName};
 
-/// A word on whether bounds hold comes once a day: after two days without one nobody looks any
-/// more.
+/// Calibration reports come daily. After two days without one it counts as unknown.
 const SILENT_US: i64 = 2 * 86_400_000_000;
-/// Levels at which an hour is looked at when a time is drawn from many hours.
+/// Levels sampled per hour when drawing a time from many hours.
 const DRAWN: u32 = 100;
 
-/// A published series: whose demand.
+/// Name of a published series.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SeriesName {
-    /// The whole cluster's.
+    /// The whole cluster.
     Total,
-    /// Of a pool, by its name on the log.
+    /// A pool, by its name on the log.
     Pool(String),
-    /// Of a team, by its name on the log.
+    /// A team, by its name on the log.
     Team(String),
 }
 
@@ -49,69 +49,69 @@ impl std::fmt::Display for SeriesName {
     }
 }
 
-/// What owners and pools are called on the log, where it is not by their own names.
+/// Names of owners and pools on the log, where they differ.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SeriesNames {
-    /// Team of an owner; `None`: it is several, and no series is its own.
+    /// Team of an owner. `None`: the owner spans several teams, so no series is its own.
     pub teams: BTreeMap<OwnerName, Option<String>>,
-    /// Pool by the name that the autopilot has for it.
+    /// Log name of a pool.
     pub pools: BTreeMap<PoolName, String>,
 }
 
 /// One step of a forecast: its length, and demand in thousandths of a GPU by level in millionths,
-/// both rising.
+/// both ascending.
 #[derive(Debug, Clone, PartialEq)]
 struct Step {
     step_us: i64,
     row: Vec<(u32, u64)>,
 }
 
-/// What was said of whether bounds hold.
+/// Calibration report of published bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Calibration {
-    /// When.
+    /// When it was issued.
     pub at_us: i64,
-    /// In what way they do not; since when it is so.
+    /// Kind of drift.
     pub drift: Drift,
     /// Since when.
     pub since_us: i64,
-    /// Share of the truths between quantiles 0.1 and 0.9, millionths.
+    /// Share of outcomes between quantiles 0.1 and 0.9, millionths.
     pub inside80_ppm: u32,
-    /// Share of the truths at or below quantile 0.95, millionths.
+    /// Share of outcomes at or below quantile 0.95, millionths.
     pub below95_ppm: u32,
 }
 
-/// What is known of a published series.
+/// A published series.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PublishedSeries {
     issued_us: i64,
-    /// Of the newest issue, by the start of the step.
+    /// Steps of the newest issue, by start.
     steps: BTreeMap<i64, Step>,
     standing: BTreeMap<Reach, Calibration>,
 }
 
-/// Forecasts as they were published, and what the autopilot saw since.
+/// Published forecasts, and demand observed since.
 #[derive(Debug, Clone)]
 pub struct Published {
     names: SeriesNames,
     series: BTreeMap<SeriesName, PublishedSeries>,
-    /// Series that an owner's demand for a pool is part of or all of, best first.
+    /// Series that cover an owner's demand for a pool, best first.
     of: BySeries<Vec<SeriesName>>,
-    /// Newest demand that was seen.
+    /// Newest observed demand.
     seen: BySeries<(i64, f64)>,
     now_us: i64,
 }
 
 impl Published {
-    /// Nothing was published yet.
+    /// No forecasts yet.
     pub fn new(names: SeriesNames) -> Self {
         let (series, of, seen) = (BTreeMap::new(), BySeries::new(), BySeries::new());
         Self { names, series, of, seen, now_us: 0 }
     }
 
-    /// Takes a step of what was issued at `issued_us`: mean demand from `target_us` on for
-    /// `step_us`. `row`: thousandths of a GPU by level in millionths, both rising. What is older
-    /// than the newest issue is left out.
+    /// Records a step of the issue at `issued_us`: mean demand from `target_us` for `step_us`.
+    /// `row` holds thousandths of a GPU by level in millionths, both ascending. Ignores issues
+    /// older than the newest.
     pub fn record_step(
         &mut self,
         of: SeriesName,
@@ -132,7 +132,7 @@ impl Published {
         }
     }
 
-    /// Takes what was said of whether bounds hold; the newest counts.
+    /// Records a calibration report; the newest counts.
     pub fn record_calibration(&mut self, of: SeriesName, reach: Reach, standing: Calibration) {
         let before = self.series.entry(of).or_default().standing.entry(reach).or_insert(standing);
         if standing.at_us >= before.at_us {
@@ -140,9 +140,9 @@ impl Published {
         }
     }
 
-    /// Takes what owners have and need now. A team's series is an owner's demand for a pool if that
-    /// is its only one, a pool's if it is the pool's only owner; else they are more than is asked
-    /// for, and not used.
+    /// Records what owners have and need now. A team's series answers for an owner with a single
+    /// pool, a pool's series for the pool's only owner. Otherwise the series covers more than is
+    /// asked, and is not used.
     pub(super) fn observe(&mut self, state: &ClusterState) {
         self.now_us = state.at_us;
         self.of = BySeries::new();
@@ -172,7 +172,7 @@ impl Published {
         }
     }
 
-    /// What may be used for the series, or why nothing.
+    /// The usable series, or why there is none.
     pub(super) fn usable(
         &self,
         of: Series<'_>,
@@ -204,13 +204,12 @@ impl Published {
         self.now_us
     }
 
-    /// Time of the newest demand that was seen of the series; else of the issue.
+    /// Time of the newest observed demand; otherwise of the issue.
     pub(super) fn as_of_us(&self, of: Series<'_>, told: &PublishedSeries) -> i64 {
         self.seen.get(of).map_or(told.issued_us, |(at_us, _)| *at_us)
     }
 
-    /// The bound that the module's head describes. `None`: what was published does not reach that
-    /// far.
+    /// The bound described at the top of the module. `None`: beyond the published horizon.
     pub(super) fn highest(
         &self,
         of: Series<'_>,
@@ -248,15 +247,15 @@ impl Published {
         quantile(&mut values, level)
     }
 
-    /// Share of the truths at or below quantile 0.95, 0 to 1: the least of what is said of the next
-    /// hour and of the day.
+    /// Share of outcomes at or below quantile 0.95, 0 to 1: the lower of the next hour's and the
+    /// day's.
     pub(super) fn coverage(&self, told: &PublishedSeries) -> Option<f64> {
         let said =
             [Reach::Step, Reach::Day].into_iter().filter_map(|reach| told.standing(reach, self.now_us));
         said.map(|standing| standing.below95_ppm).min().map(|ppm| f64::from(ppm) / 1e6)
     }
 
-    /// Bounds that the truth has shown to be too low or too narrow. Those that are too wide are
+    /// Bounds that outcomes have shown to be too low or too narrow. Bounds that are too wide are
     /// safe.
     pub(super) fn off(&self, told: &PublishedSeries) -> Vec<BoundsDrift> {
         let off =
@@ -278,7 +277,7 @@ fn is_dangerous(drift: Drift) -> bool {
 }
 
 impl PublishedSeries {
-    /// Dangerous drift of what reaches up to a day, and else of what reaches further.
+    /// Dangerous drift up to a day ahead, otherwise further ahead.
     pub(super) fn drifts(&self, now_us: i64) -> Option<(Reach, Drift)> {
         let drift = |reach: &Reach| Some((*reach, self.standing(*reach, now_us)?.drift));
         self.standing.keys().filter_map(drift).find(|(_, drift)| is_dangerous(*drift))
@@ -292,20 +291,19 @@ impl PublishedSeries {
         self.standing.get(&reach).copied().filter(|standing| now_us - standing.at_us <= SILENT_US)
     }
 
-    /// Starts of the steps that the time from `now_us` on touches; `None`: nothing was issued.
+    /// Starts of the steps touched from `now_us` on. `None`: not covered by the issue.
     fn starts(&self, now_us: i64, within_ms: i64) -> Option<Vec<i64>> {
         let (first_us, step) = self.steps.first_key_value()?;
         let (last_us, _) = self.steps.last_key_value()?;
         let step_us = step.step_us;
         let from_us = first_us + (now_us - first_us).div_euclid(step_us) * step_us;
         let to_us = now_us.saturating_add(within_ms.max(1).saturating_mul(1_000));
-        // Within what was published, so that the list is no longer than it.
+        // Limited to the issue, so that the list is no longer than it.
         let inside = from_us >= *first_us && to_us <= last_us + step_us;
         inside.then(|| (0..).map(|n| from_us + n * step_us).take_while(|start| *start < to_us).collect())
     }
 
-    /// The steps published at or next to `start_us`, before and after, and how far it is from the
-    /// first to the second, 0 to 1.
+    /// Published steps at or around `start_us`, and its position between them, 0 to 1.
     fn around(&self, start_us: i64) -> Option<(&Step, &Step, f64)> {
         let (before_us, before) = self.steps.range(..=start_us).next_back()?;
         let (after_us, after) = self.steps.range(start_us..).next()?;
@@ -316,8 +314,8 @@ impl PublishedSeries {
 }
 
 impl Step {
-    /// Quantile `level`, GPUs: linear between published levels, below the lowest of them that,
-    /// above the highest by the tail.
+    /// Quantile `level`, GPUs: linear between published levels, constant below the lowest,
+    /// exponential tail above the highest.
     fn at(&self, level: f64) -> f64 {
         let gpus = |at: usize| self.row[at].1 as f64 / 1e3;
         let level_at = |at: usize| f64::from(self.row[at].0) / 1e6;
@@ -333,7 +331,7 @@ impl Step {
         if last == 0 {
             return gpus(0);
         }
-        // Q(p) = Q(p2) + b ln((1 - p2) / (1 - p)) with b from Q(p1), held at one in a million.
+        // Q(p) = Q(p2) + b ln((1 - p2) / (1 - p)), with b from Q(p1), capped at one in a million.
         let (p1, p2) = (level_at(last - 1), level_at(last));
         let rate = (gpus(last) - gpus(last - 1)) / ((1.0 - p1) / (1.0 - p2)).ln();
         gpus(last) + rate * ((1.0 - p2) / (1.0 - level).max(1e-6)).ln().max(0.0)

@@ -1,58 +1,57 @@
-//! Answers that were given, so that a decision can be derived again from the log alone. They are
-//! integers, as the planner itself uses them: a float that is written as text and read back may be
-//! another one.
+//! Recorded forecast answers, from which a decision can be derived again. They are integers, as the
+//! planner uses them: a float may not survive a round trip through text.
 
 use serde::{Deserialize, Serialize};
 
 use super::{DemandForecast, Series};
 use crate::state::{OwnerName, PoolName};
 
-/// What was asked, and the answer.
+/// A question and its answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "asked", rename_all = "snake_case")]
 pub enum ForecastAnswer {
     /// [`DemandForecast::highest_gpus`].
     Highest {
-        /// Whose demand.
+        /// Owner.
         owner: OwnerName,
-        /// For which pool.
+        /// Pool.
         pool: PoolName,
         /// Level, millionths.
         level_ppm: u32,
         /// Horizon.
         within_ms: i64,
-        /// The answer, thousandths of a GPU.
+        /// Answer, thousandths of a GPU.
         gpus_milli: Option<i64>,
     },
     /// [`DemandForecast::typical_gpus`].
     Typical {
-        /// Whose demand.
+        /// Owner.
         owner: OwnerName,
-        /// For which pool.
+        /// Pool.
         pool: PoolName,
         /// Level, millionths.
         level_ppm: u32,
         /// Horizon.
         within_ms: i64,
-        /// The answer, thousandths of a GPU.
+        /// Answer, thousandths of a GPU.
         gpus_milli: Option<i64>,
     },
     /// [`DemandForecast::coverage`].
     Coverage {
-        /// Whose demand.
+        /// Owner.
         owner: OwnerName,
-        /// For which pool.
+        /// Pool.
         pool: PoolName,
-        /// The answer, millionths.
+        /// Answer, millionths.
         share_ppm: Option<u32>,
     },
     /// [`DemandForecast::as_of_us`].
     AsOf {
-        /// Whose demand.
+        /// Owner.
         owner: OwnerName,
-        /// For which pool.
+        /// Pool.
         pool: PoolName,
-        /// The answer.
+        /// Answer.
         at_us: Option<i64>,
     },
 }
@@ -62,10 +61,10 @@ pub(crate) fn ppm(share: f64) -> u32 {
     (share.clamp(0.0, 1.0) * 1e6).round() as u32
 }
 
-/// A forecast that gives the answers on record and knows nothing else.
+/// A forecast that only repeats recorded answers.
 #[derive(Debug, Clone, Default)]
 pub struct RecordedForecast {
-    /// The answers.
+    /// Recorded answers.
     pub answers: Vec<ForecastAnswer>,
 }
 

@@ -1,10 +1,9 @@
-//! Forecasts by what the policy says: those that were published on the log where there are any to
-//! be used, else the past of the series.
+//! Selection of the forecast by policy: published forecasts if usable, otherwise the series' past.
 //!
-//! Where the log says that published bounds drift, the past answers until they hold again, if the
-//! policy has both: all that is asked where they drift within a day, and what reaches further than
-//! a day where they drift beyond. The past keeps a record of its own bounds. Where the policy has
-//! published forecasts alone, they stay and the guard refuses.
+//! If the policy allows both, the past answers while published bounds drift: everything if they
+//! drift within a day, horizons beyond a day if they drift there. The past keeps coverage of its
+//! own bounds. If the policy allows published forecasts only, they still answer, and the guard
+//! refuses.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +13,11 @@ use crate::policy::{ForecastRules, ForecastSource};
 use crate::state::{ClusterState, ForecastOrigin};
 
 const DAY_MS: i64 = 86_400_000;
-/// Stand for what is asked of the next moment, and of more than a day.
+/// Horizons that stand for "now" and "more than a day".
 const NEAR_MS: i64 = 0;
 const FAR_MS: i64 = DAY_MS;
 
-/// Both, and which of them answers.
+/// Both forecasts and the rule to choose.
 #[derive(Debug, Clone)]
 pub struct SelectedForecast {
     rules: ForecastRules,
@@ -27,22 +26,22 @@ pub struct SelectedForecast {
 }
 
 impl SelectedForecast {
-    /// Knows nothing yet. `names`: what owners and pools are called on the log.
+    /// Knows nothing yet. `names` maps owners and pools to their names on the log.
     pub fn new(rules: ForecastRules, names: SeriesNames) -> Self {
         Self { rules, published: Published::new(names), past: Trailing::new(TrailingConfig::default()) }
     }
 
-    /// Takes what is published.
+    /// Published forecasts, to record into.
     pub fn published(&mut self) -> &mut Published {
         &mut self.published
     }
 
-    /// Takes the past.
+    /// Past demand, to record into.
     pub fn past(&mut self) -> &mut Trailing {
         &mut self.past
     }
 
-    /// Takes what owners need now.
+    /// Learns the owners' current demand.
     pub fn observe(&mut self, state: &ClusterState) {
         self.published.observe(state);
         for (owner, entry) in &state.owners {
@@ -54,7 +53,7 @@ impl SelectedForecast {
         }
     }
 
-    /// Writes who answers for each owner and pool into the state, for the guard and the record.
+    /// Writes the origin of each owner's forecast into the state, for the guard and the record.
     pub fn annotate(&self, state: &mut ClusterState) {
         state.foreseen.clear();
         for (owner, entry) in &state.owners {
@@ -70,7 +69,7 @@ impl SelectedForecast {
         match (self.answers(of, NEAR_MS), self.rules.source) {
             (Ok((series, told)), source) => {
                 let far = self.answers(of, FAR_MS).err();
-                // What the past answers rests on no bounds that drift.
+                // What the past answers does not depend on drifting bounds.
                 let off = if source == ForecastSource::Best { Vec::new() } else { self.published.off(told) };
                 ForecastOrigin::Published { series, issued_us: told.issued_us(), off, far }
             }
@@ -79,7 +78,7 @@ impl SelectedForecast {
         }
     }
 
-    /// The published series that answers what is asked of the next `within_ms`, or why none does.
+    /// The published series that answers for the next `within_ms`, or why none does.
     fn answers(&self, of: Series<'_>, within_ms: i64) -> Result<(String, &PublishedSeries), String> {
         if self.rules.source == ForecastSource::Trailing {
             return Err("the policy has it so".to_owned());
@@ -101,7 +100,7 @@ impl SelectedForecast {
         }
     }
 
-    /// The past, where it may answer.
+    /// The past, if the policy allows it.
     fn past_or_nothing(&self) -> Option<&Trailing> {
         (self.rules.source != ForecastSource::Log).then_some(&self.past)
     }

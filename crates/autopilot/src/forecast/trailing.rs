@@ -1,27 +1,28 @@
-//! Demand from its own past by quantiles (the rule Emp1w of the field notes, section B.4, for weeks
-//! ahead): no model, and hard to beat a week ahead. Within a day it is told from where demand
-//! stands and how far it rose from the same time of day before.
+//! Trailing forecast: quantiles of a series' own past.
+//!
+//! It uses no model and is hard to beat a week ahead. Within a day it adds to current demand the
+//! quantile of past rises from the same time of day.
 
 use super::{BySeries, Coverage, DemandForecast, Series, quantile};
 
 /// Settings of [`Trailing`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrailingConfig {
-    /// Length of a step, milliseconds; a divisor of a day.
+    /// Length of a step, ms; divides a day.
     pub step_ms: i64,
-    /// Days looked back.
+    /// Days of history.
     pub days: i64,
-    /// Minutes around the time of day from which past rises are taken.
+    /// Past rises are taken from this many minutes around the time of day.
     pub around_minutes: i64,
-    /// Level of the bounds that coverage is kept of.
+    /// Level of the bounds whose coverage is tracked.
     pub checked_level: f64,
-    /// Horizon of these, milliseconds.
+    /// Horizon of those bounds, ms.
     pub checked_ms: i64,
 }
 
 impl Default for TrailingConfig {
-    /// Ten minutes, four weeks; checked at 90 % over 75 minutes, what the shipped policy asks for
-    /// when it lends.
+    /// Ten minutes and four weeks; coverage at 90 % over 75 minutes, which the shipped policy uses
+    /// for lending.
     fn default() -> Self {
         let minute = 60_000;
         Self {
@@ -35,13 +36,13 @@ impl Default for TrailingConfig {
 }
 
 const DAY_MS: i64 = 86_400_000;
-/// Days of past rises from the same time of day before they are used alone.
+/// Days of past rises at the same time of day before they suffice alone.
 const DAYS_ENOUGH: usize = 3;
-/// Origins of any time of day before a bound is told.
+/// Fewest origins at any time of day before a bound is issued.
 const ENOUGH: usize = 36;
 
-/// What a bound that did not hold adds to the margin, as a share of the last day's range of demand.
-/// Bounds overlap, so one rise breaks several; half or twice as much makes little difference.
+/// Margin added per broken bound, as a share of the last day's range of demand. Bounds overlap, so
+/// one rise breaks several; half or twice as much makes little difference.
 const LEARNING: f64 = 0.008;
 
 /// One series: the highest demand of each step.
@@ -49,11 +50,11 @@ const LEARNING: f64 = 0.008;
 struct Past {
     /// Step of `values[0]`.
     first: i64,
-    /// `None`: nobody told.
+    /// `None`: no value.
     values: Vec<Option<f64>>,
     newest_us: i64,
     coverage: Coverage,
-    /// Added to every bound, GPUs: what bounds lacked of late.
+    /// GPUs added to every bound, from recent misses.
     margin: f64,
 }
 
@@ -65,15 +66,15 @@ pub struct Trailing {
 }
 
 impl Trailing {
-    /// Knows nothing yet. A step that does not divide the day is taken for ten minutes.
+    /// Knows nothing yet. A step that does not divide the day is replaced by ten minutes.
     pub fn new(config: TrailingConfig) -> Self {
         let fits = config.step_ms > 0 && DAY_MS % config.step_ms == 0;
         let step_ms = if fits { config.step_ms } else { TrailingConfig::default().step_ms };
         Self { config: TrailingConfig { step_ms, ..config }, series: BySeries::new() }
     }
 
-    /// Takes that `of` had a demand of `gpus` at `at_us`. Times come in order; the highest of a
-    /// step counts, and what is older than the newest step is left out.
+    /// Records a demand of `gpus` at `at_us`. Times come in order, the highest value of a step
+    /// counts, and values older than the newest step are ignored.
     pub fn observe(&mut self, of: Series<'_>, at_us: i64, gpus: f64) {
         if !(gpus.is_finite() && gpus >= 0.0) {
             return;
@@ -92,7 +93,7 @@ impl Trailing {
             return;
         }
         past.close_newest(&config);
-        // After a gap longer than what is looked back on, nothing of before counts.
+        // After a gap longer than the history, nothing from before counts.
         let kept = config.days * DAY_MS / config.step_ms;
         if step - end > kept {
             past.first = step;
@@ -102,7 +103,7 @@ impl Trailing {
         past.values.extend(std::iter::repeat_n(None, gap));
         past.values.push(Some(gpus));
         let over = past.values.len().saturating_sub(usize::try_from(kept).unwrap_or(0));
-        // Moved a day at a time, so that a step costs nothing most of the time.
+        // Moved a day at a time, so that most steps cost nothing.
         let day = usize::try_from(DAY_MS / config.step_ms).unwrap_or(1);
         if over >= day {
             past.values.drain(..over);
@@ -116,8 +117,7 @@ impl Past {
         self.first + self.values.len() as i64
     }
 
-    /// The newest step is complete: earlier bounds are held against it, and a bound from it is put
-    /// on record.
+    /// Completes the newest step: compares earlier bounds with it, and issues a bound from it.
     fn close_newest(&mut self, config: &TrailingConfig) {
         let step = self.end() - 1;
         let Some(Some(value)) = self.values.last().copied() else { return };
@@ -129,11 +129,11 @@ impl Past {
         }
     }
 
-    /// Moves the margin after bounds that are over: a little down for each that held, more up for
-    /// each that did not, so that in the long run the share that holds is the level that is
-    /// checked, whatever demand does. That is online quantile tracking as in Angelopoulos, Candès
-    /// and Tibshirani, "Conformal PID Control for Time Series Prediction" (2023), equation 4; it is
-    /// never below 0, so that bounds are never narrower than what was seen.
+    /// Adapts the margin to ended bounds: slightly down for each that held, more up for each that
+    /// did not, so that the share that holds approaches the tracked level whatever demand does.
+    /// This is online quantile tracking as in Angelopoulos, Candès and Tibshirani, "Conformal PID
+    /// Control for Time Series Prediction" (2023), equation 4. The margin is never negative, so
+    /// bounds are never narrower than history.
     fn adapt(&mut self, over: &[bool], config: &TrailingConfig) {
         if over.is_empty() {
             return;
@@ -149,8 +149,7 @@ impl Past {
         }
     }
 
-    /// Where demand stands plus the quantile of how far it rose over `horizon` steps, and the
-    /// margin.
+    /// Current demand plus the quantile of its rise over `horizon` steps, plus the margin.
     fn highest(&self, level: f64, horizon: i64, config: &TrailingConfig) -> Option<f64> {
         Some((self.risen(level, horizon, config)? + self.margin).max(0.0))
     }
@@ -172,8 +171,8 @@ impl Past {
             days += usize::from(same_time.len() > before);
             back += day;
         }
-        // Of n values none is a quantile above n / (n + 1): sudden rises are looked for at any time
-        // of the last week.
+        // n values say nothing about quantiles above n / (n + 1); those use sudden rises at any
+        // time of the last week.
         let told = same_time.len() as f64 / (same_time.len() + 1) as f64;
         let by_time = if days < DAYS_ENOUGH { None } else { quantile(&mut same_time, level) };
         if let Some(rise) = by_time.filter(|_| level <= told) {
@@ -188,8 +187,8 @@ impl Past {
         Some(now + by_time.map_or(at_any_time, |rise| rise.max(at_any_time)))
     }
 
-    /// How far the highest of `horizon` steps after `origin` was above it; below 0 where all were
-    /// lower. `None` over gaps and where not all of them are past.
+    /// Rise from `origin` to the highest of the `horizon` steps after it; negative if all were
+    /// lower. `None`: gaps, or not all past.
     fn rise(&self, origin: usize, horizon: usize) -> Option<f64> {
         let from = (*self.values.get(origin)?)?;
         let after = self.values.get(origin + 1..=origin + horizon)?;
@@ -236,7 +235,7 @@ mod tests {
     const OF: Series<'_> = Series { owner: "serving", pool: "h100" };
     const HOUR_MS: i64 = 3_600_000;
 
-    /// Hours: 10 GPUs at night, 50 from 8 to 20 o'clock, and the day's number on top.
+    /// Hourly demand: 10 GPUs at night, 50 from 8 to 20 o'clock.
     fn tide(days: i64) -> Trailing {
         let config = TrailingConfig { step_ms: HOUR_MS, checked_ms: HOUR_MS, ..TrailingConfig::default() };
         let mut trailing = Trailing::new(config);
@@ -253,13 +252,13 @@ mod tests {
     #[test]
     fn the_morning_is_foreseen_from_mornings_before() {
         let mut trailing = tide(7);
-        // It is 23 o'clock. One to three hours on, from 22 to 24 o'clock before, demand never rose.
+        // It is 23 o'clock. In the one to three hours after 22 to 24 o'clock, demand never rose.
         assert_eq!(trailing.highest_gpus(OF, 0.9, 3 * HOUR_MS), Some(10.0));
         for hour in 168..168 + 6 {
             trailing.observe(OF, hour * HOUR_MS * 1000, demand(hour));
         }
-        // 5 o'clock: from 4, 5 and 6 o'clock, within 3 hours 8 o'clock comes in two of three cases:
-        // the rise is 40 at 0.9 and nothing at 0.1.
+        // It is 5 o'clock. From 4, 5 and 6 o'clock, 8 o'clock is within 3 hours in two of three
+        // cases: the rise is 40 at 0.9 and nothing at 0.1.
         assert_eq!(trailing.highest_gpus(OF, 0.9, 3 * HOUR_MS), Some(50.0));
         assert_eq!(trailing.highest_gpus(OF, 0.1, 3 * HOUR_MS), Some(10.0));
         assert_eq!(trailing.typical_gpus(OF, 0.4, HOUR_MS), Some(10.0));
@@ -269,8 +268,8 @@ mod tests {
 
     #[test]
     fn sudden_rises_count_at_any_time_of_day_where_a_level_asks_for_more_than_its_time_can_tell() {
-        // Hourly, 10 GPUs always, but 90 at 15 o'clock of day 3. It is 4 o'clock of day 7: from 3,
-        // 4 and 5 o'clock of six or seven days there are 20 rises at most, and none was above 0.
+        // Always 10 GPUs, except 90 at 15 o'clock of day 3. It is 4 o'clock of day 7: 3, 4 and 5
+        // o'clock of six or seven days give at most 20 rises, none above 0.
         let config = TrailingConfig { step_ms: HOUR_MS, checked_ms: HOUR_MS, ..TrailingConfig::default() };
         let mut trailing = Trailing::new(config);
         for hour in 0..7 * 24 + 5 {
@@ -305,7 +304,7 @@ mod tests {
 
     #[test]
     fn bounds_that_lacked_are_made_wider_until_enough_hold() {
-        // Calm for two weeks; then demand jumps seven times as far as it did, up and down.
+        // Calm for two weeks; then demand jumps seven times as far, up and down.
         let mut trailing = Trailing::new(TrailingConfig::default());
         let (mut state, mut level) = (11u64, 200.0f64);
         let (mut values, mut bounds) = (Vec::new(), Vec::new());
@@ -317,8 +316,8 @@ mod tests {
             values.push(level);
             bounds.push(trailing.highest_gpus(OF, 0.9, 75 * 60_000));
         }
-        // The newest value is in its step yet, so a bound told with it covers the eight steps that
-        // follow.
+        // The newest value is already in its step, so a bound issued with it covers the eight steps
+        // that follow.
         let of_days = |from: usize, until: usize| {
             let held = |origin: &usize| {
                 values[origin + 1..=origin + 8].iter().all(|value| *value <= bounds[*origin].unwrap())

@@ -1,4 +1,4 @@
-//! Who may: switch, modes, people, calendar, opt-in, what is marked, what is somebody else's.
+//! Authority checks: kill switch, mode, approval, calendar, opt-in, protection, foreign changes.
 
 use super::{Context, KillSwitch, Refusal, Rule, refuse};
 use crate::action::{Adjustment, Change, Kind};
@@ -15,7 +15,7 @@ pub(super) fn switch(case: &Context<'_>) -> Option<Refusal> {
 
 pub(super) fn mode(case: &Context<'_>) -> Option<Refusal> {
     let policy = case.policy.mode(case.kind, &case.footprint);
-    // What the record took away holds for what gives back least of all: it undoes.
+    // A demotion by scorecard does not hold back restoring actions: they undo.
     let earned = case.history.earned.get(&case.kind).copied().filter(|_| !case.restores);
     let mode = earned.map_or(policy, |earned| policy.min(earned));
     let because = if mode < policy { "its record" } else { "the policy" };
@@ -52,8 +52,8 @@ pub(super) fn calendar(case: &Context<'_>) -> Option<Refusal> {
     refuse(Rule::Calendar, format!("{:?} from {} to {}", freeze.name, freeze.from, freeze.to))
 }
 
-/// What is marked is left alone, whatever it would bring. Stopping is only for jobs that may be
-/// stopped, or that move off a node that goes.
+/// Marked jobs and nodes are left alone, whatever the benefit. A job may be stopped only if it is
+/// preemptible, runs on a loan, or moves off a node that is being drained.
 pub(super) fn protected(case: &Context<'_>) -> Option<Refusal> {
     if let Some((id, job)) = the_job(case) {
         if job.do_not_disrupt {
@@ -87,7 +87,7 @@ pub(super) fn protected(case: &Context<'_>) -> Option<Refusal> {
     None
 }
 
-/// Whoever uses a loan has agreed to give it back; others must have said that they take part.
+/// A borrower has agreed to give capacity back; every other owner must opt in.
 pub(super) fn opt_in(case: &Context<'_>) -> Option<Refusal> {
     let (id, job) = the_job(case)?;
     if case.policy.require_opt_in && !job.opt_in && !case.state.on_loan(job) {

@@ -1,4 +1,4 @@
-//! What is known, and how fresh it is.
+//! Evidence checks: freshness, agreement of log and target, forecast quality, preconditions, order.
 
 use tidegate_insight::forecast::{Drift, Reach};
 
@@ -12,14 +12,14 @@ pub(super) fn expired(case: &Context<'_>) -> Option<Refusal> {
     refuse(Rule::Expired, format!("it had to be begun {} s ago", late_us / 1_000_000))
 }
 
-/// The observation is fresh for all; the sources for all but what gives back.
+/// Every action needs a fresh observation. All but restoring actions also need fresh sources.
 pub(super) fn freshness(case: &Context<'_>) -> Option<Refusal> {
     let rules = &case.policy.freshness;
     let age_us = case.now_us - case.state.at_us;
     if age_us > rules.most_s * 1_000_000 {
         return refuse(Rule::Freshness, format!("the cluster was observed {} s ago", age_us / 1_000_000));
     }
-    // A clock ahead of ours makes everything look fresh.
+    // A source clock ahead of ours would make everything look fresh.
     if age_us < -rules.most_s * 1_000_000 {
         return refuse(
             Rule::Freshness,
@@ -70,9 +70,9 @@ pub(super) fn disagreement(case: &Context<'_>) -> Option<Refusal> {
     None
 }
 
-/// Nothing is lent, and no quota changed, on published bounds that drift, nor on a past whose own
-/// bounds did not hold. A forecast that is used may be as old as the policy lets it, so what it is
-/// used for lies that much further ahead.
+/// Refuses loans and quota changes based on published bounds that drift, or on a past whose own
+/// bounds did not hold. A forecast may be as old as the policy allows, so its use lies that much
+/// further ahead.
 pub(super) fn forecast(case: &Context<'_>) -> Option<Refusal> {
     let policy = case.policy;
     let (owner, pool, within_s) = match &case.action.change {
@@ -127,8 +127,7 @@ pub(super) fn forecast(case: &Context<'_>) -> Option<Refusal> {
 }
 
 pub(super) fn precondition(case: &Context<'_>) -> Option<Refusal> {
-    // Whoever disturbs something says what it looked like: an action on a job or node without a
-    // word of it is none.
+    // An action that disturbs something must state what it saw.
     let must_say = matches!(
         case.kind,
         Kind::ResizeJob | Kind::Preempt | Kind::DrainNode | Kind::ReturnNode | Kind::Reclaim | Kind::Lend

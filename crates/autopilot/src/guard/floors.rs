@@ -1,4 +1,4 @@
-//! What always stays: pools in service, owners with their own, jobs with their least.
+//! Floors: capacity of pools, owners and jobs that always stays.
 
 use super::{ActionStatus, Context, PastAction, Refusal, Rule, refuse};
 use crate::action::{Adjustment, Change, Kind};
@@ -10,13 +10,13 @@ pub fn pool_gpus(state: &ClusterState, pool: &str) -> u32 {
     state.nodes.values().filter(|node| node.pool == pool).map(|node| node.gpus).sum()
 }
 
-/// GPUs of a pool that must stay in service: the greatest of the pool's own floor, the policy's and
-/// the policy's share of it.
+/// GPUs of a pool that must stay in service: the largest of the pool's own floor, the policy's
+/// named floor, and the policy's share of the pool.
 pub fn pool_floor(policy: &Policy, state: &ClusterState, pool: &str) -> u32 {
     let own = state.pools.get(pool).map_or(0, |pool| pool.floor_gpus);
     let named = policy.floors.pools.get(pool).copied().unwrap_or(0);
     let share = (f64::from(pool_gpus(state, pool)) * policy.floors.in_service_share).ceil();
-    // A share of a u32.
+    // A share of a u32 fits in one.
     own.max(named).max(share as u32)
 }
 
@@ -59,7 +59,7 @@ fn drain(case: &Context<'_>, node: &str) -> Option<Refusal> {
     let node = case.state.nodes.get(node)?;
     let in_pool = case.state.nodes.values().filter(|other| other.pool == node.pool && other.takes_jobs());
     let seen: u32 = in_pool.map(|node| node.gpus).sum();
-    // Drains that the observation does not show yet.
+    // Drains not visible in the observation yet.
     let going = unseen(case, Kind::DrainNode).filter_map(|past| match &past.subject {
         Object::Node(name) => case.state.nodes.get(name),
         _ => None,
@@ -72,7 +72,7 @@ fn drain(case: &Context<'_>, node: &str) -> Option<Refusal> {
     refuse(Rule::Floor, format!("pool {} has {in_service} GPUs in service, {floor} must stay", node.pool))
 }
 
-/// Actions of a kind that the observation cannot show: under way, or begun after it was made.
+/// Actions of a kind that the observation cannot show: in flight, or begun after it was made.
 fn unseen<'a>(case: &Context<'a>, kind: Kind) -> impl Iterator<Item = &'a PastAction> {
     let observed_us = case.state.at_us;
     let past = case.history.past.iter().filter(move |past| past.kind == kind);
@@ -83,8 +83,7 @@ fn unseen<'a>(case: &Context<'a>, kind: Kind) -> impl Iterator<Item = &'a PastAc
     })
 }
 
-/// Neither the share's floor, nor the policy's over all pools, nor what the owner needs now is
-/// lent.
+/// Never lends the share's floor, the owner's floor over all pools, or what the owner needs now.
 fn lend(case: &Context<'_>, from: &str, pool: &str, more: u32) -> Option<Refusal> {
     let Some(share) = case.state.share(from, pool) else {
         return refuse(Rule::Floor, format!("{from} has no share of {pool}"));

@@ -1,4 +1,4 @@
-//! What a change touches: owners, pools, nodes, jobs, and how many GPUs.
+//! Footprint of a change: the owners, pools, nodes, jobs and GPUs it touches.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use crate::action::{Adjustment, Change};
 use crate::policy::Footprint;
 use crate::state::{ClusterState, JobId};
 
-/// What `change` touches, as far as `state` knows it; each name once, sorted.
+/// Objects `change` touches, as far as `state` knows them. Names are unique and sorted.
 pub fn footprint(change: &Change, state: &ClusterState) -> Footprint {
     let mut out = Sets::default();
     match change {
@@ -69,8 +69,8 @@ impl Sets {
     }
 }
 
-/// GPUs that `change` touches: those that change hands, and of a job that is stopped or made larger
-/// by a restart all it holds.
+/// GPUs `change` touches: those that change hands, and all GPUs of a job that is stopped or
+/// restarted to grow.
 pub fn gpus_touched(change: &Change, state: &ClusterState) -> u32 {
     match change {
         Change::ResizeJob { from_gpus, to_gpus, .. }

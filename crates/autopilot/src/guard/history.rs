@@ -1,4 +1,4 @@
-//! What the autopilot did lately, as the guard asks for it.
+//! Recent actions as the guard needs them, and what a change counts as.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,40 +9,40 @@ use crate::action::{Action, ActionId, Adjustment, Change, Kind};
 use crate::policy::Mode;
 use crate::state::{ClusterState, Object, OwnerName};
 
-/// The kill switch, read immediately before by whoever asks.
+/// Kill switch. The caller reads it immediately before each check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KillSwitch {
-    /// Act.
+    /// May act.
     On,
-    /// Begin nothing; what is open ends by itself.
+    /// Begins nothing; open effects end by themselves.
     Paused,
-    /// It could not be read: taken for off.
+    /// Could not be read; counts as off.
     #[default]
     Unreadable,
 }
 
-/// How an action stands.
+/// State of a begun action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionStatus {
-    /// Leased or applied, and not read back yet.
+    /// Sent to the target and not verified yet.
     UnderWay,
     /// Read back as done.
     Verified,
-    /// It failed.
+    /// Failed.
     Failed {
-        /// Why, in words that are the same for the same failure.
+        /// Reason, in the same words for the same failure.
         why: String,
     },
-    /// It failed, and what it had done was undone.
+    /// Failed, and its effects were undone.
     Compensated {
-        /// Why.
+        /// Reason.
         why: String,
     },
 }
 
-/// An action that was begun.
+/// A begun action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastAction {
     /// Its id.
@@ -51,53 +51,52 @@ pub struct PastAction {
     pub kind: Kind,
     /// Kind whose budget it uses: see [`counts_as`].
     pub counts_as: Kind,
-    /// What it changed, as rests are kept by: see [`subject`].
+    /// Object whose rests it counts against: see [`subject`].
     pub subject: Object,
-    /// 1: more for its subject; -1: less; 0: neither.
+    /// 1: more for the subject. -1: less. 0: neither.
     pub direction: i8,
-    /// How long the loan that it takes back had been out; `None`: it takes none back.
+    /// Age of the loan it takes back. `None`: it takes none back.
     #[serde(default)]
     pub lasted_us: Option<i64>,
     /// GPUs it touched.
     pub gpus: u32,
-    /// Whose work it disturbed.
+    /// Owner whose work it disturbed.
     pub owner: Option<OwnerName>,
-    /// Work they lost by it, GPUs × milliseconds, as measured or else expected.
+    /// Work that owner lost, GPUs × ms, measured or otherwise expected.
     pub lost_gpu_ms: i64,
-    /// Racks of the nodes it took out of service.
+    /// Racks of the nodes it drained.
     pub racks: BTreeSet<String>,
-    /// When it was begun.
+    /// When it began.
     pub at_us: i64,
-    /// How it stands.
+    /// Its state.
     pub outcome: ActionStatus,
 }
 
-/// That a person approved an action.
+/// A person's approval of an action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approval {
-    /// Who.
+    /// Who approved.
     pub by: String,
     /// When.
     pub at_us: i64,
 }
 
-/// What was done, what was approved, and how far each kind has come by its record.
+/// Recent actions, approvals, and the modes earned by scorecard.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct History {
     /// The kill switch.
     pub switch: KillSwitch,
-    /// Actions of the last 24 hours and all under way, oldest first.
+    /// Actions of the last 24 hours and all in flight, oldest first.
     pub past: Vec<PastAction>,
-    /// Approvals, by action.
+    /// Approvals by action.
     pub approvals: BTreeMap<ActionId, Approval>,
-    /// Mode that a kind's record allows at most; a kind that is not in it is bound by its policy
-    /// alone.
+    /// Highest mode each kind has earned. A kind that is absent is bound by its policy alone.
     pub earned: BTreeMap<Kind, Mode>,
 }
 
 impl History {
-    /// The action of that id.
+    /// The action with that id.
     pub fn find(&self, id: &str) -> Option<&PastAction> {
         self.past.iter().rev().find(|past| past.id == id)
     }
@@ -107,7 +106,7 @@ impl History {
         self.past.iter().filter(move |past| past.at_us > now_us - within_us)
     }
 
-    /// Actions about `subject`, oldest first.
+    /// Actions on `subject`, oldest first.
     pub(super) fn about<'a>(
         &'a self,
         subject: &'a Object,
@@ -116,24 +115,24 @@ impl History {
     }
 }
 
-/// How long the loan that `change` takes back has been out.
+/// Age of the loan that `change` takes back.
 pub(super) fn lasted_us(change: &Change, state: &ClusterState, at_us: i64) -> Option<i64> {
     let Change::Reclaim { loan, .. } = change else { return None };
     state.loans.get(loan).map(|loan| at_us - loan.since_us)
 }
 
-/// Whether a change only lets a loan go on.
+/// Whether a change only extends a loan.
 pub(super) fn prolongs(change: &Change) -> bool {
     matches!(change, Change::Lend { extends: Some(_), .. })
 }
 
 impl PastAction {
-    /// Whether it only let a loan go on: it used no budget.
+    /// Whether it only extended a loan. Extensions use no budget.
     pub fn prolongs(&self) -> bool {
         self.kind == Kind::Lend && self.direction == 0
     }
 
-    /// What `action`, begun at `at_us`, is remembered by.
+    /// Record of `action`, begun at `at_us`.
     pub fn begun(action: &Action, state: &ClusterState, lost_gpu_ms: i64, at_us: i64) -> Self {
         let change = &action.change;
         let racks = match change {
@@ -161,8 +160,10 @@ impl PastAction {
     }
 }
 
-/// What rests are kept by. Lending and taking back are about the lender, or the two could chase
-/// each other unseen; to let a loan go on is about that loan.
+/// Object whose rests a change counts against.
+///
+/// Lending and reclaiming count against the lender; otherwise the two could alternate unnoticed. An
+/// extension counts against its loan.
 pub fn subject(change: &Change, state: &ClusterState) -> Object {
     match change {
         Change::Lend { extends: Some(loan), .. } => Object::Loan(loan.clone()),
@@ -174,15 +175,15 @@ pub fn subject(change: &Change, state: &ClusterState) -> Object {
     }
 }
 
-/// Kind whose budget a change uses: a job that leaves a loan makes room for the lender, which is
-/// what the budget of taking back is for.
+/// Kind whose budget a change uses. A job that leaves a loan makes room for the lender, so it uses
+/// the budget for reclaiming.
 pub fn counts_as(change: &Change, state: &ClusterState) -> Kind {
     let job = change.job().and_then(|id| state.jobs.get(id));
     let leaves = direction(change) < 0 && job.is_some_and(|job| state.on_loan(job));
     if leaves { Kind::Reclaim } else { change.kind() }
 }
 
-/// Whether a job is made to leave what is being taken back.
+/// Whether a change makes a job leave capacity that is being reclaimed.
 pub(super) fn leaves_a_reclaim(change: &Change, state: &ClusterState) -> bool {
     let Some(job) = change.job().and_then(|id| state.jobs.get(id)).filter(|_| direction(change) < 0) else {
         return false;
@@ -206,7 +207,7 @@ pub(super) fn direction(change: &Change) -> i8 {
             | Adjustment::Reservation { from_gpus, to_gpus, .. }
             | Adjustment::Commitment { from_gpus, to_gpus, .. },
         ) => sign(*from_gpus, *to_gpus),
-        // A longer loan is no step.
+        // An extension is no step.
         Change::Lend { extends: Some(_), .. } => 0,
         Change::Lend { .. } | Change::DrainNode { .. } | Change::Preempt { .. } => -1,
         Change::Reclaim { .. } | Change::ReturnNode { .. } => 1,

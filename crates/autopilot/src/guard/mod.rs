@@ -1,11 +1,13 @@
-//! The guard: whether an action may be carried out now. Pure, and asked again immediately before
-//! acting. Every refusal names its rule; the tests of a rule stand beside it, and
-//! `tests/requirements.rs` says which safety requirement each test is for.
+//! The guard: decides whether an action may begin now.
 //!
-//! What gives back (a reclaim, what a reclaim frees, the return of a node that we drained) is let
-//! through where a rule only means to keep things from being changed further: freezes, the breaker,
-//! rests, demotions, stale sources. It is never let through where a rule protects somebody:
-//! do-not-disrupt, floors of jobs, the kill switch, budgets.
+//! It is a pure list of checks, run again immediately before each action. Every refusal names its
+//! rule. The tests of a rule stand beside it, and `tests/requirements.rs` maps the safety
+//! requirements of docs/control.md to tests.
+//!
+//! Restoring actions (a reclaim, what a reclaim frees, the return of a node that we drained) pass
+//! rules that only limit further change: freezes, the breaker, rests, demotions, stale sources.
+//! They do not pass rules that protect somebody: do-not-disrupt, job floors, the kill switch,
+//! budgets.
 
 mod authority;
 mod evidence;
@@ -30,78 +32,78 @@ use crate::state::ClusterState;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
-    /// The kill switch is off, or cannot be read.
+    /// The kill switch is off or cannot be read.
     Switch,
-    /// The action's id was carried out already.
+    /// The action's id was already carried out.
     Duplicate,
-    /// The action's time is over.
+    /// The action's deadline has passed.
     Expired,
     /// The action selects nothing, too much, or by pattern.
     Selection,
-    /// The mode does not let it be done.
+    /// The mode does not allow it.
     Mode,
-    /// Money is spent or something may not come back.
+    /// It spends money or may be irreversible.
     Irreversible,
-    /// A job whose owner has not opted in.
+    /// The job's owner has not opted in.
     OptIn,
-    /// A job or node that is marked, or a job that is never stopped.
+    /// The job or node is marked, or the job may never be stopped.
     Protected,
-    /// Somebody else wrote it last.
+    /// Somebody else changed the object last.
     Foreign,
-    /// The calendar has a freeze.
+    /// A calendar freeze applies.
     Calendar,
-    /// The observation or a source is too old, or missing.
+    /// The observation or a source is too old or missing.
     Freshness,
-    /// Log and cluster tell different things.
+    /// Log and target disagree.
     Disagreement,
-    /// Published bounds of the demand it is about do not hold.
+    /// The forecast bounds it relies on do not hold.
     Forecast,
-    /// What must be true is not.
+    /// A precondition does not hold.
     Precondition,
-    /// An action that must come before has not, or failed.
+    /// An action that must come first has not begun or failed.
     Order,
-    /// The object is being changed.
+    /// The object is already being changed.
     Busy,
     /// The budget of the kind is used up.
     Budget,
-    /// Too many of the kind are under way.
+    /// Too many actions of the kind are in flight.
     Concurrency,
-    /// Too much was touched or failed lately.
+    /// Too much was touched or failed recently.
     Breaker,
-    /// Another failure domain is out already.
+    /// Another failure domain is already out.
     FailureDomain,
-    /// The owner has lost enough to us today.
+    /// The owner has lost enough work today.
     OwnerLoss,
-    /// The object was changed a short time ago.
+    /// The object changed recently.
     Dwell,
     /// The object's last change failed.
     Cooldown,
-    /// The object goes to and fro.
+    /// The object would reverse too often.
     Oscillation,
-    /// Something would be below its floor.
+    /// Something would fall below its floor.
     Floor,
 }
 
-/// A rule that says no, and why.
+/// A refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// The rule.
+    /// The rule that refuses.
     pub rule: Rule,
-    /// Why, with the numbers.
+    /// The reason, with numbers.
     pub why: String,
 }
 
-/// What the guard says.
+/// Answer of the guard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
-    /// It may be done now.
+    /// May begin now.
     Allowed,
-    /// It may not.
+    /// May not.
     Refused(Refusal),
 }
 
-/// What rules look at.
+/// Input of the checks.
 struct Context<'a> {
     policy: &'a Policy,
     state: &'a ClusterState,
@@ -111,13 +113,13 @@ struct Context<'a> {
     kind: Kind,
     footprint: Footprint,
     gpus: u32,
-    /// It gives back what the autopilot took.
+    /// It restores capacity the autopilot took.
     restores: bool,
 }
 
 type Check = fn(&Context<'_>) -> Option<Refusal>;
 
-/// In the order in which they are asked: first what needs no knowledge of the cluster.
+/// In order of evaluation; checks that need no knowledge of the cluster come first.
 const CHECKS: [Check; 23] = [
     authority::switch,
     history::duplicate,
@@ -148,8 +150,8 @@ fn refuse(rule: Rule, why: impl Into<String>) -> Option<Refusal> {
     Some(Refusal { rule, why: why.into() })
 }
 
-/// Whether `action` may be carried out at `now_us` on what `state` tells: the first rule that says
-/// no.
+/// Whether `action` may begin at `now_us` given `state`. A refusal names the first rule that
+/// refuses.
 pub fn verdict(
     policy: &Policy,
     state: &ClusterState,
@@ -161,7 +163,7 @@ pub fn verdict(
     CHECKS.iter().find_map(|check| check(&case)).map_or(Verdict::Allowed, Verdict::Refused)
 }
 
-/// All rules that say no, for people who ask why.
+/// All refusals, for people who ask why.
 pub fn refusals(
     policy: &Policy,
     state: &ClusterState,

@@ -1,4 +1,4 @@
-//! How much, how often, how many at once.
+//! Rate checks: budgets, concurrency, circuit breaker, failure domains, owners' losses.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::state::interruption;
 const HOUR_US: i64 = 3_600_000_000;
 const DAY_US: i64 = 24 * HOUR_US;
 
-/// One change of an object at a time. What a loan is about is its lender, who may have several
-/// under way: each its own.
+/// One change of an object at a time. Loans count against their lender, who may have several in
+/// flight, so they are exempt.
 pub(super) fn busy(case: &Context<'_>) -> Option<Refusal> {
     if matches!(case.kind, Kind::Lend | Kind::Reclaim) && !prolongs(&case.action.change) {
         return None;
@@ -22,8 +22,7 @@ pub(super) fn busy(case: &Context<'_>) -> Option<Refusal> {
     refuse(Rule::Busy, format!("{} of {subject} is under way", open.id))
 }
 
-/// What only prolongs a loan uses none: no GPU changes hands, and `stability` lets it be done once
-/// in a term.
+/// Extensions use no budget: no GPU changes hands, and the dwell rule allows one per term.
 pub(super) fn budget(case: &Context<'_>) -> Option<Refusal> {
     if prolongs(&case.action.change) {
         return None;
@@ -64,13 +63,14 @@ fn fleet_gpus(case: &Context<'_>) -> u64 {
     case.state.nodes.values().map(|node| u64::from(node.gpus)).sum()
 }
 
-/// Kinds that take something from somebody who works. What leaves a loan counts as taking back and
-/// is none of them.
+/// Kinds that take something from running work. A job that leaves a loan counts as reclaiming
+/// instead.
 fn disturbs(kind: Kind) -> bool {
     matches!(kind, Kind::ResizeJob | Kind::DrainNode | Kind::Preempt)
 }
 
-/// Too much of the fleet or too many failures within the window stop everything but giving back.
+/// Too much of the fleet touched, or too many failures, within the window stop everything but
+/// restoring actions.
 pub(super) fn breaker(case: &Context<'_>) -> Option<Refusal> {
     if case.restores {
         return None;
@@ -101,7 +101,7 @@ pub(super) fn breaker(case: &Context<'_>) -> Option<Refusal> {
     None
 }
 
-/// Nodes go out rack by rack.
+/// Drains one rack at a time.
 pub(super) fn failure_domain(case: &Context<'_>) -> Option<Refusal> {
     let Change::DrainNode { node, .. } = &case.action.change else { return None };
     let rack = |name: &String| {
@@ -122,8 +122,8 @@ pub(super) fn failure_domain(case: &Context<'_>) -> Option<Refusal> {
     refuse(Rule::FailureDomain, format!("nodes of {} are out by our doing already", out.join(", ")))
 }
 
-/// What an owner may lose to us in a day. The pause of a job that grows is the price of its own
-/// gain, and what a borrower gives back was never its own: neither is lost to others.
+/// Limits the work an owner may lose in a day. The pause of a growing job is the price of its own
+/// gain, and what a borrower returns was never its own; neither counts.
 pub(super) fn owner_loss(case: &Context<'_>) -> Option<Refusal> {
     let job = case.state.jobs.get(case.action.change.job()?)?;
     if direction(&case.action.change) > 0 || (case.restores && case.state.on_loan(job)) {
@@ -146,7 +146,7 @@ pub(super) fn owner_loss(case: &Context<'_>) -> Option<Refusal> {
     )
 }
 
-/// Work that the action's job loses by it, as far as can be said before.
+/// Expected work lost by the action's job.
 fn expected_loss(case: &Context<'_>) -> i64 {
     let Some(job) = case.action.change.job().and_then(|id| case.state.jobs.get(id)) else { return 0 };
     match case.action.change {

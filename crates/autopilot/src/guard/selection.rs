@@ -1,5 +1,5 @@
-//! An empty selection means nothing and never all; patterns are no names; one action names few
-//! objects.
+//! Selection checks. An empty selection means nothing, never everything; patterns are not names;
+//! one action names few objects.
 
 use super::{Context, Refusal, Rule, refuse};
 use crate::action::{Adjustment, Change};
@@ -13,7 +13,7 @@ pub(super) fn selection(case: &Context<'_>) -> Option<Refusal> {
     }
     let objects = reach.nodes.len().max(reach.jobs.len());
     let most = case.policy.blast.objects as usize;
-    // A job's nodes are not what was selected: the job is.
+    // A job action selects the job, not its nodes.
     let selected = if case.action.change.job().is_some() { reach.jobs.len() } else { objects };
     if selected > most {
         return refuse(Rule::Selection, format!("it names {selected} objects, {most} are the most"));
@@ -24,7 +24,7 @@ pub(super) fn selection(case: &Context<'_>) -> Option<Refusal> {
     missing(case)
 }
 
-/// Names that a change is about, nodes of its lists included.
+/// Names in a change, including nodes in its lists.
 fn named(change: &Change) -> Vec<&str> {
     let mut out: Vec<&str> = Vec::new();
     let mut nodes = None;
@@ -56,14 +56,14 @@ fn named(change: &Change) -> Vec<&str> {
     out
 }
 
-/// One object by its whole name: no list, range or pattern, and none of the words that schedulers
-/// take for everything.
+/// One object by its full name: no list, range or pattern, and no word that schedulers read as
+/// "all".
 fn is_name(name: &str) -> bool {
     let plain = !name.is_empty() && !name.contains(['*', '?', '[', ']', ',', ' ', '\n', '=']);
     plain && !name.eq_ignore_ascii_case("all")
 }
 
-/// Why a change would change nothing.
+/// Why a change would have no effect.
 fn nothing(case: &Context<'_>) -> Option<&'static str> {
     match &case.action.change {
         Change::ResizeJob { from_gpus, to_gpus, .. } if from_gpus == to_gpus => {
@@ -96,7 +96,7 @@ fn nothing(case: &Context<'_>) -> Option<&'static str> {
     }
 }
 
-/// What the state does not know cannot be changed: nobody could say what else it would touch.
+/// An object missing from the state cannot be changed: its footprint is unknown.
 fn missing(case: &Context<'_>) -> Option<Refusal> {
     let state = case.state;
     let known = match case.action.change.object() {
@@ -105,7 +105,7 @@ fn missing(case: &Context<'_>) -> Option<Refusal> {
         Object::Owner(name) => state.owners.contains_key(&name),
         Object::Loan(id) => state.loans.contains_key(&id),
         Object::Pool(name) => state.pools.contains_key(&name),
-        // A new one is not there yet; preconditions say which it is.
+        // A new reservation does not exist yet; preconditions cover it.
         Object::Reservation(_) => true,
     };
     if !known {

@@ -1,4 +1,4 @@
-//! Rest after a change, longer rest after a failure, and an eye on to and fro.
+//! Stability checks: dwell after a change, cooldown after failures, limit on reversals.
 
 use super::history::{direction, lasted_us};
 use super::{ActionStatus, Context, PastAction, Refusal, Rule, refuse, subject};
@@ -27,8 +27,8 @@ fn dwell(case: &Context<'_>) -> Option<Refusal> {
     refuse(Rule::Dwell, format!("{subject} was changed {} s ago, it rests for {dwell_s}", ago_us / 1_000_000))
 }
 
-/// A loan is prolonged only when its end is near, and by no more than a term: that is what bounds
-/// prolonging, which uses no budget.
+/// A loan is extended only near its end, and by at most a term. That bounds extensions, which use
+/// no budget.
 fn too_early(case: &Context<'_>, id: &str) -> Option<Refusal> {
     let Change::Lend { expires_us, .. } = case.action.change else { return None };
     let loan = case.state.loans.get(id)?;
@@ -44,7 +44,8 @@ fn too_early(case: &Context<'_>, id: &str) -> Option<Refusal> {
     refuse(Rule::Dwell, format!("loan {id} would go on for {more_s} s, a term is {term_s}"))
 }
 
-/// Twice as long after each further failure in a row; identical ones in a row are left to people.
+/// The rest doubles after each further failure in a row. Repeated identical failures leave the
+/// object to people.
 fn cooldown(case: &Context<'_>) -> Option<Refusal> {
     let subject = subject(&case.action.change, case.state);
     let mut why: Option<&String> = None;
@@ -68,7 +69,7 @@ fn cooldown(case: &Context<'_>) -> Option<Refusal> {
     }
     let rules = &case.policy.stability;
     let reason = why.map_or("", String::as_str);
-    // Taking back goes on trying: the owner waits.
+    // Reclaims keep trying: the owner waits.
     if identical >= rules.failures && case.kind != Kind::Reclaim {
         return refuse(
             Rule::Cooldown,
@@ -77,7 +78,7 @@ fn cooldown(case: &Context<'_>) -> Option<Refusal> {
     }
     let rest_s = rules.cooldown_s.saturating_mul(1 << (failures - 1).min(20)).min(rules.cooldown_most_s);
     let ago_us = case.now_us - last_us;
-    // An owner is owed its GPUs: a reclaim rests once, not longer each time.
+    // The owner is owed its GPUs, so a reclaim's rest does not grow.
     let rest_s = if case.kind == Kind::Reclaim { 0 } else { rest_s };
     (ago_us < rest_s * 1_000_000).then_some(())?;
     refuse(
@@ -86,9 +87,9 @@ fn cooldown(case: &Context<'_>) -> Option<Refusal> {
     )
 }
 
-/// Reversals of the subject in 24 hours, this action's included. To take back a loan that lasted
-/// its term is its ordinary end, and a lender has many GPUs: a turn of some of them counts by their
-/// share of its quotas.
+/// Counts the subject's reversals in 24 hours, this action included. Reclaiming a loan that lasted
+/// its term is its normal end and does not count. A lender has many GPUs: a reversal of some of
+/// them counts by their share of its quotas.
 fn oscillation(case: &Context<'_>) -> Option<Refusal> {
     let subject = subject(&case.action.change, case.state);
     let done = |past: &&PastAction| {
@@ -120,8 +121,8 @@ fn oscillation(case: &Context<'_>) -> Option<Refusal> {
     )
 }
 
-/// Which part of the subject turns when `gpus` of it do, millionths: of an owner, by its quotas; of
-/// anything else, all.
+/// Share of the subject that `gpus` make up, millionths: for an owner, of its quotas; otherwise
+/// all.
 fn share_ppm(case: &Context<'_>, subject: &Object, gpus: u32) -> u64 {
     let Object::Owner(owner) = subject else { return 1_000_000 };
     let shares = case.state.owners.get(owner).map(|owner| owner.shares.values());

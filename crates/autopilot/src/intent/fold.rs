@@ -1,40 +1,40 @@
-//! Events onto an intent. What does not fit is rejected and changes nothing; what was told before
-//! is taken again without effect.
+//! Folds events into an intent. An event out of order is rejected and changes nothing; a repeated
+//! event has no further effect.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Intent, IntentEvent, Stage, Transition};
 
-/// Why an event changes nothing.
+/// Why an event was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "reject", rename_all = "snake_case")]
 pub enum FoldError {
     /// The event is about another action, or about one that was never proposed.
     #[error("action {action} is not known here: its proposal comes first")]
     Unknown {
-        /// Its action.
+        /// Action of the event.
         action: String,
     },
-    /// It was recorded by somebody who has lost the lease.
+    /// It was recorded by a writer that has lost the lease.
     #[error("generation {generation} is older than {seen}: whoever wrote it has lost the lease")]
     Stale {
-        /// Its generation.
+        /// Generation of the event.
         generation: u64,
-        /// Greatest generation seen.
+        /// Newest generation seen.
         seen: u64,
     },
-    /// It does not follow from where the intent stands.
+    /// It does not follow from the intent's stage.
     #[error("{what} does not follow on {stage}")]
     Order {
-        /// What was told.
+        /// The transition.
         what: String,
-        /// Where the intent stands.
+        /// The intent's stage.
         stage: String,
     },
 }
 
 impl Intent {
-    /// The intent that a proposal begins.
+    /// The intent that a proposal opens.
     pub fn proposed(event: &IntentEvent) -> Result<Self, FoldError> {
         let Transition::Proposed { decision, plan, past } = &event.transition else {
             return Err(FoldError::Unknown { action: event.action.clone() });
@@ -56,15 +56,15 @@ impl Intent {
         &self.past
     }
 
-    /// Takes an event.
+    /// Applies an event.
     ///
     /// # Errors
-    /// Why it changes nothing. An older generation never does, whatever it tells.
+    /// Why it changes nothing. Events of an older generation never change anything.
     pub fn fold(&mut self, event: &IntentEvent) -> Result<(), FoldError> {
         if event.action != self.decision.action.id {
             return Err(FoldError::Unknown { action: event.action.clone() });
         }
-        // A person's approval holds under any lease.
+        // A person's approval is valid under any lease.
         let by_a_person = matches!(&event.transition, Transition::Approved { .. });
         if event.generation < self.generation && !by_a_person {
             return Err(FoldError::Stale { generation: event.generation, seen: self.generation });
@@ -80,14 +80,14 @@ impl Intent {
         Ok(())
     }
 
-    /// The stage after `event`.
+    /// Stage after `event`.
     fn after(&self, event: &IntentEvent) -> Result<Stage, FoldError> {
         let stage = match (&self.stage, &event.transition) {
             (Stage::Proposed, Transition::Approved { .. }) => Stage::Approved,
             (Stage::Approved, Transition::Leased { .. }) => {
                 Stage::Leased { noticed_us: None, acknowledged: false }
             }
-            // What another left behind is taken over as it stands.
+            // A new leaseholder takes over the stage as it stands.
             (
                 Stage::Leased { .. }
                 | Stage::Applying { .. }
@@ -131,7 +131,7 @@ impl Intent {
         Ok(stage)
     }
 
-    /// Whether an event tells what is known already.
+    /// Whether an event repeats what is already known.
     fn is_repeat(&self, what: &Transition) -> bool {
         match what {
             Transition::Proposed { decision, .. } => decision.action.id == self.decision.action.id,
@@ -153,7 +153,7 @@ impl Intent {
 }
 
 impl Transition {
-    /// Its spelling.
+    /// Spelling in the journal.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Proposed { .. } => "proposed",

@@ -1,16 +1,15 @@
-//! One writer at a time: whoever holds the lease acts, under a generation that rises with every
-//! change of hands.
+//! Lease: one writer at a time, with a generation that rises whenever the lease changes hands.
 
 use serde::{Deserialize, Serialize};
 
 /// The right to act.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Who has it.
+    /// Holder.
     pub holder: String,
-    /// Its generation: every action carries it, and targets refuse older ones.
+    /// Every action carries it, and targets refuse older ones.
     pub generation: u64,
-    /// Until when.
+    /// Expiry.
     pub until_us: i64,
 }
 
@@ -18,20 +17,20 @@ pub struct Lease {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{holder} holds the lease until {until_us}, generation {generation}")]
 pub struct LeaseHeld {
-    /// Who.
+    /// Holder.
     pub holder: String,
-    /// Their generation.
+    /// Its generation.
     pub generation: u64,
-    /// Until when.
+    /// Expiry.
     pub until_us: i64,
 }
 
 impl Lease {
-    /// Takes or renews the lease for `ttl_ms`. Renewing in time keeps the generation; every other
-    /// taking raises it, also by the same holder: it may have been somebody else's meanwhile.
+    /// Takes or renews the lease for `ttl_ms`. A renewal in time keeps the generation. Any other
+    /// take raises it, even by the same holder: somebody else may have held it meanwhile.
     ///
     /// # Errors
-    /// It is somebody else's and not over.
+    /// Somebody else holds it and it has not expired.
     pub fn take(current: Option<&Self>, holder: &str, now_us: i64, ttl_ms: i64) -> Result<Self, LeaseHeld> {
         let until_us = now_us + ttl_ms * 1000;
         let (holder, next) = (holder.to_owned(), current.map_or(1, |lease| lease.generation + 1));

@@ -1,4 +1,5 @@
-//! All intents, folded from their events: what goes on after a crash, and what the guard remembers.
+//! Ledger of all intents, folded from their events: open work after a crash, and the guard's
+//! history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,17 +14,18 @@ const DAY_US: i64 = 86_400_000_000;
 pub struct IntentLedger {
     intents: BTreeMap<ActionId, Intent>,
     approvals: BTreeMap<ActionId, Approval>,
-    /// Greatest generation that any event was recorded under.
+    /// Newest generation of any event.
     generation: u64,
 }
 
 impl IntentLedger {
-    /// Takes an event.
+    /// Applies an event.
     ///
     /// # Errors
     /// Why it changes nothing.
     pub fn fold(&mut self, event: &IntentEvent) -> Result<(), FoldError> {
-        // Whoever lost the lease writes nothing more, also about intents nobody newer has touched.
+        // A writer without the lease changes nothing, even for intents that no newer writer has
+        // touched.
         let by_a_person = matches!(event.transition, Transition::Approved { .. });
         if event.generation < self.generation && !by_a_person {
             return Err(FoldError::Stale { generation: event.generation, seen: self.generation });
@@ -47,24 +49,24 @@ impl IntentLedger {
         self.intents.get(action)
     }
 
-    /// Intents that something is still to be done about, in the order of their actions' ids.
+    /// Open intents, ordered by action id.
     pub fn open(&self) -> impl Iterator<Item = &Intent> {
         self.intents.values().filter(|intent| !intent.is_over())
     }
 
-    /// All intents that are remembered, in the order of their actions' ids.
+    /// All intents kept, ordered by action id.
     pub fn all(&self) -> impl Iterator<Item = &Intent> {
         self.intents.values()
     }
 
-    /// Whether an action frees GPUs of a loan that is taken back.
+    /// Whether an action frees GPUs of a loan that is being reclaimed.
     pub fn frees_a_loan(&self, action: &Action) -> bool {
         action.after.iter().any(|id| self.loan_of(id).is_some())
     }
 
-    /// Work that jobs lost from `from_us` until `until_us` because `loan` was taken back, GPUs ×
-    /// milliseconds, as expected of each when it was begun. What frees several loans is shared
-    /// among them evenly.
+    /// Work lost from `from_us` until `until_us` because `loan` was reclaimed, GPUs × ms, as
+    /// expected when each action began. An action that frees several loans is split evenly among
+    /// them.
     pub fn lost_to_reclaim(&self, loan: &str, from_us: i64, until_us: i64) -> i64 {
         let begun = self.intents.values().filter(|intent| outcome(&intent.stage).is_some());
         let lost = begun.filter(|intent| (from_us..until_us).contains(&intent.past().at_us)).map(|intent| {
@@ -75,7 +77,7 @@ impl IntentLedger {
         lost.sum()
     }
 
-    /// The loan that an action takes back.
+    /// Loan that an action takes back.
     fn loan_of(&self, action: &str) -> Option<&str> {
         match &self.intents.get(action)?.decision.action.change {
             Change::Reclaim { loan, .. } => Some(loan),
@@ -83,13 +85,13 @@ impl IntentLedger {
         }
     }
 
-    /// Greatest generation seen.
+    /// Newest generation seen.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What the guard is told: actions begun within a day or still under way, oldest first. An
-    /// intent is begun when the target is asked.
+    /// History for the guard: actions begun within a day or in flight, oldest first. An intent
+    /// begins when the target is asked.
     pub fn history(&self, now_us: i64, switch: KillSwitch) -> History {
         let begun = self.intents.values().filter_map(|intent| {
             let past = PastAction { outcome: outcome(&intent.stage)?, ..intent.past().clone() };
@@ -97,13 +99,13 @@ impl IntentLedger {
         });
         let mut past: Vec<PastAction> = begun.collect();
         past.sort_by(|a, b| a.at_us.cmp(&b.at_us).then_with(|| a.id.cmp(&b.id)));
-        // The policy's own word is no person's.
+        // An approval by policy is not a person's approval.
         let approvals = self.approvals.iter().filter(|(_, approval)| approval.by != "policy");
         let approvals = approvals.map(|(id, approval)| (id.clone(), approval.clone())).collect();
         History { switch, past, approvals, earned: BTreeMap::new() }
     }
 
-    /// Forgets what ended before `before_us`: the log has it.
+    /// Forgets intents that ended before `before_us`. The log keeps them.
     pub fn forget(&mut self, before_us: i64) {
         self.intents.retain(|_, intent| !intent.is_over() || intent.past().at_us >= before_us);
         let Self { intents, approvals, .. } = self;
@@ -111,7 +113,7 @@ impl IntentLedger {
     }
 }
 
-/// How the guard sees a stage; `None`: it was not begun.
+/// The guard's view of a stage. `None`: not begun.
 fn outcome(stage: &Stage) -> Option<ActionStatus> {
     match stage {
         Stage::Proposed | Stage::Approved | Stage::Leased { .. } | Stage::Dropped => None,

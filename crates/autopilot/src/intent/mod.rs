@@ -1,10 +1,12 @@
-//! What becomes of a decision: proposed → approved → leased → (noticed →) applying → verified, or
-//! failed → compensated. Each step is an event that is recorded before the next is taken, so
-//! whoever comes after a crash folds the events and goes on.
+//! Intents: the life of a decision as a state machine.
 //!
-//! [`Intent::next`] says what to do, [`Intent::judge_apply`] and [`Intent::judge_read_back`] what
-//! an answer of the target means, [`Intent::fold`] takes an event. The executor does nothing but
-//! ask, record and call.
+//! proposed → approved → leased → (noticed →) applying → verified, or failed → compensated. Each
+//! transition is recorded before the next step, so a successor folds the events after a crash and
+//! continues.
+//!
+//! [`Intent::next`] chooses the next step, [`Intent::on_apply`] and [`Intent::on_read_back`]
+//! interpret the target's answers, and [`Intent::fold`] applies an event. The executor only asks,
+//! records and calls.
 
 mod fold;
 mod lease;
@@ -23,7 +25,7 @@ use crate::guard::{PastAction, Refusal};
 use crate::planner::Decision;
 use crate::target::Receipt;
 
-/// Something that happened to an intent.
+/// An event in the life of an intent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntentEvent {
     /// The action.
@@ -32,12 +34,12 @@ pub struct IntentEvent {
     pub at_us: i64,
     /// Generation of the lease it was recorded under.
     pub generation: u64,
-    /// What.
+    /// The transition.
     #[serde(rename = "what")]
     pub transition: Transition,
 }
 
-/// What happened.
+/// A transition of an intent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Transition {
@@ -47,101 +49,100 @@ pub enum Transition {
         decision: Box<Decision>,
         /// The plan.
         plan: String,
-        /// What the guard is to remember of it once it is begun.
+        /// Record for the guard's history once it begins.
         past: Box<PastAction>,
     },
-    /// It may be done.
+    /// It may begin.
     Approved {
-        /// Who said so: the login, or where approvals are signed the principals and the key's
-        /// fingerprint; `policy` where its mode is act.
+        /// Approver: a login, the signing principals with key fingerprints where approvals are
+        /// signed, or `policy` if its mode is `act`.
         by: String,
     },
-    /// Somebody approved it in a way that does not count, e.g. without a signature: nothing is
-    /// changed by it.
+    /// An invalid approval, e.g. without a signature. Changes nothing.
     ApprovalRefused {
-        /// Who, as far as they said.
+        /// Claimed approver.
         by: String,
-        /// Why it does not count.
+        /// Why it is invalid.
         why: String,
     },
-    /// Somebody is about to do it; also takes over what another left behind.
+    /// A leaseholder is about to act. Also takes over from an earlier one.
     Leased {
-        /// Who.
+        /// Leaseholder.
         holder: String,
     },
-    /// The jobs it disturbs were told.
+    /// The disturbed jobs were notified.
     Noticed,
-    /// They wrote their checkpoint.
+    /// The jobs wrote a checkpoint and acknowledged.
     Acknowledged,
-    /// The target is about to be asked: from here on it may have been done.
+    /// The target is about to be asked; from here on it may have been applied.
     Applying,
-    /// The target took it.
+    /// The target accepted it.
     Applied {
         /// Its receipt.
         receipt: Receipt,
     },
-    /// The target shows it done.
+    /// Read back as done.
     Verified,
-    /// The guard said no, or it was too late: nothing was done.
+    /// Refused by the guard or too late: nothing was done.
     Dropped {
-        /// The guard's refusal; `None`: too late.
+        /// The guard's refusal. `None`: too late.
         refusal: Option<Refusal>,
     },
-    /// It did not come to be.
+    /// It failed.
     Failed {
-        /// Why, in words that are the same for the same failure.
+        /// Reason, in the same words for the same failure.
         why: String,
-        /// Whether part of it may be there.
+        /// Whether part of it may be in effect.
         applied: bool,
     },
-    /// Somebody else changed what we did: it is theirs, and nothing is undone.
+    /// Somebody else changed its effect. It is theirs now, and nothing is undone.
     Yielded {
-        /// What is there.
+        /// What was found.
         found: String,
     },
-    /// What it may have done is about to be undone.
+    /// Its possible effects are about to be undone.
     Compensating,
-    /// It is undone.
+    /// Its effects are undone.
     Compensated,
 }
 
-/// Where an intent stands.
+/// Stage of an intent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "snake_case")]
 pub enum Stage {
-    /// Decided on.
+    /// Decided.
     Proposed,
-    /// May be done.
+    /// May begin.
     Approved,
-    /// Somebody is about to do it.
+    /// A leaseholder is about to act.
     Leased {
-        /// When its jobs were told, if they were.
+        /// When its jobs were notified. `None`: not yet.
         noticed_us: Option<i64>,
-        /// They wrote their checkpoint.
+        /// Whether the jobs acknowledged.
         acknowledged: bool,
     },
-    /// The target was or is about to be asked.
+    /// The target was asked, or is about to be.
     Applying {
         /// Since when.
         since_us: i64,
-        /// When the target took it; `None`: nobody knows whether it did.
+        /// When the target accepted it. `None`: unknown whether it did.
         applied_us: Option<i64>,
     },
-    /// Done and seen.
+    /// Read back as done.
     Verified {
         /// When.
         at_us: i64,
     },
-    /// Not begun, and never will be.
+    /// Never begun, and never will be.
     Dropped,
-    /// It did not come to be.
+    /// It failed.
     Failed {
-        /// Why.
+        /// Reason.
         why: String,
-        /// Part of it may be there.
+        /// Whether part of it may be in effect.
         applied: bool,
     },
-    /// Somebody else's now.
+    /// Somebody else owns the effect now.
     Yielded,
     /// Being undone.
     Compensating {
@@ -155,34 +156,34 @@ pub enum Stage {
     },
 }
 
-/// An intent: a decision and how far it has come.
+/// A decision and its progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
-    /// The decision. Its action carries the generation of the last lease.
+    /// The decision.
     pub decision: Decision,
     /// The plan.
     pub plan: String,
-    /// Where it stands.
+    /// Its stage.
     pub stage: Stage,
-    /// Who approved it.
+    /// Approver.
     pub approved_by: Option<String>,
-    /// Greatest generation that has written to it.
+    /// Newest generation that wrote to it.
     pub generation: u64,
     past: PastAction,
 }
 
 impl Intent {
-    /// The action under the generation of the last lease.
+    /// The action under the newest generation.
     pub fn action(&self) -> Action {
         Action { generation: self.generation, ..self.decision.action.clone() }
     }
 
-    /// When it was decided on, or, once it is begun, when that was.
+    /// When it was decided; once begun, when it began.
     pub fn at_us(&self) -> i64 {
         self.past.at_us
     }
 
-    /// Whether nothing more will happen to it.
+    /// Whether it is finished.
     pub fn is_over(&self) -> bool {
         match &self.stage {
             Stage::Verified { .. } | Stage::Dropped | Stage::Yielded | Stage::Compensated { .. } => true,
@@ -191,9 +192,10 @@ impl Intent {
         }
     }
 
-    /// The action that undoes what this one may have done; `None`: nothing does. The same each
-    /// time, so that undoing twice is undoing once. It is asked of the target without the guard's
-    /// rates and rests, under switch and generation alone.
+    /// Action that undoes this one's possible effects. `None`: it cannot be undone.
+    ///
+    /// It has the same id each time, so undoing twice is undoing once. It needs only the kill
+    /// switch and the generation, not the guard's rates and rests.
     pub fn undoing(&self, now_us: i64, limits: &Limits) -> Option<Action> {
         let action = &self.decision.action;
         Some(Action {

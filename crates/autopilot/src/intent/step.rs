@@ -1,4 +1,4 @@
-//! What to do next with an intent, and what an answer of the target means.
+//! Next step of an intent, and the meaning of the target's answers.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,66 +7,66 @@ use crate::action::Action;
 use crate::policy::Mode;
 use crate::target::{Effect, Receipt, TargetError};
 
-/// How long things may take.
+/// Time limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// From being asked of the target to being seen done.
+    /// From asking the target to verification.
     pub verify_within_ms: i64,
-    /// Between two looks at the target.
+    /// Interval between polls of the target.
     pub look_every_ms: i64,
 }
 
 impl Default for Limits {
-    /// Fifteen minutes, five seconds.
+    /// Fifteen minutes and five seconds.
     fn default() -> Self {
         Self { verify_within_ms: 900_000, look_every_ms: 5_000 }
     }
 }
 
-/// What to do next.
+/// Next step of an intent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextStep {
-    /// Nothing more, ever.
+    /// Finished.
     Over,
-    /// Nothing until then, unless something is told.
+    /// Nothing to do until then, unless an event arrives.
     Wait {
         /// When to ask again.
         until_us: i64,
     },
-    /// Record this.
+    /// Record this transition.
     Record(Transition),
-    /// Record a lease under the own generation: it is new, or what another left behind.
+    /// Record a lease under our generation, for a new intent or one taken over.
     Lease,
-    /// Tell the jobs, then record `Noticed`, or `Acknowledged`.
+    /// Notify the jobs, then record `Noticed` or `Acknowledged`.
     Notify(Action),
-    /// Ask the switch and the guard; if both let it, record `Applying`, then apply.
+    /// Ask the kill switch and the guard; if both allow it, record `Applying`, then apply.
     Begin(Action),
-    /// Ask the target what it came to, and judge the answer.
+    /// Read the effect back and interpret the answer.
     ReadBack(Action),
-    /// Record `Compensating`, apply this, read it back, record `Compensated` once it is done.
+    /// Record `Compensating`, apply this action, read it back, and record `Compensated` once done.
     Compensate(Action),
-    /// Somebody newer is at it: stop acting.
+    /// A newer generation is active: stop acting.
     StandDown,
 }
 
-/// What an answer of the target means.
+/// Meaning of a target's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Record this.
+    /// Record this transition.
     Record(Transition),
     /// Nothing was done: apply again.
     Again,
-    /// It was begun, and whoever began it never heard that it was taken: apply again, which
-    /// finishes it.
+    /// It was begun, but the target's acceptance was never received: apply again, which finishes
+    /// it.
     Finish,
-    /// Look again later.
+    /// Poll again later.
     Wait,
     /// The lease is lost: stop acting.
     StandDown,
 }
 
 impl Intent {
-    /// What whoever holds `generation` does next at `now_us`.
+    /// Next step at `now_us` for the holder of `generation`.
     pub fn next(&self, generation: u64, now_us: i64, limits: &Limits) -> NextStep {
         if self.is_over() {
             return NextStep::Over;
@@ -87,7 +87,7 @@ impl Intent {
             },
             Stage::Approved if late => too_late(),
             Stage::Approved => NextStep::Lease,
-            // Before anything is done on behalf of another's lease, it becomes one's own.
+            // Take over an intent under our own generation before doing anything for it.
             _ if self.generation < generation => NextStep::Lease,
             Stage::Leased { .. } if late => too_late(),
             Stage::Leased { noticed_us, acknowledged } => {
@@ -111,13 +111,13 @@ impl Intent {
         match noticed_us {
             None => NextStep::Notify(self.action()),
             Some(since) if now_us >= since + notice_us => NextStep::Begin(self.action()),
-            // Ask again whether they have answered.
+            // Poll for their answer.
             Some(_) if limits.look_every_ms > 0 => NextStep::Notify(self.action()),
             Some(since) => NextStep::Wait { until_us: since + notice_us },
         }
     }
 
-    /// What the target's answer to `apply` means.
+    /// Meaning of the target's answer to `apply`.
     pub fn on_apply(&self, answer: &Result<Receipt, TargetError>, now_us: i64) -> Outcome {
         match answer {
             Ok(receipt) => Outcome::Record(Transition::Applied { receipt: receipt.clone() }),
@@ -128,12 +128,12 @@ impl Intent {
             Err(TargetError::Unreachable { .. }) if now_us >= self.decision.action.expires_us => {
                 self.failed("the target could not be reached in time".to_owned(), false)
             }
-            // Nothing was done, or nobody knows: the target is looked at before anything else.
+            // Nothing was done, or it is unknown: read back first.
             Err(TargetError::Unreachable { .. } | TargetError::Unknown { .. }) => Outcome::Wait,
         }
     }
 
-    /// What the target's answer to `read_back` means.
+    /// Meaning of the target's answer to `read_back`.
     pub fn on_read_back(
         &self,
         answer: &Result<Effect, TargetError>,
@@ -158,7 +158,7 @@ impl Intent {
             }
             Ok(Effect::Partial { .. } | Effect::Absent) => Outcome::Wait,
             Err(TargetError::StaleGeneration { .. }) => Outcome::StandDown,
-            // What cannot be seen is neither done nor failed.
+            // An unreadable effect is neither done nor failed.
             Err(_) => Outcome::Wait,
         }
     }

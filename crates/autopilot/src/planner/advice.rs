@@ -1,8 +1,8 @@
-//! What people could do better with their jobs, told in the report and never done: fewer GPUs by a
-//! job's own curve, fewer racks.
+//! Advice to people about their jobs: fewer GPUs by the job's own curve, fewer racks. It appears in
+//! the report and is never carried out.
 //!
-//! How often to save, slices and sharing of GPUs, and the mix to buy need failures, usage and
-//! offers that a state does not have: tables and `tidegate_insight` tell those.
+//! Advice on checkpoint intervals, GPU sharing and purchases needs failures, usage and offers that
+//! a state does not hold; tables and `tidegate_insight` give it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,14 +28,14 @@ pub(super) fn advise(work: &PlanBuilder<'_>) -> Vec<Advice> {
     }
     let mut out = Vec::new();
     for mut of_kind in [sizes, places] {
-        // What is about most GPUs first; ties go to the first job.
+        // Most GPUs first; ties go to the first job.
         of_kind.sort_by_key(|(gpus, _): &(u32, Advice)| std::cmp::Reverse(*gpus));
         out.extend(of_kind.into_iter().take(most).map(|(_, advice)| advice));
     }
     out
 }
 
-/// The smallest size of its curve at which a gang would keep the policy's share of its throughput.
+/// The smallest size on the job's curve that keeps the policy's share of its throughput.
 fn right_size(work: &PlanBuilder<'_>, id: &JobId, job: &Job) -> Option<Advice> {
     let (held, curve) = (job.held_gpus(), job.curve.as_ref()?);
     let rate = curve.rate_ppm(held);
@@ -62,7 +62,7 @@ fn racks<'a>(work: &PlanBuilder<'a>) -> BTreeMap<&'a PoolName, Vec<u32>> {
     out
 }
 
-/// A gang on more racks than its size takes; none where a node's rack is not known.
+/// Advises a gang that spans more racks than its size needs. None if a node's rack is unknown.
 fn placement(
     work: &PlanBuilder<'_>,
     id: &JobId,

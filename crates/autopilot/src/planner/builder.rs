@@ -1,5 +1,5 @@
-//! What a plan is made with: the state indexed once, what earlier decisions have spoken for, and
-//! the report as it grows.
+//! Builder of a plan: the indexed state, the capacity already committed by earlier decisions, and
+//! the growing report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use crate::guard::footprint;
 use crate::policy::{Footprint, Mode, Policy};
 use crate::state::{ClusterState, Job, JobId, JobState, LoanId, NodeName, Object, Occupancy, PoolName};
 
-/// Alternatives told of one decision.
+/// Most alternatives reported per decision.
 const ALTERNATIVES: usize = 8;
 
 pub(super) struct PlanBuilder<'a> {
     pub(super) policy: &'a Policy,
-    /// What is for this policy to decide about.
+    /// Owners this policy decides for.
     pub(super) owners: OwnerFilter<'a>,
-    /// Name of the candidate whose turn it is.
+    /// Name of the canary policy that decides now, if one does.
     canary: Option<&'a str>,
     pub(super) state: &'a ClusterState,
     pub(super) occupancy: Occupancy<'a>,
@@ -31,23 +31,23 @@ pub(super) struct PlanBuilder<'a> {
     pub(super) jobs_on: BTreeMap<&'a NodeName, Vec<&'a JobId>>,
     /// Loan of each node that is lent whole.
     pub(super) loan_of: BTreeMap<&'a NodeName, &'a LoanId>,
-    /// Jobs that a decision of this plan disturbs.
+    /// Jobs disturbed by a decision of this plan.
     pub(super) disturbed: BTreeSet<&'a JobId>,
-    /// Free GPUs of a pool, outside of loans, that decisions of this plan have not given away.
+    /// Free GPUs by pool, outside of loans and not yet given away by this plan.
     pub(super) free: BTreeMap<&'a PoolName, u32>,
-    /// GPUs of nodes of a pool that are neither lent nor take jobs.
+    /// GPUs by pool on nodes that are not lent and take no jobs.
     out: BTreeMap<&'a PoolName, u32>,
     forecast: &'a dyn DemandForecast,
-    /// Decisions of the parent that are not expired, by what they are about.
+    /// Unexpired decisions of the parent plan, by kind and object.
     held: BTreeMap<(Kind, Object), Vec<&'a Decision>>,
     plan_id: &'a str,
     decisions: Vec<Decision>,
     report: Report,
-    /// Who waits for a loan and has got none of this plan; `None`: nobody looked yet.
+    /// Jobs still waiting for a loan. `None`: not computed yet.
     pub(super) waiting: Option<WaitingJobs>,
 }
 
-/// What is asked of a decision besides the change itself.
+/// Specification of an action to decide on.
 pub(super) struct ActionSpec {
     pub(super) change: Change,
     pub(super) inverse: Option<Change>,
@@ -125,7 +125,7 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// From here on `policy` decides, about that part.
+    /// Lets `policy` decide for the given owners from here on.
     pub(super) fn switch_policy(
         &mut self,
         policy: &'a Policy,
@@ -135,7 +135,7 @@ impl<'a> PlanBuilder<'a> {
         (self.policy, self.owners, self.canary) = (policy, part, canary);
     }
 
-    /// Where jobs fit, by pool: outside of loans, and not on what this plan lends or drains.
+    /// Rooms for jobs by pool, without loans and without nodes this plan lends or drains.
     pub(super) fn free_rooms(&self) -> BTreeMap<&'a PoolName, Room> {
         let mut gone: BTreeSet<&NodeName> = BTreeSet::new();
         for decision in &self.decisions {
@@ -155,8 +155,8 @@ impl<'a> PlanBuilder<'a> {
         out
     }
 
-    /// GPUs of a pool that is the owner's alone on nodes that are neither lent nor take jobs: they
-    /// are no part of what it has.
+    /// GPUs out of service in a pool that belongs to this owner alone. They are not part of what it
+    /// has.
     pub(super) fn out_of_service(&self, of: Series<'_>) -> u32 {
         let has = |owner: &&crate::state::Owner| {
             owner.shares.get(of.pool).is_some_and(|share| share.quota_gpus > 0)
@@ -167,7 +167,7 @@ impl<'a> PlanBuilder<'a> {
         self.out.iter().find(|(pool, _)| pool.as_str() == of.pool).map_or(0, |(_, gpus)| *gpus)
     }
 
-    /// Where jobs of `owner` fit on what it has on loan and keeps.
+    /// Room for jobs of `owner` on loans it keeps.
     pub(super) fn room_on_loans(&self, owner: &str) -> Room {
         let mut room = Room::default();
         for (id, loan) in self.state.loans.iter().filter(|(_, loan)| loan.to == owner) {
@@ -186,7 +186,7 @@ impl<'a> PlanBuilder<'a> {
         room
     }
 
-    /// Whether the kind may not even be thought of for what it touches; said once.
+    /// Whether the mode of `kind` is `stop` for this footprint. Reports it.
     pub(super) fn stopped(&mut self, kind: Kind, reach: &Footprint, object: Object) -> bool {
         let stopped = self.policy.mode(kind, reach) == Mode::Stop;
         if stopped {
@@ -218,7 +218,7 @@ impl<'a> PlanBuilder<'a> {
         });
     }
 
-    /// Of a kind with nothing said yet: that nothing called for it.
+    /// Reports that nothing called for `kind`, if nothing was reported about it.
     pub(super) fn note_if_idle(&mut self, kind: Kind) {
         if !self.report.considered.iter().any(|considered| considered.kind == kind) {
             let looked = self.report.looked_at.get(&kind).copied().unwrap_or(0);
@@ -226,8 +226,8 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// A prediction with its cautious ends. `relative_error`: standard deviation of benefit and
-    /// cost over their values; `None`: the policy's.
+    /// A prediction with cautious ends. `relative_error` is the relative standard deviation of
+    /// benefit and cost. `None`: the policy's.
     pub(super) fn predict(
         &self,
         benefit: f64,
@@ -251,23 +251,24 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Whether benefit less cost, both at their cautious ends, is above the policy's least.
+    /// Whether the net benefit at the cautious ends exceeds the policy's minimum.
     pub(super) fn worth_it(&self, predicted: &Predicted) -> bool {
         predicted.net_low_gpu_ms() as f64 > self.policy.worth.least_net_gpu_hours * 3.6e6
     }
 
-    /// What an hour of a missing GPU is worth in hours of useful work.
+    /// Value of a missing GPU-hour in hours of useful work.
     pub(super) fn missing_ratio(&self) -> f64 {
         let worth = &self.policy.worth;
         worth.missing_micros_per_gpu_hour as f64 / (worth.useful_micros_per_gpu_hour.max(1)) as f64
     }
 
-    /// Takes a decision, and returns its id. One that the parent holds, not yet expired, keeps the
-    /// parent's action.
+    /// Decides on an action and returns its id. If the parent plan holds the same unexpired
+    /// decision, its action is kept.
     pub(super) fn decide(&mut self, mut wanted: ActionSpec) -> String {
         let kind = wanted.change.kind();
         let reach = footprint(&wanted.change, self.state);
-        // What gives back, and what follows another, is not held up by the record of its kind.
+        // Restoring actions, and those that follow another, are not held back by the kind's
+        // scorecard.
         let is_free = matches!(kind, Kind::Reclaim | Kind::ReturnNode) || !wanted.after.is_empty();
         let mode = self.policy.mode(kind, &reach);
         let most = self.policy.at_most.get(&kind).copied().filter(|_| !is_free);
@@ -326,8 +327,8 @@ impl<'a> PlanBuilder<'a> {
         (self.decisions, Report { plan: id.to_owned(), advice, ..self.report })
     }
 
-    // Answers are rounded to what is recorded before they are used, so that the record gives the
-    // same plan.
+    // Answers are rounded to their recorded form before use, so that the record reproduces the
+    // plan.
     pub(super) fn highest(&mut self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
         let level_ppm = ppm(level);
         let gpus_milli = milli(self.forecast.highest_gpus(of, f64::from(level_ppm) / 1e6, within_ms));
@@ -361,7 +362,7 @@ impl<'a> PlanBuilder<'a> {
         at_us
     }
 
-    /// Why a running job may not be disturbed; `None`: it may.
+    /// Why a running job may not be disturbed. `None`: it may.
     pub(super) fn protected(&self, id: &JobId, job: &Job) -> Option<&'static str> {
         if job.do_not_disrupt {
             return Some("it is marked do-not-disrupt");
@@ -376,14 +377,13 @@ impl<'a> PlanBuilder<'a> {
     }
 }
 
-/// Thousandths of a GPU, rounded up: a bound stays one.
+/// Thousandths of a GPU, rounded up so that a bound stays a bound.
 fn milli(gpus: Option<f64>) -> Option<i64> {
-    // A whole number of thousandths stays itself, whatever it went through.
+    // The small offset keeps whole thousandths unchanged after a round trip through floats.
     gpus.filter(|gpus| gpus.is_finite()).map(|gpus| (gpus * 1e3 - 1e-3).ceil().clamp(0.0, 9e15) as i64)
 }
 
-/// What undoes a change that is named by its own action: a loan by taking it back, a drain by the
-/// return.
+/// The inverse of a change that is named by its own action: a loan's reclaim, a drain's return.
 fn undoing(id: &str, change: &Change) -> Option<Change> {
     match change {
         Change::Lend { gpus, nodes, extends: None, .. } => {

@@ -1,27 +1,26 @@
-//! The cheapest way to free enough: a minimum-cost multiple-choice cover. Each group is a job with
-//! the ways to take something from it, of which at most one is taken.
+//! Minimum-cost multiple-choice cover: the cheapest way to free enough (docs/control.md, 4.8). Each
+//! group is a job with its options, of which at most one is chosen.
 
-/// One way to take something.
+/// One way to free something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// What it frees, in the unit of the need; above 0.
+    /// Amount freed, in the unit of the need; above 0.
     pub frees: u32,
-    /// What it costs, not negative.
+    /// Cost; not negative.
     pub cost: i64,
 }
 
 /// The choices of one job.
 pub type Group = Vec<Choice>;
 
-/// Steps of the exact method at most: some hundredths of a second.
+/// Most steps of the exact method: a few hundredths of a second.
 const EXACT: u64 = 4_000_000;
 
-/// Takes at most one choice of each group so that together they free at least `need` at the least
-/// cost. Returns the index of the choice taken of each group; `None`: all together do not free that
-/// much.
+/// Chooses at most one option per group so that together they free at least `need` at the lowest
+/// cost. Returns the index chosen in each group. `None`: all groups together do not free enough.
 ///
-/// Exact by dynamic programming, O(choices × need), as long as that is quick; greedy by cost per
-/// unit with what became superfluous given back, beyond.
+/// Exact by dynamic programming in O(choices × need) while that is fast; beyond that greedy by cost
+/// per unit, then dropping what became superfluous.
 pub fn cheapest(groups: &[Group], need: u32) -> Option<Vec<Option<usize>>> {
     let mut taken = vec![None; groups.len()];
     if need == 0 {
@@ -41,13 +40,13 @@ pub fn cheapest(groups: &[Group], need: u32) -> Option<Vec<Option<usize>>> {
     Some(taken)
 }
 
-/// `best[k]`: least cost to free at least k with the groups so far; ties go to the earlier groups
-/// and choices.
+/// `best[k]` is the lowest cost to free at least k with the groups so far. Ties go to earlier
+/// groups and choices.
 fn exact(groups: &[Group], need: usize, taken: &mut [Option<usize>]) {
     const NEVER: i64 = i64::MAX;
     let mut best = vec![NEVER; need + 1];
     best[0] = 0;
-    // By group and k: the choice taken, and none.
+    // Choice taken per group and k; MAX means none.
     let mut chosen = vec![vec![u16::MAX; need + 1]; groups.len()];
     for (group, chosen) in groups.iter().zip(&mut chosen) {
         let before = best.clone();
@@ -97,7 +96,7 @@ fn greedy(groups: &[Group], need: u32, taken: &mut [Option<usize>]) {
             taken[g] = Some(c);
         }
     }
-    // What became superfluous, dearest first.
+    // Drop superfluous choices, most expensive first.
     picked.sort_by_key(|&g| std::cmp::Reverse(taken[g].map_or(0, |c| groups[g][c].cost)));
     for g in picked {
         let frees = taken[g].map_or(0, |c| u64::from(groups[g][c].frees));

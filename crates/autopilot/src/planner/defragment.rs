@@ -1,7 +1,8 @@
-//! Gathering (4.13): enough GPUs are free for a gang that waits, but not in whole nodes. Small jobs
-//! that would start again at once in the gaps elsewhere are moved off the nodes that cost least to
-//! empty, where the gang's work in the time the GPUs would have stood free is worth more than what
-//! the moves lose.
+//! Defragmentation (docs/control.md, 4.13): frees whole nodes for a waiting gang when enough GPUs
+//! are free but scattered.
+//!
+//! Small jobs that fit into gaps elsewhere move off the nodes that are cheapest to empty, if the
+//! gang's work in the time the GPUs would have stayed free is worth more than the moves lose.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +48,7 @@ struct Full<'a> {
     name: &'a NodeName,
     node: &'a Node,
     jobs: Vec<(&'a JobId, &'a Job)>,
-    /// Useful GPU time that its jobs lose by going elsewhere.
+    /// Useful GPU time its jobs lose by moving.
     cost: i64,
 }
 
@@ -88,7 +89,7 @@ fn defragment(work: &mut PlanBuilder<'_>, pool: &PoolName, id: &JobId, gang: &Jo
     let held: u32 = moved.iter().map(|(_, job)| job.held_gpus()).sum();
     for (mover, job) in moved {
         let wanted: BTreeSet<&NodeName> = job.placement.keys().collect();
-        // It starts again at once: nothing stands idle meanwhile.
+        // It restarts at once, so no time stands idle.
         let ways = victim_options(work, mover, job, &wanted, true, 0, |node| job.placement[node]);
         let Some(way) = ways.iter().find(|way| way.to_gpus == 0) else { continue };
         let part = benefit * f64::from(job.held_gpus()) / f64::from(held.max(1));
@@ -98,7 +99,7 @@ fn defragment(work: &mut PlanBuilder<'_>, pool: &PoolName, id: &JobId, gang: &Jo
     Ok(())
 }
 
-/// Whether a change of this plan may give the gang its room.
+/// Whether a change of this plan may already make room for the gang.
 fn makes_room(change: &Change, gang: &Job) -> bool {
     match change {
         Change::Lend { to, extends: None, .. } => *to == gang.owner,
@@ -113,8 +114,8 @@ fn loss(work: &PlanBuilder<'_>, job: &Job) -> i64 {
 
 type Moves<'a> = (Vec<&'a NodeName>, Vec<(&'a JobId, &'a Job)>);
 
-/// Nodes to empty, cheapest first, so that `missing` GPUs come free in whole nodes and each job
-/// that goes fits into the gaps that stay.
+/// Chooses nodes to empty, cheapest first, so that `missing` GPUs come free in whole nodes and
+/// every moved job fits into the remaining gaps.
 fn choose<'a>(
     work: &PlanBuilder<'a>,
     pool: &PoolName,
@@ -164,7 +165,7 @@ fn choose<'a>(
     Ok((names, moved))
 }
 
-/// Small work that may be stopped, within its caps.
+/// Whether a small job may be moved within its caps.
 fn movable(work: &PlanBuilder<'_>, id: &JobId, job: &Job) -> bool {
     let rules = &work.policy.preempt;
     let ran_us = job.running_since_us().map_or(0, |since| work.now_us - since);

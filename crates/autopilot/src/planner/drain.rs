@@ -1,8 +1,9 @@
-//! Bad nodes (4.7): drained on one fatal signal, or where the probability of being bad and the
-//! kinds of evidence suffice and waiting costs more than a mistake: p · (work at risk) > (1 - p) ·
-//! (node's time away). A straggler in a synchronous gang of G GPUs slowed by s is left when
-//! remaining time · s · G > loss of interrupting the gang. A node that we drained returns when it
-//! was found well.
+//! Draining bad nodes and returning good ones (docs/control.md, 4.7).
+//!
+//! A node is drained on one fatal signal, or when the probability p of being bad and the kinds of
+//! evidence suffice and waiting costs more than a mistake: p · (work at risk) > (1 - p) · (node's
+//! time away). A straggler that slows a synchronous gang of G GPUs by s is left when remaining time
+//! · s · G > loss of interrupting the gang. A node we drained returns once it tests healthy.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +18,14 @@ fn reach_of(name: &NodeName, node: &Node) -> Footprint {
     Footprint { nodes: vec![name.clone()], pools: vec![node.pool.clone()], ..Footprint::default() }
 }
 
-/// Why a node should go, and what that would come to.
+/// A suspect node and the predicted effect of draining it.
 struct Case<'a> {
     name: &'a NodeName,
     node: &'a Node,
     predicted: Predicted,
     reason: String,
     fatal: bool,
-    /// The gang that is better off elsewhere.
+    /// Gang that is better off elsewhere.
     moves: Option<&'a JobId>,
 }
 
@@ -40,7 +41,7 @@ pub(super) fn plan_drains(work: &mut PlanBuilder<'_>) {
             cases.push(case);
         }
     }
-    // Surest first, fatal ones before all.
+    // Fatal ones first, then by net benefit.
     cases.sort_by(|a, b| {
         let key = |case: &Case<'_>| (!case.fatal, std::cmp::Reverse(case.predicted.net_low_gpu_ms()));
         key(a).cmp(&key(b)).then(a.name.cmp(b.name))
@@ -85,7 +86,7 @@ pub(super) fn plan_drains(work: &mut PlanBuilder<'_>) {
     }
 }
 
-/// Whether `pool` keeps its floors with `gpus` fewer in service.
+/// Whether `pool` stays above its floor with `gpus` fewer in service.
 fn above_floor(work: &PlanBuilder<'_>, pool: &PoolName, gpus: u32) -> bool {
     crate::guard::pool_floor(work.policy, work.state, pool) + gpus <= work.occupancy.in_service(pool)
 }
@@ -136,7 +137,7 @@ fn case<'a>(work: &mut PlanBuilder<'a>, name: &'a NodeName, node: &'a Node) -> O
     None
 }
 
-/// A slow node: the largest gang that it slows and that may be moved decides.
+/// Weighs a slow node by the largest gang it slows.
 fn straggler<'a>(
     work: &mut PlanBuilder<'a>,
     name: &'a NodeName,
@@ -200,7 +201,7 @@ fn drain(work: &mut PlanBuilder<'_>, case: &Case<'_>) {
     move_gang(work, case, vec![action]);
 }
 
-/// The gang that is better off elsewhere starts again without the node.
+/// Restarts the gang without the slow node.
 fn move_gang(work: &mut PlanBuilder<'_>, case: &Case<'_>, after: Vec<String>) {
     let state = work.state;
     let Some(id) = case.moves else { return };
@@ -222,8 +223,7 @@ fn move_gang(work: &mut PlanBuilder<'_>, case: &Case<'_>, after: Vec<String>) {
     });
 }
 
-/// Gangs that are still on a slow node that we drained: the move was refused or came too late, and
-/// is tried again.
+/// Retries moving gangs off slow nodes we drained: the first move was refused or came too late.
 pub(super) fn plan_moves(work: &mut PlanBuilder<'_>) {
     if !work.owners.includes_unowned() {
         return;

@@ -1,8 +1,9 @@
-//! Lending (4.4): L = max(0, floor(C - max over h ≤ H+τ of Q_q[D(t+h)] - b)) in whole nodes, q =
-//! c/(c + g) with c the cost of a GPU-hour that the owner lacks and g = v · (1 - chance of taking
-//! back · loss then) the value of one that is lent. That level is about what pays over the term;
-//! that the owner is not left short while a loan comes back is promised at a higher one, over τ
-//! alone.
+//! Lending idle capacity (docs/control.md, 4.4).
+//!
+//! L = max(0, floor(C - max over h ≤ H+τ of Q_q[D(t+h)] - b)) in whole nodes. q = c / (c + g), with
+//! c the cost of a GPU-hour the owner lacks and g = v · (1 - reclaim probability · loss then) the
+//! value of one that is lent. That quantile is for what pays over the term. A higher one, over τ
+//! alone, keeps the promise that the owner is not left short while a loan comes back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,24 +20,23 @@ use crate::state::{Job, JobId, JobKind, NodeName, Object, OwnerName, PoolName};
 
 /// What an owner could lend.
 pub(super) struct Headroom {
-    /// GPUs beyond what is kept back, loans counted as given away; below 0: too much is lent.
+    /// GPUs beyond what is kept back, with loans counted as given away. Below 0: too much is lent.
     pub(super) spare: i64,
-    /// Level at which demand was foreseen.
+    /// Quantile level of the demand kept back.
     pub(super) level: f64,
     pub(super) why: String,
 }
 
 impl Headroom {
-    /// Expected loss by the owner being short: with the chance left by the level, for as long as
-    /// taking back takes.
+    /// Expected loss from leaving the owner short: with the probability the level leaves, for the
+    /// time a reclaim takes.
     pub(super) fn risk(&self, work: &PlanBuilder<'_>, gpus: u32) -> f64 {
         let within_ms = (work.policy.lend.reclaim_within_s * 1000) as f64;
         (1.0 - self.level) * f64::from(gpus) * within_ms * work.missing_ratio()
     }
 }
 
-/// Level at which demand is kept back; raised where bounds told so far held less often than they
-/// should.
+/// Quantile level of demand to keep back. Raised if past bounds held less often than they should.
 pub(super) fn level_for(work: &PlanBuilder<'_>, coverage: Option<f64>) -> f64 {
     let (rules, worth) = (&work.policy.lend, &work.policy.worth);
     let missing = worth.missing_micros_per_gpu_hour as f64;
@@ -45,19 +45,19 @@ pub(super) fn level_for(work: &PlanBuilder<'_>, coverage: Option<f64>) -> f64 {
     if coverage.is_some_and(|share| share < rules.least_quantile) { 1.0 - (1.0 - level) / 2.0 } else { level }
 }
 
-/// Demand that an owner is promised to have GPUs for while what it lent comes back: at the policy's
-/// level, over what taking back took lately, or `within_ms` where nobody measured.
+/// Demand the owner is promised to have GPUs for while a loan comes back: at the policy's promise
+/// level, over the measured reclaim time, or `within_ms` if unmeasured.
 pub(super) fn promised(work: &mut PlanBuilder<'_>, of: Series<'_>, within_ms: i64) -> Option<f64> {
     let took_ms = work.state.share(of.owner, of.pool).and_then(|share| share.reclaim_took_ms);
     work.highest(of, work.policy.lend.promise_quantile, took_ms.unwrap_or(within_ms))
 }
 
-/// What a service's floor by Erlang C adds to a reason.
+/// Text about a service's Erlang C floor, for a reason.
 pub(super) fn promise_to_requests(gpus: u32) -> String {
     if gpus == 0 { String::new() } else { format!(" ({gpus} by its promise to requests, Erlang C)") }
 }
 
-/// What the owner could lend of the pool, or why nothing.
+/// GPUs the owner could lend from the pool, or why none.
 pub(super) fn headroom(work: &mut PlanBuilder<'_>, of: Series<'_>) -> Result<Headroom, String> {
     let rules = work.policy.lend.clone();
     let share = work.state.share(of.owner, of.pool).ok_or("it has no share of the pool")?;
@@ -121,9 +121,8 @@ pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     work.waiting = Some(waiting);
 }
 
-/// Jobs that may be stopped, and that neither their pool's free GPUs nor what their owner has on
-/// loan can start. One that may not be stopped is no borrower: what it holds could not be taken
-/// back.
+/// Preemptible jobs that neither their pool's free GPUs nor their owner's loans can start. Other
+/// jobs do not borrow: what they hold could not be reclaimed.
 fn waiting(work: &PlanBuilder<'_>) -> WaitingJobs {
     let mut jobs: Vec<(&JobId, &Job, i64)> = Vec::new();
     for (id, job) in &work.state.jobs {
@@ -144,7 +143,7 @@ fn waiting(work: &PlanBuilder<'_>) -> WaitingJobs {
             continue;
         }
         let needs = if work.policy.lend.gangs_span {
-            // What is free of its own is kept for it, and the loan brings the rest.
+            // Its own free GPUs are kept for it, and the loan adds the rest.
             let missing = own.missing_after(job.gpus);
             lent.missing_after(missing)
         } else {
@@ -163,7 +162,7 @@ fn waiting(work: &PlanBuilder<'_>) -> WaitingJobs {
     out
 }
 
-/// Whether an owner may use the pool's free GPUs as they are: no share of it says that it may not.
+/// Whether an owner may use the pool's free GPUs as they are: it is below its limit.
 fn may_use(work: &PlanBuilder<'_>, owner: &OwnerName, pool: &PoolName) -> bool {
     let Some(share) = work.state.share(owner, pool) else { return true };
     share.limit_gpus.is_none_or(|limit| work.occupancy.used(owner, pool) < limit)
@@ -280,7 +279,7 @@ fn lend(
     Ok(())
 }
 
-/// Whether this plan takes back from the same lender.
+/// Whether this plan reclaims from the same lender.
 fn reclaims_now(work: &PlanBuilder<'_>, of: Series<'_>) -> bool {
     work.decisions().iter().any(|decision| match &decision.action.change {
         Change::Reclaim { loan, .. } => {
@@ -290,7 +289,8 @@ fn reclaims_now(work: &PlanBuilder<'_>, of: Series<'_>) -> bool {
     })
 }
 
-/// Whose running jobs gain most by the loan; one loan to each in a plan, until its jobs have grown.
+/// The owner whose running jobs gain most from the loan. Each owner gets one loan per plan, until
+/// its jobs have grown.
 fn grows_on_loan(
     work: &PlanBuilder<'_>,
     of: Series<'_>,
@@ -308,9 +308,8 @@ fn grows_on_loan(
     best_borrower(work, of, most, growing, fits).filter(|growers| !lent_now(&growers.owner))
 }
 
-/// Who waits for most, and for how much, on GPUs like the pool's. Jobs that could not start on all
-/// that the lender could spare, with what their owner has on loan already, do not count: a loan to
-/// them would stand idle.
+/// The owner with the most waiting GPUs on the same model, and how many. Jobs that could not start
+/// even with all the lender could spare do not count: a loan to them would stand idle.
 fn borrower(
     work: &PlanBuilder<'_>,
     of: Series<'_>,
@@ -337,13 +336,13 @@ fn borrower(
     }
 }
 
-/// Model of a pool's GPUs; `None`: the state has no node of it.
+/// GPU model of a pool. `None`: the state has no node of it.
 fn model_of<'a>(work: &PlanBuilder<'a>, pool: &str) -> Option<&'a str> {
     work.state.nodes.values().find(|node| node.pool == pool).map(|node| node.gpu_model.as_str())
 }
 
-/// Nodes of a pool that is the owner's alone, whole and free; of a pool that several share a
-/// number.
+/// Chooses what to lend: whole free nodes of a pool that is the owner's alone, a number of GPUs of
+/// a shared pool.
 fn choose(
     work: &mut PlanBuilder<'_>,
     of: Series<'_>,

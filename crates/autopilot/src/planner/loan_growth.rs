@@ -1,6 +1,6 @@
-//! Growth onto loans (4.2, 4.4): running elastic jobs that have no room to grow would use a loan
-//! too, for what they gain of it by their curves. Jobs that wait come first: only where none of
-//! them could use the loan do those that run count.
+//! Growth onto loans (docs/control.md, 4.2 and 4.4): running elastic jobs without room to grow may
+//! borrow for the gain on their curves. Waiting jobs come first; running ones count only if no
+//! waiting job can use the loan.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use super::spare::Spare;
 use crate::forecast::Series;
 use crate::state::{Job, JobId, JobKind, OwnerName, PoolName};
 
-/// What running jobs of an owner would gain by a loan.
+/// Running jobs of an owner that would grow onto a loan.
 pub(super) struct LoanGrowth {
     pub(super) owner: OwnerName,
-    /// Jobs by what they gain per GPU, most first, together within what can be lent.
+    /// Jobs by gain per GPU, highest first, together within the loan.
     jobs: Vec<Gain>,
 }
 
@@ -23,8 +23,8 @@ impl LoanGrowth {
         self.jobs.iter().map(|job| job.more).sum()
     }
 
-    /// Useful GPU time that `gpus` lent bring, pauses paid: of the jobs that find all that they
-    /// grow by.
+    /// Useful GPU time gained from `gpus` lent, net of pauses. Counts only jobs that get all they
+    /// would grow by.
     pub(super) fn gains(&self, gpus: u32) -> f64 {
         let mut left = gpus;
         let mut sum = 0;
@@ -38,8 +38,8 @@ impl LoanGrowth {
     }
 }
 
-/// Running jobs that would grow and have no room to, of owners for whom nobody waits: new loans are
-/// for what waits.
+/// Running jobs that would grow but have no room, of owners without waiting jobs. New loans serve
+/// waiting jobs first.
 pub(super) fn candidates<'a>(work: &PlanBuilder<'a>) -> Vec<(&'a JobId, &'a Job)> {
     let state = work.state;
     let waits: BTreeSet<&OwnerName> =
@@ -52,7 +52,7 @@ pub(super) fn candidates<'a>(work: &PlanBuilder<'a>) -> Vec<(&'a JobId, &'a Job)
         }
         let (held, sizes) = (job.held_gpus(), job.sizes());
         let larger = &sizes[sizes.partition_point(|size| *size <= held)..];
-        // It grows by none of this plan yet.
+        // This plan has not grown it yet.
         let beside = spare.free_for(usize::MAX, spare.places(job));
         let has_room = larger.iter().any(|to| beside.fits(to - held));
         !has_room && why_not(work, id, job, grow, held, &sizes, u32::MAX).is_none()
@@ -60,8 +60,8 @@ pub(super) fn candidates<'a>(work: &PlanBuilder<'a>) -> Vec<(&'a JobId, &'a Job)
     state.jobs.iter().filter(|entry| would(entry)).collect()
 }
 
-/// The owner among those of `candidates` who gains most by up to `most` GPUs of a pool like its own
-/// (`fits`) over a term; `None`: nobody gains.
+/// The owner among `candidates` that gains most over a term from up to `most` GPUs of a pool that
+/// `fits`. `None`: no owner gains.
 pub(super) fn best_borrower(
     work: &PlanBuilder<'_>,
     of: Series<'_>,
@@ -86,7 +86,7 @@ pub(super) fn best_borrower(
     best(all, most)
 }
 
-/// The owner with the most to gain within `most` GPUs; ties go to the first.
+/// The owner with the most to gain within `most` GPUs. Ties go to the first.
 fn best(mut all: Vec<(&OwnerName, Gain)>, most: u32) -> Option<LoanGrowth> {
     // More gain per GPU first: a.net / a.more > b.net / b.more without rounding.
     all.sort_by(|(_, a), (_, b)| {

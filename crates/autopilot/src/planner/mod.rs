@@ -1,8 +1,9 @@
-//! The planner: plan(policy, state, forecast, parent plan, now, seed) → (plan, report). Formulas:
-//! section 4 of the field notes on control; each stands in the module that uses it.
+//! The planner: a pure function from policy, state, forecast, parent plan, time and seed to a plan
+//! and its report.
 //!
-//! Obligations come first: capacity is taken back before anything is given away, and a job or a GPU
-//! that a decision speaks for is left alone by the ones after it.
+//! Each module states the formula it uses; docs/control.md, section 4, lists them with their
+//! sources. Obligations come first: capacity is reclaimed before any is given away, and later
+//! stages leave alone the jobs and GPUs an earlier decision has claimed.
 
 mod advice;
 mod builder;
@@ -38,7 +39,7 @@ use crate::state::ClusterState;
 use builder::PlanBuilder;
 use owner_filter::OwnerFilter;
 
-/// Kinds of decision in the order in which they are made: what is owed comes first.
+/// Planning stages in order: obligations first.
 const STAGES: [fn(&mut PlanBuilder<'_>); 11] = [
     overdue::plan,
     reclaim::plan,
@@ -55,8 +56,7 @@ const STAGES: [fn(&mut PlanBuilder<'_>); 11] = [
 
 /// Makes a plan. The same arguments give the same bytes.
 ///
-/// `parent`: the plan before; a decision it holds and this one would take again keeps its id, so
-/// that it is the same one.
+/// A decision that the `parent` plan already holds keeps its id.
 pub fn plan(
     policy: &Policy,
     state: &ClusterState,
@@ -68,10 +68,10 @@ pub fn plan(
     plan_with_canary(policy, None, state, forecast, parent, now_us, seed)
 }
 
-/// Makes a plan in which a candidate decides for its owners, and `policy` for the rest. They take
-/// turns at each kind of decision and leave alone what the other speaks for. The one that acts for
-/// the rest goes first: what it does is what it would do without anybody beside it, and the
-/// candidate has what is left.
+/// Makes a plan in which a canary decides for its owners and `policy` for the rest.
+///
+/// They take turns at each stage and leave alone what the other has claimed. `policy` goes first,
+/// so it decides as it would without a canary; the canary gets what is left.
 pub fn plan_with_canary(
     policy: &Policy,
     canary: Option<&Canary>,

@@ -1,6 +1,6 @@
-//! What is being taken back and is still in use: those who hold it are asked again, each time anew,
-//! until it is free. A reclaim ends nobody's job, and what was to end them may have been refused,
-//! too late, or lost with whoever was at it.
+//! Overdue reclaims: capacity that is being reclaimed but still in use. A reclaim ends no job, and
+//! the action that should have freed it may have been refused, late or lost. So its users are asked
+//! again in every plan until it is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,7 @@ pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     }
 }
 
-/// Every job that runs on a node that is taken back leaves it: by shrinking where it can leave all
-/// of them that way.
+/// Makes every job leave the reclaimed nodes, by shrinking if that frees all of them.
 fn nodes(work: &mut PlanBuilder<'_>, id: &LoanId, loan: &Loan) {
     let state = work.state;
     let wanted: BTreeSet<&NodeName> = loan.reclaiming_nodes.iter().collect();
@@ -37,7 +36,7 @@ fn nodes(work: &mut PlanBuilder<'_>, id: &LoanId, loan: &Loan) {
     }
 }
 
-/// Jobs of the loan leave, cheapest first, until the rest fits into what stays lent.
+/// Makes jobs leave the loan, cheapest first, until the rest fits into what stays lent.
 fn number(work: &mut PlanBuilder<'_>, id: &LoanId, loan: &Loan) {
     let state = work.state;
     let users = || state.jobs.iter().filter(|(_, job)| job.loan.as_ref() == Some(id));

@@ -1,22 +1,22 @@
-//! Whose capacity, quotas and jobs a policy decides about, where two decide in one plan.
+//! Owners a policy decides for, when a base policy and a canary share one plan.
 
 use std::collections::BTreeSet;
 
 use crate::state::OwnerName;
 
-/// Part of a cluster.
+/// A set of owners.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum OwnerFilter<'a> {
-    /// All of it.
+    /// All owners, and what belongs to no owner.
     All,
-    /// What is these owners'.
+    /// These owners only.
     Only(&'a BTreeSet<OwnerName>),
-    /// What is not these owners'. Nodes and purchases are in it: they are nobody's.
+    /// All other owners, and what belongs to no owner: nodes and purchases.
     Except(&'a BTreeSet<OwnerName>),
 }
 
 impl OwnerFilter<'_> {
-    /// Whether what is this owner's belongs to it.
+    /// Whether the owner is in the set.
     pub(super) fn includes(self, owner: &str) -> bool {
         match self {
             Self::All => true,
@@ -25,7 +25,7 @@ impl OwnerFilter<'_> {
         }
     }
 
-    /// Whether what is nobody's belongs to it.
+    /// Whether the policy decides on what belongs to no owner.
     pub(super) fn includes_unowned(self) -> bool {
         !matches!(self, Self::Only(_))
     }

@@ -1,10 +1,11 @@
-//! Reservations of the scheduler ahead of an owner's peak (4.5, 4.6): r = Q_q[max over h ≤ H of
-//! D(t+h)] - D(t) in whole nodes, at the level q at which demand is kept back when lending. It
-//! begins one time of taking back before demand may first ask for it, so that GPUs that come back
-//! to the pool by then are the owner's and nobody else's, and it ends by itself.
+//! Scheduler reservations ahead of an owner's peak (docs/control.md, 4.5 and 4.6).
 //!
-//! Before it begins it follows the forecast. Then it only grows: the owner's jobs may be on it, and
-//! what is left of it ends soon.
+//! r = Q_q[max over h ≤ H of D(t+h)] - D(t) in whole nodes, at the quantile that lending keeps
+//! back. The reservation begins one reclaim time before demand may first need it, so that GPUs that
+//! come back by then go to this owner, and it ends by itself.
+//!
+//! Until it begins it follows the forecast. Afterwards it only grows: the owner's jobs may be on
+//! it, and what remains of it ends soon.
 
 use super::builder::{ActionSpec, PlanBuilder};
 use super::lend::level_for;
@@ -13,7 +14,7 @@ use crate::forecast::Series;
 use crate::policy::Footprint;
 use crate::state::{Object, Reservation, Share, Writer};
 
-/// Times to come at which demand is looked at, at most.
+/// Most times ahead at which demand is sampled.
 const SAMPLES: i64 = 24;
 
 pub(super) fn plan(work: &mut PlanBuilder<'_>) {
@@ -40,21 +41,21 @@ pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     }
 }
 
-/// A rise of demand to come.
+/// A predicted rise of demand.
 struct Rise {
     level: f64,
-    /// GPUs beyond demand now, and how many of them are needed every other time.
+    /// GPUs beyond current demand, and how many of them are needed half of the time.
     gpus: u32,
     half: u32,
-    /// When it may begin and until when it was looked for.
+    /// Earliest time it may begin, and end of the horizon.
     from_us: i64,
     until_us: i64,
 }
 
 impl Rise {
-    /// Of `gpus` more than now those that are needed, expected: up to the median every other time
-    /// at least, from there to the bound with a chance that falls evenly to the one that the level
-    /// leaves, and beyond it with half of that.
+    /// Expected number of `gpus` additional GPUs that are needed: up to the median with probability
+    /// one half at least, from there to the bound with a probability that falls linearly to the
+    /// tail, beyond it with half of the tail.
     fn needed(&self, gpus: u32) -> f64 {
         let tail = 1.0 - self.level;
         let (often, span) = (gpus.min(self.half), f64::from(self.gpus - self.half));
@@ -171,14 +172,14 @@ fn reserve(
     Ok(())
 }
 
-/// When it begins and ends: what is there keeps its beginning, and its end where it does not grow.
+/// Begin and end. An existing reservation keeps its begin, and its end unless it grows.
 fn times(there: Option<&Reservation>, rise: &Rise, grows: bool) -> (i64, i64) {
     let start_us = there.map_or(rise.from_us, |there| there.start_us);
     let kept = there.and_then(|there| there.end_us).filter(|_| !grows);
     (start_us, kept.unwrap_or(rise.until_us))
 }
 
-/// GPUs of a node of the pool; schedulers reserve whole ones.
+/// GPUs per node of the pool, since schedulers reserve whole nodes.
 fn node_gpus(work: &PlanBuilder<'_>, pool: &str) -> Result<u32, String> {
     let mut sizes: Vec<u32> =
         work.state.nodes.values().filter(|node| node.pool == pool).map(|node| node.gpus).collect();

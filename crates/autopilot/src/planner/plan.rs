@@ -1,4 +1,4 @@
-//! A plan and the report that says why it is so.
+//! Data of a plan, and of the report that explains it.
 
 use std::collections::BTreeMap;
 
@@ -9,64 +9,62 @@ use crate::forecast::ForecastAnswer;
 use crate::policy::{Footprint, Mode};
 use crate::state::Object;
 
-/// What a decision is expected to come to, against doing nothing. Useful GPU time: GPUs ×
-/// milliseconds of work that counts.
+/// Predicted effect of a decision compared with doing nothing, in useful GPU time: GPUs × ms of
+/// work that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Predicted {
-    /// Useful GPU time gained, expected.
+    /// Expected useful GPU time gained.
     pub benefit_gpu_ms: i64,
     /// Its cautious, lower end.
     pub benefit_low_gpu_ms: i64,
-    /// Useful GPU time lost, expected.
+    /// Expected useful GPU time lost.
     pub cost_gpu_ms: i64,
     /// Its cautious, upper end.
     pub cost_high_gpu_ms: i64,
-    /// Benefit less cost in money, millionths of the currency's unit.
+    /// Net benefit in money, millionths of the currency unit.
     pub net_micros: i64,
-    /// Probability that it takes effect and is worth it, millionths.
+    /// Probability that it takes effect and pays, millionths.
     pub confidence_ppm: u32,
-    /// Time over which this is reckoned, milliseconds.
+    /// Period of the prediction, ms.
     pub over_ms: i64,
 }
 
 impl Predicted {
-    /// Benefit less cost, GPU time.
+    /// Benefit minus cost.
     pub fn net_gpu_ms(&self) -> i64 {
         self.benefit_gpu_ms - self.cost_gpu_ms
     }
 
-    /// Benefit less cost at their cautious ends.
+    /// Benefit minus cost at their cautious ends.
     pub fn net_low_gpu_ms(&self) -> i64 {
         self.benefit_low_gpu_ms - self.cost_high_gpu_ms
     }
 }
 
-/// A decision: an action, what it is expected to come to, and why.
+/// A decision: an action, its predicted effect and its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// What to do. Its generation is 0: whoever holds the lease writes his own.
+    /// The action. Its generation is 0; the leaseholder writes its own.
     pub action: Action,
     /// Its kind.
     pub kind: Kind,
     /// Mode of the policy for it.
     pub mode: Mode,
-    /// Name of the candidate that decided it for its owners; `None`: the policy that acts for the
-    /// rest.
+    /// Name of the canary policy that decided it for its owners. `None`: the base policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<String>,
-    /// What it touches.
+    /// Objects it touches.
     pub reach: Footprint,
     /// GPUs it touches.
     pub gpus: u32,
-    /// What it is expected to come to.
+    /// Predicted effect.
     pub predicted: Predicted,
     /// Why, and why now.
     pub reason: String,
 }
 
 impl Decision {
-    /// Whether another decision changes the same in the same way, leaving aside when it begins and
-    /// ends.
+    /// Whether another decision makes the same change, apart from begin and end times.
     pub fn is_same(&self, other: &Self) -> bool {
         same_change(&self.action.change, &other.action.change)
     }
@@ -75,101 +73,101 @@ impl Decision {
 /// What to do with a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Its id: a hash of everything it was made from.
+    /// Hash of all inputs.
     pub id: String,
     /// The cluster.
     pub cluster: String,
     /// When it was made.
     pub made_us: i64,
-    /// When the state it was made from was observed.
+    /// When its state was observed.
     pub observed_us: i64,
-    /// The policy's name.
+    /// Name of the policy.
     pub policy: String,
     /// Hash of the policy.
     pub policy_hash: String,
-    /// Hash of the candidate that decided for some owners; `None`: none did.
+    /// Hash of the canary that decided for some owners. `None`: there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary_hash: Option<String>,
     /// Hash of the state.
     pub state_hash: String,
-    /// The plan before, if there was one.
+    /// Id of the previous plan, if any.
     pub parent: Option<String>,
-    /// Seed of what is chosen by chance.
+    /// Seed of random choices.
     pub seed: u64,
-    /// Decisions, in the order in which they should be carried out.
+    /// Decisions in execution order.
     pub decisions: Vec<Decision>,
 }
 
-/// Another course that was looked at.
+/// An alternative that was considered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alternative {
-    /// What it would have been; `noop`: doing nothing.
+    /// The alternative; `noop` means doing nothing.
     pub what: String,
-    /// Useful GPU time it would have gained net, expected.
+    /// Expected net useful GPU time.
     pub net_gpu_ms: i64,
-    /// Why it was not taken.
+    /// Why it was not chosen.
     pub why_not: String,
 }
 
-/// What was thought about an object.
+/// Considerations about an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Considered {
-    /// The kind of decision.
+    /// Kind of decision.
     pub kind: Kind,
-    /// The object; `None`: all there are.
+    /// The object. `None`: all objects.
     pub object: Option<Object>,
-    /// The action, where one was decided on; `None`: nothing is done.
+    /// Id of the action decided on. `None`: nothing is done.
     pub action: Option<String>,
-    /// Why.
+    /// Reason.
     pub reason: String,
-    /// What it would have come to, where that was reckoned.
+    /// Predicted effect, if computed.
     pub predicted: Option<Predicted>,
-    /// What else was looked at.
+    /// Alternatives considered.
     pub alternatives: Vec<Alternative>,
 }
 
-/// What is advised.
+/// Kind of advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Advised {
-    /// Ask for fewer GPUs: most of them do little. Numbers are GPUs.
+    /// Request fewer GPUs, because most of them contribute little. Numbers are GPUs.
     RightSize,
-    /// Ask for nodes that are closer together. Numbers are racks.
+    /// Request nodes closer together. Numbers are racks.
     Placement,
 }
 
-/// Something that a person may do.
+/// Advice for a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advice {
-    /// What.
+    /// Kind of advice.
     pub what: Advised,
-    /// With which object.
+    /// Object it concerns.
     pub object: Object,
-    /// What it has now.
+    /// Current number.
     pub now: u32,
-    /// What would be better.
+    /// Better number.
     pub better: u32,
-    /// Why.
+    /// Reason.
     pub reason: String,
 }
 
-/// Why a plan is what it is: every decision and every one that was not taken.
+/// Explains a plan: every decision, including those not taken.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The plan's id.
+    /// Id of the plan.
     pub plan: String,
-    /// What was thought, in the order in which it was.
+    /// Considerations in order.
     pub considered: Vec<Considered>,
-    /// What the forecast answered: with it the plan can be made again without the forecast.
+    /// Answers of the forecast. They allow the plan to be made again without the forecast.
     pub answers: Vec<ForecastAnswer>,
-    /// Objects looked at, by kind.
+    /// Number of objects considered, by kind.
     pub looked_at: BTreeMap<Kind, u32>,
-    /// What people may do; nothing of it is ever done unasked.
+    /// Advice for people; never carried out unasked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<Advice>,
 }
 
-/// Whether two changes are the same decision: times at which they begin and end aside.
+/// Whether two changes are the same apart from begin and end times.
 pub(super) fn same_change(a: &Change, b: &Change) -> bool {
     let timeless = |change: &Change| {
         let mut change = change.clone();

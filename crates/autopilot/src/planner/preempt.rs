@@ -1,5 +1,5 @@
-//! Room for a job that waits too long (4.3, 4.8): the surplus of elastic jobs and, of lower
-//! priority and stoppable, whole jobs, so that the loss is least and enough is freed.
+//! Preemption (docs/control.md, 4.3 and 4.8): makes room for a job that waits too long, at the
+//! least loss, from the surplus of elastic jobs and from preemptible jobs of lower priority.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::action::Kind;
 use crate::policy::Footprint;
 use crate::state::{Job, JobId, JobKind, NodeName, Object, PoolName};
 
-/// Jobs that room is made for in one plan.
+/// Most jobs that one plan makes room for.
 const AT_ONCE: usize = 16;
 
 pub(super) fn plan(work: &mut PlanBuilder<'_>) {
@@ -22,7 +22,7 @@ pub(super) fn plan(work: &mut PlanBuilder<'_>) {
             continue;
         };
         work.count_considered(Kind::Preempt, 1);
-        // Work that may be stopped itself stops nobody.
+        // Preemptible jobs stop nobody.
         if work.now_us - since >= after_us && !job.preemptible {
             waiting.push((id, job, since));
         }
@@ -106,7 +106,7 @@ fn make_room<'a>(
         .filter_map(|((victim, ways), taken)| taken.map(|at| (*victim, ways[at].clone())))
         .collect();
     let cost: i64 = picked.iter().map(|(_, way)| way.choice.cost).sum();
-    // What cannot be stopped is what was promised: it counts as missing.
+    // A non-preemptible job was promised its GPUs, so they count as missing.
     let benefit = f64::from(job.gpus) * hold_ms as f64 * work.missing_ratio();
     let predicted = work.predict(benefit, cost as f64, None, 0.8, hold_ms);
     if !work.worth_it(&predicted) {
@@ -128,7 +128,7 @@ fn make_room<'a>(
     Ok(())
 }
 
-/// Elastic jobs give their surplus to their equals, others only to what goes before them.
+/// Elastic jobs yield their surplus to jobs of equal priority, others only to higher priority.
 fn may_yield(other: &Job, job: &Job) -> bool {
     match other.kind {
         JobKind::Elastic { .. } => other.priority <= job.priority,

@@ -1,7 +1,8 @@
-//! Quotas and commitments (4.6), by the newsvendor: unit k is worth reserving where P(D ≥ k) ≥ c_r
-//! / c_o, so the size is the quantile 1 - c_r / c_o of demand. A team's quota is the quantile of
-//! its demand that the policy names, changed a step at a time. What would be bought is only ever
-//! proposed.
+//! Quotas and commitments (docs/control.md, 4.6), sized as a newsvendor problem.
+//!
+//! Unit k is worth reserving if P(D ≥ k) ≥ c_r / c_o, so the size is the quantile 1 - c_r / c_o of
+//! demand. A team's quota follows the policy's quantile of its demand, one step at a time.
+//! Purchases are only ever proposed.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::forecast::Series;
 use crate::policy::Footprint;
 use crate::state::{Object, OwnerName, PoolName, Share};
 
-/// Level at which demand is looked at for how often a smaller quota would be missed.
+/// Level at which demand is checked to bound how often a smaller quota would be missed.
 const EXTREME: f64 = 0.99;
 
 pub(super) fn plan(work: &mut PlanBuilder<'_>) {
@@ -86,8 +87,8 @@ fn quota(
         ));
     };
     let hours = f64::from(step) * horizon_ms as f64;
-    // Lowered: the step stands idle but for the share of time in which it is missed, of which the
-    // extreme quantile is a bound. Raised: it is missed at least as often as the level leaves.
+    // Lowering: the step stands idle except when it is missed, bounded by the extreme quantile.
+    // Raising: it is missed at least as often as the level leaves.
     let (benefit, cost) = if to < from {
         let extreme = work.typical(of, EXTREME, horizon_ms).is_some_and(|demand| demand <= f64::from(to));
         let missed = 1.0 - if extreme { EXTREME } else { rules.quantile };
@@ -125,8 +126,8 @@ fn quota(
     Ok(())
 }
 
-/// Proposes what to commit to for a pool: the quantile of its owners' demands together, taken to
-/// rise and fall together.
+/// Proposes a commitment for a pool: the sum of its owners' demand quantiles, assuming they rise
+/// and fall together.
 fn commitment(work: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), String> {
     let rules = work.policy.reservation.clone();
     let Some(price) = work.state.pools[pool].price_micros_per_gpu_hour else {
@@ -157,8 +158,7 @@ fn commitment(work: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), String>
     }
     let term_hours = f64::from(rules.term_days) * 24.0;
     let idle = f64::from(from.abs_diff(to)) * term_hours * 3.6e6;
-    // Of each GPU given up, hours that nobody uses; of each bought, hours that are bought on demand
-    // now.
+    // Saved per GPU given up: its unused hours. Per GPU bought: hours now bought on demand.
     let saved = if to < from { idle * rules.price_ratio } else { idle * (1.0 - rules.price_ratio) };
     let mut predicted = work.predict(saved, 0.0, None, 0.7, rules.term_days as i64 * 86_400_000);
     predicted.net_micros = (saved / 3.6e6 * price as f64).round().min(9e18) as i64;

@@ -1,7 +1,10 @@
-//! Taking back (4.5): where Q[D(t+τ)] > C - L - b, at the level that was promised, or where the
-//! owner is short now. Free GPUs first, then what loses least: the surplus of elastic jobs and
-//! whole jobs by an exact cover where jobs have nodes of their own, Lyra's server preemption cost
-//! (cost(s) = Σ over jobs on s of L_j / |S_j|, the least first, recomputed) where they share them.
+//! Reclaiming loans (docs/control.md, 4.5): when Q[D(t+τ)] > C - L - b at the promised level, or
+//! the owner is short now.
+//!
+//! Free GPUs come first, then what loses least. Where jobs have nodes of their own, an exact cover
+//! chooses among the surplus of elastic jobs and whole jobs. Where jobs share nodes, Lyra's server
+//! preemption cost does: cost(s) = Σ over jobs on s of L_j / |S_j|, lowest first, recomputed each
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,9 +39,9 @@ pub(super) fn plan(work: &mut PlanBuilder<'_>) {
 /// What must come back, and why.
 struct Need {
     gpus: u32,
-    /// Of them what the owner lacks now.
+    /// Of these, GPUs the owner lacks now.
     short_now: u32,
-    /// Loans that end soon and do not go on.
+    /// Loans that end soon and are not renewed.
     ending: BTreeSet<LoanId>,
     why: String,
     level: f64,
@@ -90,8 +93,8 @@ fn need(work: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) 
     let wanted = foreseen.max(now).saturating_add(buffer).min(quota).max(floor.min(quota));
     let mut gpus = wanted.saturating_sub(have);
     let mut ending = BTreeSet::new();
-    // Too much to go on with, of loans that end soon; what is on its way back is looked at again
-    // when it is there.
+    // Excess that prevents renewing loans that end soon. What is already coming back is
+    // reconsidered once it is there.
     let mut over = 0;
     for (id, loan) in loans.iter().filter(|_| gpus == 0) {
         let (left_us, back_us) = (loan.expires_us - work.now_us, loan.reclaim_within_ms * 1000);
@@ -120,16 +123,16 @@ fn need(work: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) 
     Some(Need { gpus, short_now: now.saturating_sub(have), ending, why, level })
 }
 
-/// What becomes of a loan that ends soon.
+/// Fate of a loan that ends soon.
 enum Renewal {
     Renewed,
-    /// When so many of the lender's GPUs are back.
+    /// Once so many of the lender's GPUs are back.
     AfterReturning(u32),
     Ends,
 }
 
-/// A loan that ends soon goes on where it is used and the owner can still do without; where it can
-/// do without a part of what it lends, the rest comes back first.
+/// Renews a loan that ends soon if it is used and the owner can still spare it. If the owner can
+/// spare only part of its loans, the rest comes back first.
 fn renew(work: &mut PlanBuilder<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> Renewal {
     let used = !loan.jobs.is_empty() || loan.nodes.iter().any(|node| work.jobs_on.contains_key(node));
     if !used {
@@ -172,7 +175,7 @@ fn renew(work: &mut PlanBuilder<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -
     Renewal::Renewed
 }
 
-/// Takes whole nodes back; returns the GPUs that are still missing.
+/// Reclaims whole nodes. Returns the GPUs still missing.
 fn from_nodes(
     work: &mut PlanBuilder<'_>,
     of: Series<'_>,
@@ -223,7 +226,7 @@ fn from_nodes(
     for (_, way) in &picked {
         freed.extend(busy.iter().copied().filter(|node| way.leaves.contains(*node)));
     }
-    // A shared node is free when all of its jobs have left it.
+    // A shared node is free once all its jobs have left it.
     let gone: BTreeMap<&JobId, &VictimOption> = picked.iter().map(|(id, way)| (*id, way)).collect();
     freed.retain(|node| {
         work.jobs_on[*node].iter().all(|id| gone.get(*id).is_some_and(|way| way.leaves.contains(*node)))
@@ -245,7 +248,7 @@ fn by_cover<'a>(
 ) -> Vec<(&'a JobId, VictimOption)> {
     let groups: Vec<Group> =
         options.values().map(|ways| ways.iter().map(|way| way.choice).collect()).collect();
-    // Where all together are not enough, as much as there is.
+    // If all together do not suffice, take as much as there is.
     let most: u32 = groups.iter().map(|group| group.iter().map(|c| c.frees).max().unwrap_or(0)).sum();
     let taken = cheapest(&groups, need.min(most)).unwrap_or_default();
     options
@@ -255,8 +258,8 @@ fn by_cover<'a>(
         .collect()
 }
 
-/// Lyra's greedy: the node whose jobs cost least, each job's loss spread over its nodes; then
-/// again, without the jobs that went.
+/// Lyra's greedy: takes the node whose jobs cost least, spreading each job's loss over its nodes,
+/// then repeats without the jobs that left.
 fn by_server_cost<'a>(
     work: &PlanBuilder<'_>,
     busy: &BTreeSet<&NodeName>,
@@ -267,7 +270,7 @@ fn by_server_cost<'a>(
     let gpus_of = |node: &NodeName| work.state.nodes.get(node).map_or(0, |node| node.gpus);
     let mut gone: BTreeMap<&JobId, VictimOption> = BTreeMap::new();
     let mut freed = 0;
-    // A node that somebody holds who stays has no cost: it cannot be had.
+    // A node held by a job that stays has no cost: it cannot be freed.
     let cost = |node: &NodeName, gone: &BTreeMap<&JobId, VictimOption>| -> Option<i64> {
         let staying = work.jobs_on[node].iter().filter(|id| !gone.contains_key(**id));
         let sum: Option<i64> =
@@ -300,7 +303,7 @@ fn by_server_cost<'a>(
     gone.into_iter().collect()
 }
 
-/// Nodes that come back, and who leaves them.
+/// Nodes that come back, and the jobs that leave them.
 struct Selection<'a> {
     of_loan: BTreeMap<&'a NodeName, &'a LoanId>,
     back: BTreeSet<&'a NodeName>,
@@ -338,8 +341,8 @@ fn decide(
     }
 }
 
-/// What `gpus` given back are worth to the owner until the loan would have ended: what it lacks now
-/// surely, what it may need with the chance left by the level.
+/// Value to the owner of getting `gpus` back until the loan would have ended: what it lacks now for
+/// certain, the rest with the probability the level leaves.
 fn owner_gain(work: &PlanBuilder<'_>, need: &Need, gpus: u32) -> f64 {
     let surely = f64::from(need.short_now.min(gpus));
     let maybe = f64::from(gpus) - surely;
@@ -370,8 +373,7 @@ fn reclaim(
     })
 }
 
-/// Takes a number of GPUs back from a loan without certain nodes; returns what is still missing of
-/// `wanted`.
+/// Reclaims a number of GPUs from a loan without nodes. Returns what is still missing of `wanted`.
 fn from_number(work: &mut PlanBuilder<'_>, need: &Need, id: &LoanId, loan: &Loan, wanted: u32) -> u32 {
     let state = work.state;
     let available = loan.gpus - loan.reclaiming_gpus.min(loan.gpus);

@@ -1,4 +1,4 @@
-//! A plan on record: with everything it was made from, it can be made again.
+//! Record of a plan with all its inputs, from which it can be made again.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,27 +9,27 @@ use crate::forecast::RecordedForecast;
 use crate::policy::{Canary, Policy};
 use crate::state::ClusterState;
 
-/// A plan with everything it was made from.
+/// A plan with all its inputs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanRecord {
     /// The plan.
     pub plan: Plan,
-    /// Why it is so; it holds what the forecast answered.
+    /// Its report, including the answers of the forecast.
     pub report: Report,
     /// The policy.
     pub policy: Policy,
-    /// The candidate that decided for its owners.
+    /// The canary that decided for its owners.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<Box<Canary>>,
-    /// The state as it was observed.
+    /// The state as observed.
     pub state: ClusterState,
-    /// Decisions of the plan before that had not come to nothing: those are the ones it was told
-    /// of.
+    /// Decisions of the previous plan still standing when this one was made; the planner saw only
+    /// these.
     pub kept: Vec<ActionId>,
 }
 
 impl PlanRecord {
-    /// Makes the plan again from what is on record. `parent`: the plan before, whole.
+    /// Makes the plan again from the record. `parent` is the whole previous plan.
     pub fn replay(&self, parent: Option<&Plan>) -> (Plan, Report) {
         let parent = parent.map(|parent| with_decisions(parent, &self.kept));
         let forecast = RecordedForecast { answers: self.report.answers.clone() };
@@ -45,7 +45,7 @@ impl PlanRecord {
     }
 }
 
-/// A plan with these decisions of it alone.
+/// The plan with only these decisions.
 pub(crate) fn with_decisions(plan: &Plan, kept: &[ActionId]) -> Plan {
     let mut plan = plan.clone();
     plan.decisions.retain(|decision| kept.contains(&decision.action.id));

@@ -1,7 +1,9 @@
-//! Growth (4.2): GPUs that are free go to the elastic jobs whose throughput rises most per GPU, by
-//! the multiple-choice knapsack's greedy (exact up to one item where curves are concave). A job
-//! grows only where the gain over the time the GPUs stay free outweighs the pause: (x(w') - x(w)) ·
-//! hold > ratio · (x(w) · pause, or the loss of a restart). What waits goes before growth.
+//! Growth of elastic jobs (docs/control.md, 4.2): free GPUs go to the jobs whose throughput rises
+//! most per GPU.
+//!
+//! It is the greedy of the multiple-choice knapsack, exact up to one item for concave curves. A job
+//! grows only if the gain over the time the GPUs stay free outweighs the pause: (x(w') - x(w)) ·
+//! hold > ratio · (x(w) · pause, or the loss of a restart). Waiting jobs go before growth.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -20,17 +22,17 @@ struct Grower<'a> {
     id: &'a JobId,
     job: &'a Job,
     held: u32,
-    /// Sizes it may have, rising.
+    /// Sizes it may take, ascending.
     sizes: Vec<u32>,
-    /// Most GPUs its owner's limit lets it have; `None`: no limit.
+    /// Most GPUs under its owner's limit. `None`: no limit.
     most: Option<u32>,
     places: Places,
-    /// Its size by this plan.
+    /// Its size in this plan.
     to: u32,
 }
 
-/// The next step of a job, by its place among those that may grow: to `to` GPUs, gaining `gain`
-/// (useful GPU time over the hold) for `more` GPUs.
+/// A candidate step of the job at index `at`: to `to` GPUs, which gains `gain` (useful GPU time
+/// over the hold) for `more` GPUs.
 #[derive(Debug, PartialEq, Eq)]
 struct Step {
     gain: i64,
@@ -40,7 +42,7 @@ struct Step {
 }
 
 impl Ord for Step {
-    /// Greater: more gain per GPU; ties go to the job that comes first.
+    /// Orders by gain per GPU; ties go to the job that comes first.
     fn cmp(&self, other: &Self) -> Ordering {
         let left = i128::from(self.gain) * i128::from(other.more);
         let right = i128::from(other.gain) * i128::from(self.more);
@@ -69,7 +71,7 @@ pub(super) fn plan(work: &mut PlanBuilder<'_>) {
             continue;
         }
         let (held, sizes, places) = (job.held_gpus(), job.sizes(), spare.places(job));
-        // Nobody has grown yet.
+        // No job has grown yet.
         let beside = spare.free_for(growers.len(), places);
         if let Some(why) = why_not(work, id, job, grow, held, &sizes, beside.gpus()) {
             work.noop(Kind::ResizeJob, Some(Object::Job(id.clone())), why, None, Vec::new());
@@ -95,7 +97,7 @@ pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     }
 }
 
-/// Why a job does not grow; `None`: it may.
+/// Why a job does not grow. `None`: it may.
 pub(super) fn why_not(
     work: &PlanBuilder<'_>,
     id: &JobId,
@@ -139,8 +141,7 @@ pub(super) fn why_not(
         .then(|| "the policy says stop for it".to_owned())
 }
 
-/// How long a job could use more GPUs: as long as they stay free, and as long as it has work at
-/// this size.
+/// How long a job could use more GPUs: while they stay free, and while it has work at this size.
 pub(super) fn hold_ms(work: &PlanBuilder<'_>, job: &Job, gpus: u32) -> i64 {
     let hold = work.policy.resize.hold_s * 1000;
     let rate = job.curve.as_ref().map_or(u64::from(gpus) * 1_000_000, |curve| curve.rate_ppm(gpus));
@@ -148,7 +149,7 @@ pub(super) fn hold_ms(work: &PlanBuilder<'_>, job: &Job, gpus: u32) -> i64 {
     left.map_or(hold, |left| hold.min(i64::try_from(left).unwrap_or(i64::MAX)))
 }
 
-/// The larger size with the most gain per GPU among those there is room for; `None`: none gains.
+/// The larger size with the highest gain per GPU that has room. `None`: no size gains.
 fn next_step(work: &PlanBuilder<'_>, at: usize, grower: &Grower<'_>, beside: &FreeForJob) -> Option<Step> {
     let Grower { job, held, .. } = *grower;
     let (size, room) = (grower.to, beside.gpus());
@@ -162,14 +163,14 @@ fn next_step(work: &PlanBuilder<'_>, at: usize, grower: &Grower<'_>, beside: &Fr
     larger.filter(|to| beside.fits(to - held)).map(step).filter(|step| step.gain > 0).max()
 }
 
-/// What growing a job comes to over a time: useful GPU time gained and lost.
+/// Effect of growing a job over a time, in useful GPU time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gain {
-    /// GPUs more.
+    /// Additional GPUs.
     pub(super) more: u32,
     pub(super) useful: i64,
     pub(super) cost: i64,
-    /// Whether its cost is that of a checkpoint on notice.
+    /// Whether the cost is that of a checkpoint on notice.
     notice: bool,
 }
 
@@ -179,7 +180,7 @@ impl Gain {
     }
 }
 
-/// What growing to `to` GPUs gains in `hold_ms`, and what the pause or the restart costs.
+/// Gain of growing to `to` GPUs for `hold_ms`, and the cost of the pause or restart.
 pub(super) fn gain(work: &PlanBuilder<'_>, job: &Job, by: GrowBy, to: u32, hold_ms: i64) -> Gain {
     let held = job.held_gpus();
     let useful = rate_ms(job, to, hold_ms) - rate_ms(job, held, hold_ms);

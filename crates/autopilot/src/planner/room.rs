@@ -1,52 +1,52 @@
-//! Where gangs fit: free GPUs node by node. A job smaller than a node takes one node, a larger one
-//! whole nodes and, for the rest, one more; so GPUs that are free in many places may be of no use
-//! to a job that needs them in one.
+//! Packing of gangs: free GPUs by node. A job smaller than a node takes one node; a larger one
+//! takes whole nodes and one more for the rest. So GPUs scattered over many nodes may be useless to
+//! a job that needs them on one.
 
-/// Free GPUs of nodes that jobs can be put on together.
+/// Free GPUs on nodes that jobs can be placed on together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Room {
-    /// GPUs that are free on a node and how many nodes have so many: rising, none of either 0. Few,
-    /// as nodes have few GPUs.
+    /// Free GPUs per node and number of such nodes: ascending, neither 0. Short, because nodes have
+    /// few GPUs.
     nodes: Vec<(u32, u32)>,
-    /// GPUs of its largest node.
+    /// GPUs of the largest node.
     size: u32,
 }
 
 impl Room {
-    /// Adds a node of `size` GPUs of which `free` are free.
+    /// Adds a node of `size` GPUs with `free` free.
     pub(super) fn add(&mut self, free: u32, size: u32) {
         self.size = self.size.max(size);
         self.add_nodes(free, 1);
     }
 
-    /// Adds GPUs that are lent by number: any of them go together.
+    /// Adds GPUs lent by number: any of them go together.
     pub(super) fn add_loose(&mut self, gpus: u32) {
         self.size = self.size.max(1);
         self.add_nodes(1, gpus);
     }
 
-    /// Gives back `gpus` that were taken as whole nodes of its own size.
+    /// Returns `gpus` that were taken as whole nodes.
     pub(super) fn give_back(&mut self, gpus: u32) {
         self.add_nodes(self.size, gpus / self.size.max(1));
     }
 
-    /// Becomes `other`, in the memory it has.
+    /// Copies `other`, reusing the allocation.
     pub(super) fn set(&mut self, other: &Self) {
         self.size = other.size;
         self.nodes.clone_from(&other.nodes);
     }
 
-    /// All its free GPUs.
+    /// All free GPUs.
     pub(super) fn gpus(&self) -> u32 {
         self.nodes.iter().map(|(free, nodes)| free * nodes).sum()
     }
 
-    /// Whether `gpus` are so many whole nodes of its own size.
+    /// Whether `gpus` make up whole nodes.
     pub(super) fn in_whole_nodes(&self, gpus: u32) -> bool {
         self.size > 0 && gpus.is_multiple_of(self.size)
     }
 
-    /// Puts a job of `gpus` on it; `false`: it does not fit and nothing is taken.
+    /// Places a job of `gpus`. `false`: it does not fit and nothing is taken.
     pub(super) fn take(&mut self, gpus: u32) -> bool {
         let fits = self.missing(gpus) == 0;
         if fits {
@@ -55,8 +55,7 @@ impl Room {
         fits
     }
 
-    /// GPUs that must come beside what it has of use to a gang of `gpus`, whole nodes of its own
-    /// size; 0: it fits.
+    /// GPUs missing for a gang of `gpus`, in whole nodes of this size. 0: it fits.
     pub(super) fn missing(&self, gpus: u32) -> u32 {
         if self.size == 0 {
             return gpus;
@@ -69,7 +68,7 @@ impl Room {
         (whole - here) * self.size + if part { 0 } else { rest }
     }
 
-    /// Takes what it has of use to a gang of `gpus`, and returns what [`Room::missing`] says.
+    /// Takes what is usable for a gang of `gpus`, and returns what [`Room::missing`] would.
     pub(super) fn missing_after(&mut self, gpus: u32) -> u32 {
         let missing = self.missing(gpus);
         if self.size == 0 {
@@ -86,7 +85,7 @@ impl Room {
         missing
     }
 
-    /// Nodes of its own size that are free whole.
+    /// Nodes that are free whole.
     fn full(&self) -> u32 {
         self.nodes.last().filter(|(free, _)| *free == self.size).map_or(0, |(_, nodes)| *nodes)
     }
@@ -125,7 +124,7 @@ mod tests {
 
     #[test]
     fn gangs_take_whole_nodes_and_small_jobs_the_tightest_one() {
-        // 21 GPUs are free, and 16 in whole nodes only once.
+        // 21 GPUs are free, but 16 in whole nodes are not.
         let mut four = room(&[8, 6, 4, 3]);
         assert_eq!(four.gpus(), 21);
         assert!(!four.clone().take(16));
@@ -138,7 +137,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_comes_in_whole_nodes() {
-        // A gang of 32 finds one whole node: three are missing. A job of 5 finds six on one node.
+        // A gang of 32 finds one whole node, so three are missing. A job of 5 finds six GPUs on one
+        // node.
         assert_eq!(room(&[8, 6, 4]).missing_after(32), 24);
         assert_eq!(room(&[8, 6, 4]).missing_after(5), 0);
         assert_eq!(room(&[4, 4]).missing_after(13), 8 + 5);

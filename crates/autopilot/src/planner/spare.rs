@@ -1,10 +1,10 @@
-//! GPUs that growth may use: of pools, and of loans, which only those who may be stopped can. Each
-//! job that grows is put on the nodes as one gang, in the order of the jobs' names, however many
-//! steps it took; so what is there for one job is what is left beside all others.
+//! Spare GPUs for growth, in pools and on loans; only preemptible jobs may use loans.
 //!
-//! That is asked at every step of growth, and making it anew each time costs the square of the
-//! jobs. Of a pool in which all that grew took whole nodes and found them, the order is of no
-//! account, and what is left is a difference. Only of other pools it is made anew.
+//! Each growing job is placed as one gang, in order of job names, whatever number of steps it took.
+//! So the room for one job is what all others leave. Every growth step asks for it, and recomputing
+//! it each time would be quadratic in the number of jobs. In a pool where all growth took whole
+//! nodes, the order does not matter and the remainder is a difference; only other pools are
+//! recomputed.
 
 use std::collections::BTreeMap;
 
@@ -43,16 +43,16 @@ impl Free {
     }
 }
 
-/// Where a job may grow, by place among the [`Free`].
+/// Where a job may grow, as indices into the [`Free`] list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Places {
     /// Its pool.
     own: Option<usize>,
-    /// What its owner has on loan.
+    /// Its owner's loans.
     lent: Option<usize>,
 }
 
-/// What is free for one job.
+/// Free GPUs for one job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FreeForJob {
     own: Free,
@@ -66,7 +66,7 @@ impl FreeForJob {
         self.own.gpus + self.lent.gpus
     }
 
-    /// Whether `gpus` more find nodes.
+    /// Whether `gpus` more can be placed.
     pub(super) fn fits(&self, gpus: u32) -> bool {
         let in_one = |free: &Free| gpus <= free.gpus && free.room.missing(gpus) == 0;
         let spans = || {
@@ -76,8 +76,8 @@ impl FreeForJob {
     }
 }
 
-/// Puts `gpus` on nodes as the scheduler puts a gang there: on its own, else on lent ones, else on
-/// both together.
+/// Places `gpus` as the scheduler places a gang: on its own nodes, otherwise on lent ones,
+/// otherwise across both.
 fn put(own: &mut Free, lent: &mut Free, gangs_span: bool, gpus: u32) {
     if own.take(gpus) || lent.take(gpus) || !gangs_span || gpus > own.gpus + lent.gpus {
         return;
@@ -88,18 +88,18 @@ fn put(own: &mut Free, lent: &mut Free, gangs_span: bool, gpus: u32) {
     lent.gpus = lent.gpus.saturating_sub(beside);
 }
 
-/// GPUs that growth may use, and who uses them.
+/// Spare GPUs and the jobs that grow into them.
 pub(super) struct Spare<'a> {
     pools: BTreeMap<&'a PoolName, usize>,
     loans: BTreeMap<&'a OwnerName, usize>,
     gangs_span: bool,
-    /// Before anybody grows; pools first.
+    /// Before any growth; pools first.
     all: Vec<Free>,
-    /// When all have grown.
+    /// After all growth.
     left: Vec<Free>,
-    /// Jobs that grow and by how much, by their place among jobs: where the order is of no account,
+    /// Growing jobs and their growth, by index of the job, where the order does not matter.
     plain: BTreeMap<usize, (Places, u32)>,
-    /// and where it is.
+    /// The same where the order matters.
     rough: BTreeMap<usize, (Places, u32)>,
     /// Pools whose jobs are in `rough`.
     rough_pools: Vec<bool>,
@@ -111,7 +111,7 @@ impl<'a> Spare<'a> {
         let mut pools: BTreeMap<&PoolName, Free> =
             work.free_rooms().into_iter().map(|(pool, room)| (pool, Free::of(room))).collect();
         for (pool, free) in &mut pools {
-            // What earlier decisions of this plan gave to somebody is spoken for.
+            // GPUs that earlier decisions of this plan gave away are taken.
             free.gpus = free.gpus.min(work.free.get(pool).copied().unwrap_or(0));
         }
         let mut loans = lent(work);
@@ -119,8 +119,7 @@ impl<'a> Spare<'a> {
             let places = [pools.get_mut(&job.pool), loans.get_mut(&job.owner)];
             places.into_iter().flatten().for_each(|free| free.gpus = free.gpus.saturating_sub(job.gpus));
         }
-        // Where jobs grow already by the policy that decides first, the other one waits until they
-        // have.
+        // If the first policy's jobs already grow there, the second policy waits until they have.
         for job in work.decisions().iter().filter_map(grows).filter_map(|id| work.state.jobs.get(id)) {
             let places = [pools.get_mut(&job.pool), loans.get_mut(&job.owner)];
             places.into_iter().flatten().for_each(|free| free.gpus = 0);
@@ -160,7 +159,7 @@ impl<'a> Spare<'a> {
         Places { own: self.pools.get(&job.pool).copied(), lent }
     }
 
-    /// What is free for the job `at`, which may grow at `places`, when all others have grown.
+    /// Free GPUs for the job at index `at`, which may grow at `places`, once all others have grown.
     pub(super) fn free_for(&mut self, at: usize, places: Places) -> FreeForJob {
         let from = if self.rough.contains_key(&at) {
             replay(&mut self.scratch, &self.all, &self.rough, Some(at), self.gangs_span);
@@ -176,7 +175,7 @@ impl<'a> Spare<'a> {
         FreeForJob { own, lent: copy(places.lent), gangs_span: self.gangs_span }
     }
 
-    /// The job `at` grows by `gpus` in all, which fits beside the others.
+    /// Grows the job at index `at` by `gpus` in total, which must fit beside the others.
     pub(super) fn grows(&mut self, at: usize, places: Places, gpus: u32) {
         if let Some(own) = places.own.filter(|own| !self.rough_pools[*own]) {
             let free = &mut self.left[own];
@@ -194,7 +193,7 @@ impl<'a> Spare<'a> {
             self.rough.extend(rough);
         }
         self.rough.insert(at, (places, gpus));
-        // Plain pools keep what is left of them; none of their jobs is on a loan.
+        // Unordered pools keep their remainder; none of their jobs is on a loan.
         let pools = self.rough_pools.len();
         for (place, free) in self.left.iter_mut().enumerate() {
             if place >= pools || self.rough_pools[place] {
@@ -205,7 +204,7 @@ impl<'a> Spare<'a> {
     }
 }
 
-/// Places `onto` as they are when all of `grown` but `without` have grown.
+/// Recomputes `onto` with the growth of all of `grown` except `without`.
 fn replay(
     onto: &mut [Free],
     all: &[Free],
@@ -236,8 +235,7 @@ fn replay_on(
     }
 }
 
-/// What owners have on loan and keep: what this plan lends is not its owner's to grow into; what
-/// waits of the borrower takes new loans first.
+/// Loans that owners hold and keep. New loans of this plan are left to waiting jobs.
 fn lent<'a>(work: &PlanBuilder<'a>) -> BTreeMap<&'a OwnerName, Free> {
     let mut loans: BTreeMap<&OwnerName, Free> = BTreeMap::new();
     for (id, loan) in work.state.loans.iter().filter(|(_, loan)| loan.reclaiming_gpus == 0) {
@@ -255,7 +253,7 @@ fn lent<'a>(work: &PlanBuilder<'a>) -> BTreeMap<&'a OwnerName, Free> {
     loans
 }
 
-/// The job that a decision makes larger.
+/// The job that a decision grows.
 fn grows(decision: &Decision) -> Option<&JobId> {
     match &decision.action.change {
         Change::ResizeJob { job, from_gpus, to_gpus, .. } => (to_gpus > from_gpus).then_some(job),
@@ -311,7 +309,7 @@ mod tests {
                 let expected =
                     FreeForJob { own: there(place(at).own), lent: there(place(at).lent), ..beside.clone() };
                 assert_eq!(beside, expected, "round {round}, job {at} of {grown:?}");
-                // In some rounds all take whole nodes.
+                // In some rounds all growth takes whole nodes.
                 let gpus = if round % 4 < 2 { 8 * (1 + next(3)) } else { 1 + next(17) } as u32;
                 if beside.fits(gpus) {
                     spare.grows(at, place(at), gpus);

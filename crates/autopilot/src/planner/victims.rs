@@ -1,4 +1,5 @@
-//! Ways to take GPUs from running jobs, what each costs, and the decisions that carry them out.
+//! Victims: options to take GPUs from running jobs, their cost, and the decisions that carry them
+//! out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,15 +15,16 @@ use crate::state::{GrowBy, Job, JobId, JobKind, NodeName};
 pub(super) struct VictimOption {
     /// Nodes it leaves.
     pub(super) leaves: BTreeSet<NodeName>,
-    /// Size it keeps; 0: it is stopped.
+    /// Size it keeps. 0: it is stopped.
     pub(super) to_gpus: u32,
-    /// What it frees in the unit of the cover, and useful GPU time it costs.
+    /// Amount freed, in the unit of the cover, and its cost in useful GPU time.
     pub(super) choice: Choice,
     notice: bool,
 }
 
-/// Ways to free `wanted` nodes from job `id`: leave some of them where it is elastic, or be
-/// stopped. `units`: what leaving such a node frees. Empty where the job may not be disturbed.
+/// Options to free `wanted` nodes from job `id`: an elastic job may leave some of them, and a
+/// stoppable job may stop. `units` is what leaving a node frees. Empty if the job may not be
+/// disturbed.
 pub(super) fn victim_options(
     work: &PlanBuilder<'_>,
     id: &JobId,
@@ -51,17 +53,17 @@ pub(super) fn victim_options(
     out
 }
 
-/// Whether its caps let a job be stopped again.
+/// Whether a job's caps allow it to be stopped again.
 fn may_stop(work: &PlanBuilder<'_>, job: &Job) -> bool {
     let ran_us = job.running_since_us().map_or(0, |since| work.now_us - since);
     let rules = &work.policy.preempt;
     let on_loan = job.loan.is_some() || job.placement.keys().any(|node| work.loan_of.contains_key(node));
-    // Whoever uses a loan agreed to give it back at any time.
+    // A borrower agreed to give capacity back at any time.
     on_loan || (job.preemptions_24h < rules.per_job_per_day && ran_us >= rules.least_run_s * 1_000_000)
 }
 
-/// Whether a job may be disturbed for others: opted in (a loan counts), not protected, not spoken
-/// for.
+/// Whether a job may be disturbed for others: opted in (a loan counts), not protected, not already
+/// disturbed by this plan.
 pub(super) fn may_disturb(work: &PlanBuilder<'_>, id: &JobId, job: &Job) -> bool {
     let on_loan = job.loan.is_some() || job.placement.keys().any(|node| work.loan_of.contains_key(node));
     match work.protected(id, job) {
@@ -72,8 +74,8 @@ pub(super) fn may_disturb(work: &PlanBuilder<'_>, id: &JobId, job: &Job) -> bool
     }
 }
 
-/// Useful work done with `gpus` in `ms`, GPU time; a job without a curve is taken to use all of
-/// what it holds.
+/// Useful GPU time of `gpus` over `ms`. A job without a curve is assumed to use everything it
+/// holds.
 pub(super) fn rate_ms(job: &Job, gpus: u32, ms: i64) -> i64 {
     let rate_ppm = job.curve.as_ref().map_or(u64::from(gpus) * 1_000_000, |curve| curve.rate_ppm(gpus));
     let work = i128::from(rate_ppm) * i128::from(ms) / 1_000_000;
@@ -117,17 +119,17 @@ fn shrinks(
     out
 }
 
-/// What a job is disturbed for.
+/// Purpose of a disturbance.
 pub(super) struct Cause<'r> {
-    /// Useful GPU time that what it frees is worth.
+    /// Value of what it frees, useful GPU time.
     pub(super) benefit: f64,
-    /// Actions that come before.
+    /// Actions that must come first.
     pub(super) after: Vec<String>,
     pub(super) why: &'r str,
     pub(super) alternatives: Vec<Alternative>,
 }
 
-/// Decides to take `way` from a job.
+/// Decides to apply option `way` to a job.
 pub(super) fn disturb(
     work: &mut PlanBuilder<'_>,
     id: &JobId,
@@ -176,7 +178,7 @@ pub(super) fn disturb(
     })
 }
 
-/// Who else could have been taken, cheapest first, for the report.
+/// Options not chosen, cheapest first, for the report.
 pub(super) fn alternatives(
     ways: &BTreeMap<&JobId, Vec<VictimOption>>,
     taken: &BTreeSet<&JobId>,

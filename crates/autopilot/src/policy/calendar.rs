@@ -1,4 +1,4 @@
-//! Hours in which nothing is done.
+//! Freezes: calendar windows in which the autopilot begins nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,38 +20,38 @@ pub enum Day {
     Sun,
 }
 
-/// The first of January 1970 was a Thursday.
+/// 1 January 1970 was a Thursday.
 const DAYS: [Day; 7] = [Day::Thu, Day::Fri, Day::Sat, Day::Sun, Day::Mon, Day::Tue, Day::Wed];
 
 const MINUTE_US: i64 = 60_000_000;
 const DAY_MINUTES: i64 = 24 * 60;
 
-/// A time in which nothing is done. Empty lists mean all.
+/// A window in which nothing is begun. Empty lists match everything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Freeze {
-    /// Its name in refusals.
+    /// Name, shown in refusals.
     pub name: String,
-    /// Days on which it begins.
+    /// Days on which the window begins.
     #[serde(default)]
     pub days: Vec<Day>,
-    /// When it begins, `HH:MM`.
+    /// Start, `HH:MM`.
     pub from: String,
-    /// When it ends, `HH:MM`; not after `from`: on the next day.
+    /// End, `HH:MM`. Not after `from`: it ends on the next day.
     pub to: String,
-    /// Kinds it holds for.
+    /// Kinds it applies to.
     #[serde(default)]
     pub kinds: Vec<Kind>,
-    /// Owners it holds for.
+    /// Owners it applies to.
     #[serde(default)]
     pub owners: Vec<OwnerName>,
-    /// Pools it holds for.
+    /// Pools it applies to.
     #[serde(default)]
     pub pools: Vec<PoolName>,
 }
 
 impl Freeze {
-    /// Whether it is about such an action.
+    /// Whether the window applies to such an action.
     pub(super) fn fits(&self, kind: Kind, reach: &Footprint) -> bool {
         let among = |named: &[String], touched: &[String]| {
             named.is_empty() || touched.iter().any(|name| named.contains(name))
@@ -61,8 +61,8 @@ impl Freeze {
             && among(&self.pools, &reach.pools)
     }
 
-    /// Whether it holds at `now_us`, local time being `offset` minutes east of UTC. A time that
-    /// cannot be read holds always: the check of a policy lets none through.
+    /// Whether the window is open at `now_us`, with local time `offset` minutes east of UTC. An
+    /// unreadable time counts as always open; validation rejects such policies.
     pub(super) fn holds(&self, now_us: i64, offset: i32) -> bool {
         let (Some(from), Some(to)) = (minute_of_day(&self.from), minute_of_day(&self.to)) else {
             return true;
@@ -77,7 +77,7 @@ impl Freeze {
     }
 }
 
-/// Minute of the day of `HH:MM`; `None`: it is no time.
+/// Minute of the day of `HH:MM`. `None`: not a time.
 pub(super) fn minute_of_day(text: &str) -> Option<i64> {
     let (hour, minute) = text.split_once(':')?;
     let digits = |text: &str| text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -119,7 +119,7 @@ mod tests {
         let office = freeze(&[Day::Mon], "09:00", "17:00");
         let at = |hour: i64| office.holds(sunday + hour * HOUR_US, 0);
         assert_eq!([32, 33, 40, 41].map(at), [false, true, true, false]);
-        // Two hours east of UTC nine o'clock is at seven.
+        // Two hours east of UTC, nine o'clock is 07:00 UTC.
         assert!(office.holds(sunday + 31 * HOUR_US, 120) && !office.holds(sunday + 39 * HOUR_US, 120));
     }
 

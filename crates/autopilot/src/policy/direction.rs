@@ -1,5 +1,5 @@
-//! Which way a change of a policy goes: towards doing more, which takes two people, or towards
-//! doing less, which takes one. Pure.
+//! Direction of a policy change. Widening lets the autopilot do more and needs two signatures;
+//! narrowing needs one.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::{Mode, Policy};
 
-/// Which change of a key lets the autopilot do more.
+/// Which change of a key widens a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Widens {
-    /// A greater number.
+    /// A larger number.
     Up,
     /// A smaller number.
     Down,
@@ -19,21 +19,20 @@ enum Widens {
     On,
     /// `false`.
     Off,
-    /// A mode nearer to acting.
+    /// A mode closer to `act`.
     Mode,
-    /// An entry of the list that is gone or another: entries keep things from being done.
+    /// Removing or altering a list entry: entries restrict.
     Less,
-    /// A scope that lets more be done, or whose place among the others is another.
+    /// A more permissive scope, or a new order of scopes.
     Scopes,
-    /// Any change: it moves what is decided in either direction.
+    /// Any change: it may shift decisions either way.
     Any,
-    /// None: it changes nothing that is done.
+    /// No change: the key does not affect actions.
     Never,
 }
 
-/// Every key of a policy and its direction; `*` stands for a name that a user or a kind gives. A
-/// test walks the shipped policy, so a key without a line here is found; when the program runs it
-/// counts as one that widens.
+/// Direction of every policy key; `*` stands for a name given by a user or a kind. A test walks the
+/// shipped policy to find keys missing here. At run time a missing key counts as widening.
 const KEYS: &[(&str, Widens)] = &[
     ("format", Widens::Never),
     ("name", Widens::Never),
@@ -143,17 +142,17 @@ const KEYS: &[(&str, Widens)] = &[
 /// A key that differs between two policies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyChange {
-    /// The key, from the top.
+    /// Full key path.
     pub key: String,
-    /// Its value before, as JSON; `None`: not there.
+    /// JSON value before. `None`: absent.
     pub before: Option<String>,
-    /// Its value after.
+    /// JSON value after.
     pub after: Option<String>,
-    /// Whether it lets the autopilot do more.
+    /// Whether the change widens the policy.
     pub widens: bool,
 }
 
-/// What differs between two policies, by key.
+/// Differences between two policies, by key.
 pub fn changes(before: &Policy, after: &Policy) -> Vec<PolicyChange> {
     let (old, new) = (json(before), json(after));
     let mut paths = BTreeSet::new();
@@ -172,7 +171,7 @@ pub fn changes(before: &Policy, after: &Policy) -> Vec<PolicyChange> {
     paths.iter().filter(differs).map(told).collect()
 }
 
-/// People who must sign a policy that follows on `before`: two where any key widens, else one.
+/// Signatures a policy needs to follow `before`: two if any key widens, otherwise one.
 pub fn signers_needed(before: &Policy, after: &Policy) -> usize {
     if changes(before, after).iter().any(|changed| changed.widens) { 2 } else { 1 }
 }
@@ -181,7 +180,7 @@ fn json(policy: &Policy) -> Value {
     serde_json::to_value(policy).expect("a policy is plain data, and plain data has JSON")
 }
 
-/// Paths of all values that are no table; a list is one value.
+/// Collects the paths of all values that are not tables. A list counts as one value.
 fn leaves(value: &Value, path: &mut Vec<String>, into: &mut BTreeSet<Vec<String>>) {
     let Value::Object(table) = value else {
         into.insert(path.clone());
@@ -198,7 +197,7 @@ fn at<'a>(whole: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(whole, |value, key| value.get(key))
 }
 
-/// Names that users give may hold dots, so paths are compared part by part.
+/// Compares paths part by part, because names given by users may contain dots.
 fn direction(path: &[String]) -> Option<Widens> {
     let fits = |pattern: &str| {
         let parts: Vec<&str> = pattern.split('.').collect();
@@ -207,13 +206,13 @@ fn direction(path: &[String]) -> Option<Widens> {
     KEYS.iter().find(|(pattern, _)| fits(pattern)).map(|(_, widens)| *widens)
 }
 
-/// What holds where a value is not there: a source's age is that of all sources; of the rest 0,
-/// `false`, an empty list.
+/// Effective value of an absent key. A source's age falls back to that of all sources; the rest to
+/// 0, `false` or an empty list.
 fn meant(path: &[String], value: Option<&Value>, policy: &Policy) -> Option<Value> {
     let of_a_source = path.len() == 3 && path[0] == "freshness" && path[1] == "sources";
     match value {
         None if of_a_source => Some(policy.freshness.most_s.into()),
-        // On record from before there were alerts.
+        // Recorded before alerts existed.
         None if path == ["slo", "least_bad"] => Some(u32::MAX.into()),
         value => value.cloned(),
     }
@@ -225,7 +224,7 @@ fn goes_wider(widens: Widens, before: Option<&Value>, after: Option<&Value>) -> 
     let mode = |value: Option<&Value>| -> Option<Mode> {
         value.map_or(Some(Mode::Observe), |value| serde_json::from_value(value.clone()).ok())
     };
-    // What cannot be compared counts as wider.
+    // Values that cannot be compared count as widening.
     match widens {
         Widens::Up => number(before).zip(number(after)).is_none_or(|(before, after)| after > before),
         Widens::Down => number(before).zip(number(after)).is_none_or(|(before, after)| after < before),
@@ -243,9 +242,9 @@ fn entries(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The last scope that fits decides, and a `stop` that fits always does: so a new `stop` keeps
-/// things from being done wherever it stands, and all others must be there in the same order, for
-/// the same objects, with modes no nearer to acting.
+/// The last matching scope decides, and a matching `stop` always wins. So a new `stop` narrows
+/// wherever it stands; all other scopes must remain, in order, for the same objects, with no more
+/// permissive mode.
 fn scopes_go_wider(before: &[Value], after: &[Value]) -> bool {
     let apart = |scope: &Value| -> (Option<Mode>, Value) {
         let mut about = scope.clone();

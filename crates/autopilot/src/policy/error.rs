@@ -1,28 +1,28 @@
-//! What can be wrong with a policy file: syntax, an unknown key, or a value out of range.
+//! Errors in a policy file: syntax, an unknown key, or a value out of range.
 
-/// What is wrong with a policy.
+/// An error in a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// It is no TOML.
+    /// Not valid TOML.
     #[error("the policy is not TOML: {why}")]
     Syntax {
-        /// Where and why, in the parser's words.
+        /// Position and reason from the parser.
         why: String,
     },
-    /// A key nobody knows.
+    /// An unknown key.
     #[error("{key} is not a key of policies; known there: {known}")]
     UnknownKey {
-        /// The key, from the top.
+        /// Full key path.
         key: String,
-        /// Keys that are known there.
+        /// Keys known at that place.
         known: String,
     },
-    /// A value that cannot be.
+    /// A value that is not allowed.
     #[error("{key} = {value}: {mend}")]
     Value {
-        /// The key, from the top.
+        /// Full key path.
         key: String,
-        /// What it is set to.
+        /// Value it is set to.
         value: String,
         /// What to write instead.
         mend: String,
@@ -30,7 +30,7 @@ pub enum PolicyError {
 }
 
 impl PolicyError {
-    /// A value that cannot be, with what to write instead.
+    /// Builds the error for a value that is not allowed.
     pub(super) fn value(key: &str, value: impl std::fmt::Display, mend: &str) -> Self {
         Self::Value { key: key.to_owned(), value: value.to_string(), mend: mend.to_owned() }
     }

@@ -1,5 +1,5 @@
-//! What the autopilot may do, how much of it, and by which numbers: a TOML file laid over the
-//! shipped one, checked as a whole.
+//! Policies: what the autopilot may do, how much of it, and by which numbers. A policy file is TOML
+//! laid over the shipped policy, validated as a whole.
 
 mod calendar;
 mod direction;
@@ -30,7 +30,7 @@ use crate::names::{JobId, NodeName, OwnerName, PoolName};
 /// The shipped policy.
 pub const SHIPPED: &str = include_str!("../../policies/default.toml");
 
-/// Policies that come with the program, by name.
+/// Built-in policies, by name.
 pub const NAMED: [(&str, &str); 2] =
     [("default", SHIPPED), ("auto", include_str!("../../policies/auto.toml"))];
 
@@ -38,20 +38,20 @@ pub const NAMED: [(&str, &str); 2] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Not even planned.
+    /// Not planned.
     Stop,
-    /// Planned and recorded; nobody is told.
+    /// Planned and recorded, but not shown.
     Observe,
-    /// Told to people.
+    /// Shown to people.
     Suggest,
-    /// Done when a person approved it.
+    /// Carried out once a person approves it.
     Approve,
-    /// Done.
+    /// Carried out.
     Act,
 }
 
 impl Mode {
-    /// One mode further; `act` stays. `stop` is a person's word and stays too.
+    /// Next mode up. `act` stays, and `stop` stays because a person set it.
     pub fn up(self) -> Self {
         match self {
             Self::Stop => Self::Stop,
@@ -61,7 +61,7 @@ impl Mode {
         }
     }
 
-    /// One mode back, never to `stop`: what goes badly is still watched.
+    /// Next mode down, never to `stop`: a kind that does badly is still observed.
     pub fn down(self) -> Self {
         match self {
             Self::Stop => Self::Stop,
@@ -71,7 +71,7 @@ impl Mode {
         }
     }
 
-    /// Its spelling.
+    /// Spelling in policies.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -83,25 +83,25 @@ impl Mode {
     }
 }
 
-/// A mode for part of the cluster. What is left out fits everything.
+/// A mode for part of the cluster. Fields left out match everything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scope {
-    /// Of this kind.
+    /// Kind of decision.
     pub kind: Option<Kind>,
-    /// Of this owner's jobs and capacity.
+    /// Owner of the jobs or capacity.
     pub owner: Option<OwnerName>,
-    /// In this pool.
+    /// Pool.
     pub pool: Option<PoolName>,
-    /// On this node.
+    /// Node.
     pub node: Option<NodeName>,
-    /// On this job.
+    /// Job.
     pub job: Option<JobId>,
-    /// The mode.
+    /// Mode where it matches.
     pub mode: Mode,
 }
 
-/// What an action touches, for scopes and freezes.
+/// Objects an action touches, matched against scopes and freezes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Footprint {
     /// Owners whose jobs or capacity it touches.
@@ -114,78 +114,80 @@ pub struct Footprint {
     pub jobs: Vec<JobId>,
 }
 
-/// A policy, complete and checked. In files every key comes from the shipped policy; what a record
-/// of an older program lacks is off, and is not written again, so that its plans keep their hashes.
+/// A complete, validated policy.
+///
+/// In a file, keys left out come from the shipped policy. In a record of an older program, absent
+/// keys are off and are not written back, so its plans keep their hashes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// Version of this file's form: 1.
+    /// Format version of the file: 1.
     pub format: u32,
-    /// Its name in records and tables.
+    /// Name in records and tables.
     pub name: String,
-    /// Jobs are touched only where their owner opted in.
+    /// Whether jobs are touched only if their owner opted in.
     pub require_opt_in: bool,
-    /// Modes for parts of the cluster; the last that fits decides, a `stop` that fits always does.
+    /// Modes for parts of the cluster. The last match decides; a matching `stop` always wins.
     pub scopes: Vec<Scope>,
-    /// When nothing is done.
+    /// Freezes.
     pub calendar: Vec<Freeze>,
-    /// Local time of the calendar: minutes east of UTC.
+    /// Local time of the calendar, minutes east of UTC.
     pub utc_offset_minutes: i32,
-    /// Services whose requests may not wait.
+    /// Services with a limit on request waiting time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
     /// Mode by kind.
     pub modes: BTreeMap<Kind, Mode>,
-    /// How far the record of each kind lets it go, by the executor: no file says it, recorded plans
-    /// do.
+    /// Highest mode each kind has earned by its scorecard. The executor sets it; files do not
+    /// contain it, recorded plans do.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub at_most: BTreeMap<Kind, Mode>,
     /// Budget by kind.
     pub budgets: BTreeMap<Kind, Budget>,
-    /// How much may be touched altogether.
+    /// Blast radius: how much may be touched in total.
     pub blast: Blast,
-    /// What always stays.
+    /// Capacity that must always stay.
     pub floors: Floors,
-    /// How often things may change.
+    /// Rests between changes.
     pub stability: Stability,
-    /// How old knowledge may be.
+    /// Limits on the age of data.
     pub freshness: Freshness,
-    /// Whose forecasts of demand count.
+    /// Choice of demand forecast.
     #[serde(default)]
     pub forecast: ForecastRules,
-    /// What things are worth.
+    /// Value of GPU time.
     pub worth: Worth,
-    /// Numbers of lending and taking back.
+    /// Lending and reclaiming.
     pub lend: LendRules,
-    /// Numbers of resizing.
+    /// Resizing.
     pub resize: ResizeRules,
-    /// Numbers of quotas and reservations.
+    /// Quotas and reservations.
     pub reservation: ReservationRules,
-    /// Numbers of draining and returning.
+    /// Draining and returning nodes.
     pub drain: DrainRules,
-    /// Numbers of stopping jobs for others.
+    /// Preemption.
     pub preempt: PreemptRules,
-    /// What people are advised.
+    /// Advice to people.
     #[serde(default, skip_serializing_if = "AdviceRules::are_default")]
     pub advice: AdviceRules,
-    /// When a kind of decision is promoted or demoted.
+    /// Promotion and demotion by scorecard.
     pub record: RecordRules,
-    /// A policy that only thinks beside this one.
+    /// Shadow policy, which plans but never acts.
     #[serde(default, skip_serializing_if = "ShadowRules::is_off")]
     pub shadow: ShadowRules,
-    /// A policy that acts for some owners instead of this one.
+    /// Canary policy, which acts for some owners instead of this one.
     #[serde(default, skip_serializing_if = "CanaryRules::is_off")]
     pub canary: CanaryRules,
-    /// What the autopilot promises of itself.
+    /// Service level objectives of the autopilot itself.
     #[serde(default, skip_serializing_if = "SloRules::are_default")]
     pub slo: SloRules,
 }
 
 impl Policy {
-    /// Reads `text` and lays it over the shipped policy.
+    /// Parses `text` and lays it over the shipped policy.
     ///
     /// # Errors
-    /// The first thing that is wrong: the key, its value and how to mend it.
+    /// The first error: the key, its value and what to write instead.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let policy = overlay::over_shipped(text)?;
         validate::validate(&policy)?;
@@ -197,12 +199,12 @@ impl Policy {
         Self::parse("").expect("the shipped policy is complete and right; a test reads it")
     }
 
-    /// The policy of those who let it act: what can be undone is done.
+    /// The built-in policy that acts on whatever can be undone.
     pub fn auto() -> Self {
         Self::named("auto").expect("it comes with the program")
     }
 
-    /// A policy that comes with the program; `None`: no such name.
+    /// A built-in policy by name. `None`: unknown name.
     pub fn named(name: &str) -> Option<Self> {
         let (_, text) = NAMED.iter().find(|(known, _)| *known == name)?;
         Some(Self::parse(text).expect("policies that come with the program are right; a test reads them"))
@@ -228,7 +230,7 @@ impl Policy {
         self.budgets.get(&kind).copied().unwrap_or_default()
     }
 
-    /// The freeze that holds at `now_us` for `kind` and what it touches.
+    /// The freeze that applies at `now_us` to `kind` and what it touches.
     pub fn frozen(&self, kind: Kind, reach: &Footprint, now_us: i64) -> Option<&Freeze> {
         let offset = self.utc_offset_minutes;
         self.calendar.iter().find(|freeze| freeze.fits(kind, reach) && freeze.holds(now_us, offset))

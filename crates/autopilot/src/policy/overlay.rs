@@ -1,11 +1,11 @@
-//! A user's file laid over the shipped one, key by key: what is unknown or of another type is
-//! refused with its full name.
+//! Lays a user's file over the shipped policy, key by key. Unknown keys and wrong types are refused
+//! by full key path.
 
 use toml::{Table, Value};
 
 use super::{Policy, PolicyError, SHIPPED};
 
-/// Tables whose keys users name: pools, owners, sources.
+/// Tables whose keys are names given by users: pools, owners, sources.
 const OPEN: [&str; 4] = ["floors.pools", "floors.owners", "freshness.sources", "reservation.ahead"];
 
 pub(super) fn over_shipped(text: &str) -> Result<Policy, PolicyError> {
@@ -13,8 +13,8 @@ pub(super) fn over_shipped(text: &str) -> Result<Policy, PolicyError> {
     let mut whole: Table = SHIPPED.parse().map_err(syntax)?;
     let user: Table = text.parse().map_err(syntax)?;
     lay_over(&mut whole, user, "")?;
-    // Types of plain values are right by now; what is left are spellings of enums and entries of
-    // lists, by section.
+    // Plain values have the right type by now. Enum spellings and list entries remain, checked by
+    // section.
     for key in ["scopes", "calendar", "services", "modes"] {
         entries(key, &whole)?;
     }
@@ -73,7 +73,7 @@ fn article(value: &Value) -> &'static str {
     }
 }
 
-/// Reads the entries of one section each by itself, so that an error can name the entry.
+/// Parses each entry of a section by itself, so that an error can name the entry.
 fn entries(key: &str, whole: &Table) -> Result<(), PolicyError> {
     let wrong = |at: String, value: &Value, e: toml::de::Error| PolicyError::Value {
         key: at,

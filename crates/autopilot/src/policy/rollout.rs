@@ -1,5 +1,5 @@
-//! Policies that are tried beside the one that acts: one that only thinks, one that acts for some
-//! owners.
+//! Rollout of a candidate policy: a shadow that plans without acting, or a canary that acts for
+//! some owners.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use super::{Policy, PolicyError};
 use crate::fingerprint::fingerprint;
 use crate::names::OwnerName;
 
-/// A policy that plans on everything that is seen, and never acts.
+/// A policy that plans on live data and never acts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShadowRules {
-    /// Its name or file; empty: none.
+    /// Its name or file. Empty: none.
     pub policy: String,
 }
 
@@ -27,11 +27,11 @@ impl ShadowRules {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CanaryRules {
-    /// Its name or file; empty: none.
+    /// Its name or file. Empty: none.
     pub policy: String,
-    /// For whom.
+    /// Owners it acts for.
     pub owners: Vec<OwnerName>,
-    /// When it ends by itself.
+    /// When it is rolled back.
     pub rollback: RollbackRules,
 }
 
@@ -41,45 +41,45 @@ impl CanaryRules {
     }
 }
 
-/// When a candidate has done badly enough to act no more.
+/// Limits at which a canary is rolled back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RollbackRules {
-    /// Scored decisions that both sides must have before they are compared.
+    /// Scored decisions both sides need before they are compared.
     pub decisions: u32,
-    /// By how much its realised share of what it predicted may be below the base's.
+    /// How far its ratio of realised to predicted benefit may fall below the base policy's.
     pub worse: f64,
-    /// GPU-hours it may lose against doing nothing.
+    /// GPU-hours it may lose compared with doing nothing.
     pub loss_gpu_hours: f64,
-    /// Actions that fail one after the other.
+    /// Failed actions in a row.
     pub failures: u32,
-    /// Its decisions that the breaker refuses.
+    /// Decisions refused by the circuit breaker.
     pub breaker_trips: u32,
-    /// Times it takes back later than promised.
+    /// Reclaims that take longer than promised.
     pub unmet: u32,
 }
 
 impl Default for RollbackRules {
-    /// As shipped.
+    /// The shipped limits.
     fn default() -> Self {
         Self { decisions: 10, worse: 0.2, loss_gpu_hours: 16.0, failures: 2, breaker_trips: 1, unmet: 1 }
     }
 }
 
-/// A policy that acts for some owners instead of the one that acts for the rest.
+/// A canary: a policy that acts for some owners in place of the base policy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Canary {
-    /// The policy.
+    /// Its policy.
     pub policy: Policy,
-    /// For whom.
+    /// Owners it acts for.
     pub owners: BTreeSet<OwnerName>,
-    /// When it ends by itself.
+    /// When it is rolled back.
     pub rollback: RollbackRules,
 }
 
 impl Canary {
-    /// Its id: other content is another canary. It is written as an action's id, so that a person
-    /// may approve that it begins anew.
+    /// Id by content: a changed canary is another one. It has the form of an action id, so that a
+    /// person can approve its restart.
     pub fn id(&self) -> String {
         format!("canary-{:016x}", fingerprint(self))
     }

@@ -1,4 +1,4 @@
-//! Sections of a policy. What the numbers mean for people stands in `policies/default.toml`.
+//! Sections of a policy. `policies/default.toml` explains the numbers to people.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{OwnerName, PoolName};
 
-/// How much of a kind may happen.
+/// Budget of a kind of decision.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// Actions in an hour.
+    /// Actions per hour.
     pub per_hour: u32,
-    /// Actions in 24 hours.
+    /// Actions per 24 hours.
     pub per_day: u32,
-    /// GPUs touched in an hour.
+    /// GPUs touched per hour.
     pub gpus_per_hour: u32,
-    /// The same as a share of the fleet's GPUs; the greater of the two is allowed.
+    /// The same as a share of the fleet's GPUs. The larger of the two applies.
     pub gpus_share_per_hour: f64,
-    /// Actions under way at the same time.
+    /// Actions in flight at once.
     pub concurrent: u32,
 }
 
 impl Budget {
-    /// GPUs that may be touched in an hour in a fleet of `fleet_gpus`.
+    /// GPUs that may be touched per hour in a fleet of `fleet_gpus`.
     pub fn most_gpus_per_hour(&self, fleet_gpus: u64) -> u64 {
         // A share of the fleet, rounded down.
         let share = (fleet_gpus as f64 * self.gpus_share_per_hour) as u64;
@@ -31,47 +31,46 @@ impl Budget {
     }
 }
 
-/// How much may be touched altogether.
+/// Blast radius: how much may be touched in total.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Blast {
-    /// Share of the fleet's GPUs touched within the window that trips the breaker.
+    /// Share of the fleet's GPUs that trips the breaker when touched within the window.
     pub fleet_share: f64,
-    /// The window, seconds.
+    /// Window, seconds.
     pub window_s: i64,
     /// Failures within the window that trip the breaker.
     pub failures: u32,
-    /// Racks with nodes out of service by our doing at the same time.
+    /// Racks that may have drained nodes at once.
     pub racks: u32,
-    /// Most objects that one action may name.
+    /// Most objects one action may name.
     pub objects: u32,
-    /// GPU-hours of work an owner may lose to us in 24 hours.
+    /// GPU-hours of work an owner may lose to the autopilot in 24 hours.
     pub owner_lost_gpu_hours: f64,
-    /// The same as a share of the GPU-hours its quotas have in a day; the greater of the two is
-    /// allowed.
+    /// The same as a share of the GPU-hours of its quotas per day. The larger of the two applies.
     pub owner_lost_share: f64,
 }
 
 impl Blast {
-    /// GPU-hours that an owner of `quota_gpus` may lose to us in 24 hours.
+    /// GPU-hours an owner of `quota_gpus` may lose to the autopilot in 24 hours.
     pub fn owner_lost_in_a_day(&self, quota_gpus: u64) -> f64 {
         self.owner_lost_gpu_hours.max(self.owner_lost_share * quota_gpus as f64 * 24.0)
     }
 }
 
-/// What always stays.
+/// Capacity that must always stay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Floors {
     /// Share of every pool's GPUs that stays in service.
     pub in_service_share: f64,
-    /// GPUs in service, by pool.
+    /// GPUs that stay in service, by pool.
     pub pools: BTreeMap<PoolName, u32>,
-    /// GPUs of its quotas together that an owner never lends.
+    /// GPUs an owner never lends, over all its quotas.
     pub owners: BTreeMap<OwnerName, u32>,
 }
 
-/// How often things may change.
+/// Rests between changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stability {
@@ -81,148 +80,147 @@ pub struct Stability {
     pub cooldown_s: i64,
     /// Longest rest after failures, seconds.
     pub cooldown_most_s: i64,
-    /// Identical failures in a row after which an object is left to people.
+    /// Identical failures in a row after which only people may act on the object.
     pub failures: u32,
-    /// Reversals of one object in 24 hours.
+    /// Reversals of one object allowed in 24 hours.
     pub reversals: u32,
 }
 
-/// How old knowledge may be.
+/// Limits on the age of data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Freshness {
-    /// Greatest age of the newest event of a source and of the observation, seconds.
+    /// Greatest age of the observation and of each source's newest event, seconds.
     pub most_s: i64,
-    /// The same by source.
+    /// The same for single sources.
     pub sources: BTreeMap<String, i64>,
-    /// Sources without which nothing is done.
+    /// Sources that must be present.
     pub required: Vec<String>,
-    /// Greatest age of a plan when an action of it begins, seconds.
+    /// Greatest age of a plan when one of its actions begins, seconds.
     pub plan_s: i64,
-    /// What waits for a person stands so long, seconds.
+    /// How long a decision waits for a person's approval, seconds.
     pub person_s: i64,
-    /// Objects in dispute at which everything stops.
+    /// Number of disputed objects beyond which everything stops.
     pub disagreements: u32,
 }
 
-/// What things are worth.
+/// Value of GPU time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Worth {
-    /// An hour of useful work of one GPU, millionths of the currency's unit.
+    /// An hour of useful work of one GPU, millionths of the currency unit.
     pub useful_micros_per_gpu_hour: u64,
-    /// An hour of one GPU that an owner needs and does not have, millionths.
+    /// An hour of a GPU that its owner needs and lacks, millionths.
     pub missing_micros_per_gpu_hour: u64,
-    /// Least net benefit, GPU-hours.
+    /// Least net benefit of a decision, GPU-hours.
     pub least_net_gpu_hours: f64,
     /// Standard deviations to the cautious end of an interval.
     pub caution: f64,
-    /// Standard deviation of a prediction over its value, where nothing better is known.
+    /// Relative standard deviation of a prediction when nothing better is known.
     pub relative_error: f64,
 }
 
-/// Whose forecasts of demand count.
+/// Which demand forecast to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForecastSource {
-    /// Those that were published on the log where there are fresh ones whose bounds hold, else the
-    /// past that the autopilot saw.
+    /// Published forecasts while fresh and calibrated, otherwise the observed past.
     #[default]
     Best,
-    /// Those that were published alone.
+    /// Published forecasts only.
     Log,
-    /// The past alone.
+    /// The observed past only.
     Trailing,
 }
 
-/// Whose forecasts count, and how old they may be.
+/// Choice of forecast and its age limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ForecastRules {
-    /// Whose.
+    /// Which forecast.
     pub source: ForecastSource,
     /// Greatest age of the newest published forecast, seconds.
     pub most_age_s: i64,
 }
 
 impl Default for ForecastRules {
-    /// As shipped; also what plans were made by that were recorded before there was a choice.
+    /// As shipped. Plans recorded before the choice existed used the same.
     fn default() -> Self {
         Self { source: ForecastSource::Best, most_age_s: 25_200 }
     }
 }
 
-/// Numbers of lending and taking back.
+/// Lending and reclaiming.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LendRules {
-    /// Least level of demand kept back.
+    /// Lowest quantile of demand to keep back.
     pub least_quantile: f64,
-    /// Level of demand kept back over the time that taking back takes.
+    /// Quantile of demand to keep back over the reclaim time.
     pub promise_quantile: f64,
-    /// GPUs kept back beyond it.
+    /// GPUs kept back on top.
     pub buffer_gpus: u32,
-    /// The same for taking back; at most `buffer_gpus`.
+    /// The same when reclaiming; at most `buffer_gpus`.
     pub reclaim_buffer_gpus: u32,
     /// Length of a loan, seconds.
     pub term_s: i64,
-    /// Promised time to take back, seconds.
+    /// Promised reclaim time, seconds.
     pub reclaim_within_s: i64,
     /// Most GPUs lent in one step.
     pub step_gpus: u32,
-    /// The same as a share of the owner's quota; the greater of the two is lent.
+    /// The same as a share of the owner's quota. The larger of the two applies.
     pub step_share: f64,
     /// Rest between steps, seconds.
     pub step_every_s: i64,
-    /// Chance that a loan is taken back before it ends.
+    /// Probability that a loan is reclaimed before it ends.
     pub reclaim_chance: f64,
-    /// GPU-hours lost per GPU-hour lent when it is.
+    /// GPU-hours lost per GPU-hour lent when that happens.
     pub lost_per_lent: f64,
-    /// Least share of past demand below the level foreseen.
+    /// Least share of past bounds that must have held.
     pub least_coverage: f64,
-    /// Whether work may run on a model of GPU that its own pool does not have.
+    /// Whether jobs may run on a GPU model that their own pool lacks.
     pub across_models: bool,
-    /// Whether one job may run on its own and on lent nodes together.
+    /// Whether one job may span its own and lent nodes.
     pub gangs_span: bool,
-    /// Whether loans are made for jobs that run and would grow.
+    /// Whether running jobs that could grow count as borrowers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub for_growth: bool,
 }
 
-/// Numbers of resizing.
+/// Resizing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResizeRules {
-    /// Rest of a job, in pauses of a resize.
+    /// Rest of a job after a resize, in multiples of the resize pause.
     pub dwell_pauses: f64,
-    /// How long free GPUs stay so, seconds.
+    /// How long free GPUs are expected to stay free, seconds.
     pub hold_s: i64,
     /// Pause of a resize, seconds.
     pub pause_s: i64,
-    /// Least benefit over cost of growth.
+    /// Least ratio of benefit to cost for growth.
     pub gain_ratio: f64,
-    /// Free GPUs that growth leaves alone.
+    /// Free GPUs that growth leaves untouched.
     pub spare_gpus: u32,
 }
 
-/// Numbers of quotas and reservations.
+/// Quotas and reservations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReservationRules {
-    /// Level of demand that a quota covers.
+    /// Quantile of demand that a quota covers.
     pub quantile: f64,
     /// Horizon of that demand, seconds.
     pub horizon_s: i64,
     /// Step of a change, GPUs.
     pub step_gpus: u32,
-    /// Price of a reserved over an on-demand GPU-hour.
+    /// Price of a reserved GPU-hour relative to on-demand.
     pub price_ratio: f64,
     /// Term of a commitment, days.
     pub term_days: u32,
-    /// Owners for whom the scheduler reserves GPUs ahead of their peak, and how many at most.
+    /// Owners whose peaks are reserved ahead, and the most GPUs for each.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ahead: BTreeMap<OwnerName, u32>,
-    /// How far ahead a peak is looked for, seconds.
+    /// How far ahead to look for a peak, seconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ahead_s: i64,
 }
@@ -233,47 +231,47 @@ fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// Numbers of draining and returning.
+/// Draining and returning nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DrainRules {
-    /// Probability of being bad from which a node is drained.
+    /// Probability of being bad at which a node is drained.
     pub bad: f64,
-    /// Kinds of evidence it takes.
+    /// Kinds of evidence required.
     pub families: u32,
-    /// Slowdown of the gang from which a node is weighed, share of its rate.
+    /// Slowdown of a gang, as a share of its rate, at which its node is considered.
     pub slowdown: f64,
-    /// How long a node must be found well before it returns, seconds.
+    /// How long a node must test healthy before it returns, seconds.
     pub good_for_s: i64,
     /// How long a drained node is away, seconds.
     pub repair_s: i64,
 }
 
-/// Numbers of stopping jobs for others.
+/// Preemption.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PreemptRules {
-    /// Times a job is stopped for others in 24 hours.
+    /// Times a job may be stopped for others in 24 hours.
     pub per_job_per_day: u32,
-    /// Least run before it is, seconds.
+    /// Least run time before that, seconds.
     pub least_run_s: i64,
-    /// Wait of a job before others are stopped for it, seconds.
+    /// How long a job waits before others are stopped for it, seconds.
     pub after_wait_s: i64,
-    /// Wait of the first gang before small jobs are moved to gather whole nodes for it, seconds.
+    /// How long the first gang waits before small jobs are moved to free whole nodes, seconds.
     pub gather_after_s: i64,
-    /// Restart where a job's own is not known, seconds.
+    /// Restart time of a job whose own is unknown, seconds.
     pub restart_s: i64,
     /// Notice to write a checkpoint, seconds.
     pub notice_s: i64,
 }
 
-/// What people are advised in the report of a plan.
+/// Advice to people in a plan's report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdviceRules {
-    /// Pieces of advice of a kind; 0: none.
+    /// Most items per kind. 0: none.
     pub most: u32,
-    /// Share of its throughput that a gang keeps with fewer GPUs.
+    /// Share of its throughput a gang must keep with fewer GPUs.
     pub keeps_share: f64,
 }
 
@@ -283,23 +281,22 @@ impl AdviceRules {
     }
 }
 
-/// What the autopilot promises of itself.
+/// A service level objective of the autopilot itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
-    /// GPUs that are taken back are free within the promised time from the decision. A reclaim that
-    /// was dropped before it was begun counts neither way: the next decision is counted.
+    /// Reclaimed GPUs are free within the promised time after the decision. A reclaim dropped
+    /// before it began is not counted; the next decision is.
     Promises,
-    /// Actions that were begun are read back as done; by kind. What a person changed meanwhile
-    /// counts neither way.
+    /// Begun actions are read back as done, by kind. Actions a person changed meanwhile are not
+    /// counted.
     Verified,
-    /// A plan is made every interval while somebody holds the lease, and after a time without
-    /// anybody.
+    /// A plan is made every interval, including the time in which nobody held the lease.
     Cycles,
 }
 
 impl Objective {
-    /// Its spelling.
+    /// Spelling in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Promises => "promises",
@@ -309,21 +306,21 @@ impl Objective {
     }
 }
 
-/// What the autopilot promises of itself: see [`crate::slo`].
+/// Service level objectives of the autopilot: see [`crate::slo`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SloRules {
-    /// Share of promises to owners that are kept in time; 0: none is asked for.
+    /// Share of promises to owners kept in time. 0: no objective.
     pub promises: f64,
-    /// Share of the actions of a kind that are read back as done; 0: none is asked for.
+    /// Share of a kind's actions read back as done. 0: no objective.
     pub verified: f64,
-    /// Share of plans that are made in time; 0: none is asked for.
+    /// Share of plans made in time. 0: no objective.
     pub cycles: f64,
-    /// Days that the error budget is for.
+    /// Days of the error budget.
     pub window_days: u32,
-    /// Failures in the long window that an alert takes at least.
+    /// Fewest failures in the long window that raise an alert.
     pub least_bad: u32,
-    /// Whether a kind goes one mode down while its budget burns fast.
+    /// Whether a kind drops one mode while its budget burns fast.
     pub step_down: bool,
 }
 
@@ -332,7 +329,7 @@ impl SloRules {
         *self == Self::default()
     }
 
-    /// The objective, millionths; `None`: there is none.
+    /// Objective in millionths. `None`: no objective.
     pub fn objective_ppm(&self, objective: Objective) -> Option<u64> {
         let share = match objective {
             Objective::Promises => self.promises,
@@ -344,20 +341,20 @@ impl SloRules {
     }
 }
 
-/// When a kind of decision is promoted or demoted.
+/// Promotion and demotion of a kind by its scorecard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordRules {
-    /// Scored decisions it takes to be promoted.
+    /// Scored decisions required for promotion.
     pub decisions: u32,
-    /// Share of them that took effect, to be promoted.
+    /// Share that took effect required for promotion.
     pub verified: f64,
-    /// Median of realised over predicted benefit, to be promoted.
+    /// Median ratio of realised to predicted benefit required for promotion.
     pub realised: f64,
-    /// Share that took effect, below which it is demoted.
+    /// Share that took effect below which the kind is demoted.
     pub verified_down: f64,
-    /// Median of realised over predicted benefit, below which it is demoted.
+    /// Median ratio below which the kind is demoted.
     pub realised_down: f64,
-    /// Decisions looked back on.
+    /// Number of recent decisions considered.
     pub window: u32,
 }

@@ -1,5 +1,5 @@
-//! How many GPUs a service needs so that requests do not wait: M/M/n, Erlang C
-//! (`tidegate_insight::forecast`).
+//! GPUs a service needs so that requests do not wait too long: M/M/n, Erlang C
+//! (`tidegate_insight::forecast`; docs/control.md, 4.4).
 
 use serde::{Deserialize, Serialize};
 use tidegate_insight::forecast::servers_for;
@@ -7,31 +7,30 @@ use tidegate_insight::forecast::servers_for;
 use super::Policy;
 use crate::names::{OwnerName, PoolName};
 
-/// What an owner's demand for a pool stands for in requests, as measured, and how long they may
-/// wait.
+/// Load and waiting-time promise of a service in a pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
-    /// Whose service.
+    /// Owner of the service.
     pub owner: OwnerName,
-    /// Which pool it runs on.
+    /// Pool it runs on.
     pub pool: PoolName,
-    /// Requests a second that a GPU of its demand stands for.
+    /// Requests per second that one GPU of demand stands for.
     pub requests_per_gpu: f64,
-    /// Mean time to serve one, seconds.
+    /// Mean service time, seconds.
     pub service_s: f64,
-    /// Requests that one GPU serves at the same time.
+    /// Requests one GPU serves concurrently.
     pub slots_per_gpu: u32,
-    /// Longest wait, seconds,
+    /// Longest allowed wait, seconds.
     pub wait_s: f64,
-    /// that all but this share of the requests have.
+    /// Share of requests that may wait longer.
     pub late_share: f64,
 }
 
 impl Service {
-    /// Fewest GPUs at which no more than the late share of the requests waits too long, at a demand
-    /// of `demand_gpus`: Erlang C over slots. `None`: nobody can say, as the demand is no number or
-    /// beyond ten million slots.
+    /// Fewest GPUs that keep the share of late requests within its limit at a demand of
+    /// `demand_gpus`, by Erlang C over slots. `None`: the demand is not a number or exceeds ten
+    /// million slots.
     pub fn least_gpus(&self, demand_gpus: f64) -> Option<u32> {
         let rate = demand_gpus * self.requests_per_gpu;
         let slots = servers_for(rate, self.service_s, self.wait_s, self.late_share).ok()?;
@@ -40,8 +39,8 @@ impl Service {
 }
 
 impl Policy {
-    /// Fewest GPUs of `pool` that a service of `owner` keeps at a demand of `demand_gpus` by its
-    /// promise to requests; 0 where the policy declares none.
+    /// GPUs of `pool` that a service of `owner` must keep at a demand of `demand_gpus`. 0: the
+    /// policy declares no such service.
     pub fn service_floor(&self, owner: &str, pool: &str, demand_gpus: f64) -> u32 {
         let of = self.services.iter().find(|service| service.owner == owner && service.pool == pool);
         of.and_then(|service| service.least_gpus(demand_gpus)).unwrap_or(0)
@@ -61,8 +60,8 @@ mod tests {
     fn the_floor_is_that_of_erlangs_tables() {
         // Two erlangs: 4/9 wait with three servers, 4/23 with four, 0.060 with five.
         assert_eq!(service(1, 0.0).least_gpus(2.0), Some(5));
-        // Half a second's wait is allowed: of those who wait e^(-2 x 0.5) wait longer with four,
-        // 0.064 in all, e^(-0.5) with three.
+        // With half a second allowed, of those who wait e^(-2 x 0.5) wait longer with four servers
+        // (0.064 in all), e^(-0.5) with three.
         assert_eq!(service(1, 0.5).least_gpus(2.0), Some(4));
         assert_eq!(service(4, 0.0).least_gpus(2.0), Some(2), "five slots are two GPUs");
         assert_eq!(service(1, 0.0).least_gpus(0.0), Some(0));

@@ -1,4 +1,4 @@
-//! Values that are numbers and still make no sense.
+//! Validation of policy values: ranges, and relations between them.
 
 use super::{Mode, Policy, PolicyError, calendar::minute_of_day, rollout};
 use crate::action::Kind;
@@ -23,7 +23,7 @@ pub(super) fn validate(policy: &Policy) -> Result<(), PolicyError> {
     calendar(policy)
 }
 
-/// Each number by itself.
+/// Checks each number by itself.
 fn ranges(policy: &Policy) -> Result<(), PolicyError> {
     let p = policy;
     let shares = [
@@ -149,7 +149,7 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
     Ok(())
 }
 
-/// Numbers that only make sense together.
+/// Checks numbers that depend on each other.
 fn relations(policy: &Policy) -> Result<(), PolicyError> {
     let lend = &policy.lend;
     if lend.reclaim_buffer_gpus > lend.buffer_gpus {
@@ -229,7 +229,7 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
     Ok(())
 }
 
-/// What services promise.
+/// Checks the services' promises.
 fn services(policy: &Policy) -> Result<(), PolicyError> {
     for (i, service) in policy.services.iter().enumerate() {
         let key = |name: &str| format!("services[{i}].{name}");
@@ -251,7 +251,7 @@ fn services(policy: &Policy) -> Result<(), PolicyError> {
             let mend = "write a number above 0.0 and below 1.0";
             return Err(PolicyError::value(&key("late_share"), service.late_share, mend));
         }
-        // As many requests as a GPU serves at the most, by what each takes.
+        // Most requests a GPU can serve, given the time each takes.
         let most = f64::from(service.slots_per_gpu) / service.service_s;
         if service.requests_per_gpu > most {
             let mend = format!("write at most {most}: slots_per_gpu over service_s");

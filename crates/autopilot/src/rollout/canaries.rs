@@ -1,5 +1,4 @@
-//! What the journal tells of canaries: which began, which ended and why, and what counts against
-//! them.
+//! Canaries in the journal: which began, which ended and why, and breaker refusals against them.
 
 use std::collections::BTreeMap;
 
@@ -9,51 +8,51 @@ use super::Canary;
 use crate::guard::Rule;
 use crate::intent::{IntentEvent, IntentLedger, Transition};
 
-/// What is told of a canary.
+/// An event of a canary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "canary", rename_all = "snake_case")]
 pub enum CanaryEvent {
     /// It acts for its owners from now on.
     Began {
-        /// All of it.
+        /// The canary.
         #[serde(rename = "what")]
         canary: Box<Canary>,
-        /// Who started it anew; `None`: the policy file says so.
+        /// Who restarted it. `None`: started by the policy file.
         by: Option<String>,
     },
-    /// The policy that acts for the rest acts for its owners from now on.
+    /// The base policy acts for its owners again.
     Ended {
-        /// Its id.
+        /// Id of the canary.
         id: String,
-        /// The candidate's name.
+        /// Name of its policy.
         policy: String,
-        /// Why.
+        /// Reason.
         why: String,
-        /// Its record ended it: it stays so until a person starts it anew. Else the policy file
-        /// does not name it any more.
+        /// It was rolled back and stays so until a person restarts it. `false`: the policy file no
+        /// longer names it.
         rolled_back: bool,
     },
 }
 
-/// How a canary stands.
+/// Status of a canary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CanaryStatus {
-    /// The candidate's name.
+    /// Name of its policy.
     pub policy: String,
-    /// When it began last.
+    /// When it last began.
     pub began_us: i64,
-    /// When and why it ended, and whether by its record; `None`: it acts.
+    /// When and why it ended, and whether by rollback. `None`: it acts.
     pub ended: Option<(i64, String, bool)>,
 }
 
 impl CanaryStatus {
-    /// What whoever starts it anew signs in the place of a plan: this beginning and no later one.
+    /// Text that an approver of a restart signs in place of a plan; it covers this beginning only.
     pub fn beginning(&self) -> String {
         format!("canary begun {}", self.began_us)
     }
 }
 
-/// All canaries that the journal tells of.
+/// All canaries in the journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Canaries {
     all: BTreeMap<String, CanaryStatus>,
@@ -62,35 +61,34 @@ pub struct Canaries {
 }
 
 impl Canaries {
-    /// How the canary of that id stands; `None`: it never began.
+    /// Status of a canary. `None`: it never began.
     pub fn get(&self, id: &str) -> Option<&CanaryStatus> {
         self.all.get(id)
     }
 
-    /// All, by id.
+    /// All canaries by id.
     pub fn all(&self) -> impl Iterator<Item = (&String, &CanaryStatus)> {
         self.all.iter()
     }
 
-    /// The ones that act.
+    /// Canaries that act now.
     pub fn acting(&self) -> impl Iterator<Item = (&String, &CanaryStatus)> {
         self.all.iter().filter(|(_, stands)| stands.ended.is_none())
     }
 
-    /// Times since `since_us` that the breaker refused a canary's decision.
+    /// Breaker refusals of a canary's decisions since `since_us`.
     pub fn trips(&self, since_us: i64) -> usize {
         self.trips_us.iter().filter(|at_us| **at_us >= since_us).count()
     }
 
-    /// Takes what is told.
+    /// Applies an event.
     pub fn fold(&mut self, told: &CanaryEvent, at_us: i64) {
         match told {
             CanaryEvent::Began { canary, .. } => {
                 let stands =
                     CanaryStatus { policy: canary.policy.name.clone(), began_us: at_us, ended: None };
                 self.all.insert(canary.id(), stands);
-                // What counted against another, or against it before a person started it anew,
-                // counts no more.
+                // Refusals of another canary, or from before a restart, no longer count.
                 self.trips_us.clear();
             }
             CanaryEvent::Ended { id, why, rolled_back, .. } => {
@@ -101,7 +99,7 @@ impl Canaries {
         }
     }
 
-    /// Takes a step of an action.
+    /// Applies a transition of an intent.
     pub fn fold_step(&mut self, event: &IntentEvent, intents: &IntentLedger) {
         let Transition::Dropped { refusal: Some(refusal) } = &event.transition else { return };
         let of_canary = intents.get(&event.action).is_some_and(|intent| intent.decision.canary.is_some());

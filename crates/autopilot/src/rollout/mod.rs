@@ -1,5 +1,5 @@
-//! Policies that are tried beside the one that acts: a [`shadow`] that only thinks, on live events,
-//! and a [`Canary`] that acts for some owners, until its own record ends it ([`rollback`]).
+//! Rollout of policies: a [`shadow`] plans on live data without acting, and a [`Canary`] acts for
+//! some owners until its scorecard ends it ([`rollback`]).
 
 mod canaries;
 pub mod rollback;
@@ -16,45 +16,44 @@ pub use crate::policy::Canary;
 use crate::policy::{CanaryRules, Policy, ShadowRules};
 use crate::state::{ClusterState, OwnerName};
 
-/// What is tried beside a policy.
+/// Candidate policies beside a base policy.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Rollout {
-    /// Only thinks.
+    /// Plans without acting.
     pub shadow: Option<Policy>,
     /// Acts for some owners.
     pub canary: Option<Canary>,
 }
 
-/// A candidate that cannot be tried.
+/// A candidate policy that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RolloutError {
-    /// Its policy cannot be read or is wrong.
+    /// Its policy is unreadable or invalid.
     #[error("{key} = {named:?}: {why}")]
     Policy {
-        /// The key that names it.
+        /// The policy key that names it.
         key: &'static str,
-        /// What it names.
+        /// The name or file.
         named: String,
-        /// What is wrong, and how to mend it.
+        /// What is wrong and how to fix it.
         why: String,
     },
-    /// Nobody knows these owners.
+    /// Its owners are unknown.
     #[error("canary.owners: the cluster has no {unknown}; it knows {known}")]
     Owners {
-        /// Those that are unknown.
+        /// Unknown owners.
         unknown: String,
-        /// Those that are known.
+        /// Known owners.
         known: String,
     },
 }
 
 impl Rollout {
-    /// Takes out of a policy what it says of others that are tried beside it, so that trying
-    /// changes nothing of how it plans itself. `read` finds a policy by the name or file that it
-    /// gives.
+    /// Takes the candidates out of a policy, so that they do not affect its own plans. `read` loads
+    /// a policy by name or file.
     ///
     /// # Errors
-    /// A policy that is named cannot be read, has the name of this one, or tries others itself.
+    /// A candidate cannot be read, has the name of this policy, or has candidates itself.
     pub fn from_policy(
         policy: &mut Policy,
         mut read: impl FnMut(&str) -> Result<Policy, String>,
@@ -77,10 +76,10 @@ impl Rollout {
     }
 }
 
-/// Whether a candidate can be tried beside a policy.
+/// Whether a candidate may run beside a policy.
 ///
 /// # Errors
-/// Why not, and how to mend it.
+/// Why not, and how to fix it.
 pub fn check_candidate(policy: &Policy, candidate: &Policy) -> Result<(), String> {
     if candidate.name == policy.name {
         return Err(format!(
@@ -97,9 +96,9 @@ pub fn check_candidate(policy: &Policy, candidate: &Policy) -> Result<(), String
 }
 
 impl Canary {
-    /// What the guard says of an action of it: the first refusal by its policy, and else by that of
-    /// the rest (`base`) with its modes. So of budgets, floors and all else the stricter holds, and
-    /// how far each kind goes is the candidate's to say.
+    /// The guard's verdict on an action of this canary: its own policy is asked first, then the
+    /// base policy with the canary's modes. So the stricter budgets and floors hold, while the
+    /// canary's modes decide how far each kind goes.
     pub fn verdict(
         &self,
         base: &Policy,
@@ -117,10 +116,10 @@ impl Canary {
         guard::verdict(&base, state, history, action, now_us)
     }
 
-    /// Whether the cluster knows its owners: by a share of a pool, or a job.
+    /// Whether the cluster knows its owners, by a share of a pool or a job.
     ///
     /// # Errors
-    /// [`CandidateError::Owners`].
+    /// [`RolloutError::Owners`].
     pub fn check_owners(&self, state: &ClusterState) -> Result<(), RolloutError> {
         let mut known: BTreeSet<&OwnerName> = state.owners.keys().collect();
         known.extend(state.jobs.values().map(|job| &job.owner));

@@ -1,27 +1,27 @@
-//! Whether a canary has done badly enough to end.
+//! Rollback: whether a canary has done badly enough to end.
 
 use crate::action::Change;
 use crate::intent::{Intent, IntentLedger, Stage};
 use crate::policy::RollbackRules;
 use crate::scorecard::Score;
 
-/// Shares this much apart are the same: they are quotients of sums.
+/// Ratios closer than this count as equal; they are quotients of sums.
 const ROUNDING: f64 = 1e-9;
 
-/// What there is to judge it by.
+/// Evidence about a canary.
 #[derive(Debug, Clone, Copy)]
 pub struct CanaryRecord<'a> {
-    /// Name of the candidate.
+    /// Name of its policy.
     pub policy: &'a str,
-    /// When it began: nothing before counts.
+    /// When it began; earlier events do not count.
     pub began_us: i64,
-    /// All scores that are remembered, oldest first.
+    /// All scores kept, oldest first.
     pub scores: &'a [Score],
-    /// All actions that are remembered.
+    /// All intents kept.
     pub intents: &'a IntentLedger,
-    /// Its decisions that the breaker refused since it began.
+    /// Its decisions refused by the breaker since it began.
     pub breaker_trips: usize,
-    /// Scores of a kind and side that are looked back on.
+    /// Number of recent scores considered per side.
     pub window: u32,
 }
 
@@ -35,7 +35,7 @@ impl CanaryRecord<'_> {
     }
 }
 
-/// Why it has to end; `None`: it may go on. The first rule that is broken is told.
+/// Why it must end. `None`: it may continue. Reports the first limit exceeded.
 pub fn reason(rules: &RollbackRules, record: &CanaryRecord<'_>, now_us: i64) -> Option<String> {
     failures(rules, record)
         .or_else(|| trips(rules, record))
@@ -44,7 +44,7 @@ pub fn reason(rules: &RollbackRules, record: &CanaryRecord<'_>, now_us: i64) -> 
         .or_else(|| worse(rules, record))
 }
 
-/// Its newest actions that are over failed, one after the other.
+/// Its latest finished actions failed in a row.
 fn failures(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
     let mut over: Vec<(i64, &str, bool)> = record.own().filter_map(outcome).collect();
     over.sort_unstable_by(|a, b| b.cmp(a));
@@ -54,8 +54,7 @@ fn failures(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> 
     })
 }
 
-/// When an action was begun, its id, and whether it failed; `None`: it was not begun, or is not
-/// over.
+/// Begin, id and failure of a finished action. `None`: not begun or not finished.
 fn outcome(intent: &Intent) -> Option<(i64, &str, bool)> {
     let failed = match intent.stage {
         Stage::Verified { .. } => false,
@@ -71,7 +70,7 @@ fn trips(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
         .then(|| format!("the breaker refused {trips} of its decisions, {} end it", rules.breaker_trips))
 }
 
-/// Reclaims of it that took, or have been taking, longer than the loan's owner was promised.
+/// Its reclaims that took, or have been taking, longer than promised to the lender.
 fn unmet(rules: &RollbackRules, record: &CanaryRecord<'_>, now_us: i64) -> Option<String> {
     let late: Vec<&str> =
         record.own().filter(|intent| is_late(intent, record.intents, now_us)).map(id).collect();
@@ -103,7 +102,7 @@ fn is_late(intent: &Intent, intents: &IntentLedger, now_us: i64) -> bool {
     promised_ms.is_some_and(|promised_ms| back_us - intent.at_us() > promised_ms * 1000)
 }
 
-/// Net of its scores that could be said, GPUs × milliseconds.
+/// Sum of its determinable net results, GPUs × ms.
 fn loss(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
     let own = record.scores.iter().filter(|score| record.is_own(score.canary.as_ref(), score.decided_us));
     let net: i64 = own.filter_map(|score| score.realised_gpu_ms).fold(0, i64::saturating_add);
@@ -116,7 +115,7 @@ fn loss(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
     })
 }
 
-/// Realised over predicted net of all that could be said, on both sides: Σ realised / Σ predicted.
+/// Compares both sides by Σ realised / Σ predicted of their determinable net results.
 fn worse(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
     let own = share(record, |score| record.is_own(score.canary.as_ref(), score.decided_us));
     let base = share(record, |score| score.canary.is_none());
@@ -130,8 +129,8 @@ fn worse(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
     ))
 }
 
-/// The share of what was promised that the newest scores came to, and how many they are; `None`:
-/// nothing was promised.
+/// Ratio of realised to predicted for the newest scores, and their number. `None`: nothing was
+/// predicted.
 fn share(record: &CanaryRecord<'_>, of: impl Fn(&Score) -> bool) -> Option<(f64, usize)> {
     let newest = record.scores.iter().rev().filter(|score| of(score));
     let said: Vec<(i64, i64)> = newest

@@ -1,9 +1,11 @@
-//! A policy that only thinks: it plans on the state and the forecast that the acting one planned
-//! on, asks the guard, and is written down. It is given no target and no journal, and what comes of
-//! it holds no [`crate::action::Action`]: there is nothing of it that could be done.
+//! Shadow policy: plans on the same state and forecast as the acting policy, asks the guard, and is
+//! recorded.
 //!
-//! Its plan is not written whole. State and answers stand in the plan beside it, so what is written
-//! is what the two differ by, and a hash by which the plan made again is known to be the same.
+//! It has no target and no journal, and its results contain no [`crate::action::Action`], so
+//! nothing of it can be carried out.
+//!
+//! Its plan is not recorded whole. State and forecast answers are in the acting plan beside it; the
+//! record holds only the difference, and a hash that identifies a replayed plan.
 
 use std::collections::BTreeMap;
 
@@ -17,109 +19,109 @@ use crate::planner::{self, Decision, Plan, PlanRecord, Predicted, Report};
 use crate::policy::{Mode, Policy};
 use crate::state::{ClusterState, Object};
 
-/// What stands before the ids of its plans and decisions: no target was ever asked for one.
+/// Prefix of the ids of its plans and decisions. No target is ever asked about them.
 pub const ID_PREFIX: &str = "shadow-";
 
-/// What is told of a shadow.
+/// An event of a shadow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "shadow", rename_all = "snake_case")]
 pub enum ShadowEvent {
-    /// Its policy, whole: once in each generation.
+    /// Its whole policy, once per generation.
     Policy {
-        /// Hash of it, by which its plans name it.
+        /// Hash that its plans refer to.
         hash: String,
         /// The policy.
         policy: Box<Policy>,
     },
-    /// It made a plan beside an acting one.
+    /// It made a plan beside an acting plan.
     Planned(Box<ShadowPlan>),
-    /// It decided on something that was not told lately.
+    /// It decided something not recorded recently.
     Decided(Box<ShadowDecision>),
 }
 
-/// A plan of it, by what it has beyond the plan beside it.
+/// A shadow's plan, as the difference from the acting plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShadowPlan {
-    /// Its id.
+    /// Id of the plan.
     pub plan: String,
-    /// The acting plan of the same cycle, which stands right before it.
+    /// The acting plan of the same cycle, recorded just before it.
     #[serde(rename = "beside")]
     pub acting_plan: String,
     /// When it was made.
     pub made_us: i64,
     /// Name of its policy.
     pub policy: String,
-    /// Hash of its policy as it was told.
+    /// Hash of its policy as recorded.
     pub policy_hash: String,
-    /// How far the record of each kind lets it go.
+    /// Modes its scorecard allows, by kind.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub at_most: BTreeMap<Kind, Mode>,
     /// Hash of plan and report.
     pub print: String,
-    /// What the forecast answered it, and not the acting plan.
+    /// Forecast answers that the acting plan does not contain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<ForecastAnswer>,
-    /// Decisions of it.
+    /// Number of its decisions.
     pub decisions: u32,
-    /// Of them those that the acting plan takes too.
+    /// Number of those that the acting plan takes too.
     pub same: u32,
     /// Decisions of the acting plan that it does not take.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only_acting: Vec<MissedDecision>,
 }
 
-/// A decision that a shadow does not take.
+/// A decision the shadow does not take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissedDecision {
     /// The action.
     pub action: ActionId,
     /// Its kind.
     pub kind: Kind,
-    /// What it is expected to come to, GPUs × milliseconds.
+    /// Predicted net, GPUs × ms.
     pub net_gpu_ms: i64,
 }
 
-/// What a shadow would do.
+/// A decision of the shadow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShadowDecision {
-    /// Its id.
+    /// Id of the decision.
     pub id: String,
-    /// The plan.
+    /// Id of the plan.
     pub plan: String,
     /// Name of its policy.
     pub policy: String,
     /// Its kind.
     pub kind: Kind,
-    /// What it would change.
+    /// Object it would change.
     pub object: Object,
     /// Mode of its policy for it.
     pub mode: Mode,
     /// GPUs it would touch.
     pub gpus: u32,
-    /// What it is expected to come to.
+    /// Predicted effect.
     pub predicted: Predicted,
     /// Why, and why now.
     pub reason: String,
-    /// What the guard says of it by its policy; `None`: it would be let.
+    /// The guard's refusal under its policy. `None`: it would be allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
-    /// The same decision of the acting plan.
+    /// The same decision in the acting plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub same_as: Option<ActionId>,
 }
 
-/// What a shadow is shown.
+/// Input of a shadow.
 #[derive(Clone, Copy)]
 pub struct ShadowInput<'a> {
     /// The cluster.
     pub state: &'a ClusterState,
     /// The forecast.
     pub forecast: &'a dyn DemandForecast,
-    /// What was really done lately.
+    /// Actions actually taken recently.
     pub history: &'a History,
     /// The acting plan.
     pub plan: &'a Plan,
-    /// Its report.
+    /// Report of the acting plan.
     pub report: &'a Report,
 }
 
@@ -129,28 +131,28 @@ impl std::fmt::Debug for ShadowInput<'_> {
     }
 }
 
-/// A policy that only thinks, and what of it was told lately.
+/// A shadow policy, and what was recorded of it recently.
 #[derive(Debug, Clone)]
 pub struct Shadow {
     policy: Policy,
     hash: String,
-    /// Generation in which its policy was told.
+    /// Generation in which its policy was recorded.
     policy_recorded_in: Option<u64>,
-    /// When a decision was told last.
+    /// When each decision was last recorded.
     recorded: BTreeMap<String, i64>,
 }
 
-/// A plan and what it decides.
+/// A shadow's plan and its decisions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShadowResult {
     /// The plan.
     pub planned: ShadowPlan,
-    /// All that it decides.
+    /// All its decisions.
     pub decisions: Vec<ShadowDecision>,
 }
 
 impl Shadow {
-    /// One that has thought nothing yet.
+    /// A shadow that has not planned yet.
     pub fn new(policy: Policy) -> Self {
         let hash = format!("{:016x}", fingerprint(&policy));
         Self { policy, hash, policy_recorded_in: None, recorded: BTreeMap::new() }
@@ -161,20 +163,19 @@ impl Shadow {
         &self.policy
     }
 
-    /// Plans on what it is shown. `at_most`: how far the record of each kind lets its policy go.
+    /// Plans on the given input. `at_most` holds the modes its scorecard allows.
     pub fn plan(&self, seen: ShadowInput<'_>, at_most: &BTreeMap<Kind, Mode>) -> ShadowResult {
         let policy = Policy { at_most: at_most.clone(), ..self.policy.clone() };
         let (now_us, seed) = (seen.plan.made_us, seen.plan.seed);
         let (plan, report) = planner::plan(&policy, seen.state, seen.forecast, None, now_us, seed);
         let acting = &seen.plan.decisions;
         let same_as = |decision: &Decision| acting.iter().find(|other| other.is_same(decision));
-        // The switch is about acting, and it never acts: what its policy's own rules say is asked
-        // as if it were on.
+        // A shadow never acts, so the guard is asked as if the kill switch were on.
         let history = History { switch: KillSwitch::On, earned: at_most.clone(), ..seen.history.clone() };
         let id = format!("{ID_PREFIX}{}", plan.id);
         let decided = |decision: &Decision| {
             let refusal = match guard::verdict(&policy, seen.state, &history, &decision.action, now_us) {
-                // What must come first would be begun before it, and a person was not asked.
+                // What must come first would begin before it, and no person was asked.
                 Verdict::Refused(refusal) if !matches!(refusal.rule, Rule::Order | Rule::Mode) => {
                     Some(refusal)
                 }
@@ -221,8 +222,8 @@ impl Shadow {
         ShadowResult { planned, decisions }
     }
 
-    /// Whether a thought holds what was not told within `every_us` and the acting plan does not
-    /// decide: for that it has to be recorded.
+    /// Whether a result holds a decision that the acting plan lacks and that was not recorded
+    /// within `every_us`.
     pub fn has_new_decisions(&self, thought: &ShadowResult, every_us: i64) -> bool {
         let mut alone = thought.decisions.iter().filter(|own| own.same_as.is_none());
         alone.any(|own| self.is_new(own, thought.planned.made_us, every_us))
@@ -232,8 +233,7 @@ impl Shadow {
         self.recorded.get(&key(decided)).is_none_or(|at_us| now_us - at_us >= every_us)
     }
 
-    /// What is to be told of a thought in that generation: the plan, and what was not told within
-    /// `every_us`.
+    /// Events to record in that generation: the plan, and decisions not recorded within `every_us`.
     pub fn record(&mut self, thought: ShadowResult, generation: u64, every_us: i64) -> Vec<ShadowEvent> {
         let now_us = thought.planned.made_us;
         let mut told = Vec::new();
@@ -253,8 +253,8 @@ impl Shadow {
     }
 }
 
-/// By what a decision is the one that was told before: the same of the acting plan, or the object,
-/// as long as the guard says the same. How many GPUs it is about may change from plan to plan.
+/// Key by which a decision counts as recorded: the acting plan's action, otherwise kind, object and
+/// refusing rule. The number of GPUs may change between plans.
 fn key(decided: &ShadowDecision) -> String {
     match &decided.same_as {
         Some(action) => action.clone(),
@@ -272,8 +272,7 @@ fn print(plan: &Plan, report: &Report) -> String {
 }
 
 impl ShadowPlan {
-    /// Makes the plan again: by the policy as it was told, and the acting plan beside which it was
-    /// made.
+    /// Makes the plan again from the recorded policy and the acting plan beside it.
     pub fn replay(&self, policy: &Policy, beside: &PlanRecord) -> (Plan, Report) {
         let policy = Policy { at_most: self.at_most.clone(), ..policy.clone() };
         let answers = beside.report.answers.iter().chain(&self.answers).cloned().collect();
@@ -281,7 +280,7 @@ impl ShadowPlan {
         planner::plan(&policy, &beside.state, &RecordedForecast { answers }, None, made_us, seed)
     }
 
-    /// Whether a plan that was made again is this one, byte for byte.
+    /// Whether a replayed plan equals this one, byte for byte.
     pub fn matches(&self, plan: &Plan, report: &Report) -> bool {
         self.plan == format!("{ID_PREFIX}{}", plan.id) && self.print == print(plan, report)
     }

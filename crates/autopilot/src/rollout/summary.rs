@@ -1,5 +1,5 @@
-//! A shadow beside the policy that acts, over a time: what both decided, what only one, and what
-//! became of it.
+//! Comparison of a shadow with the acting policy over time: decisions of both, of one only, and
+//! their results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,42 +10,41 @@ use crate::action::{ActionId, Kind};
 use crate::guard::Rule;
 use crate::scorecard::Score;
 
-/// What there is to say of a kind of decision. GPU time in GPUs × milliseconds, as predicted unless
-/// it says otherwise.
+/// Comparison for one kind of decision. GPU time in GPUs × ms, predicted unless stated otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct KindComparison {
-    /// Decisions that both took.
+    /// Decisions both took.
     pub both: u32,
-    /// Net of them.
+    /// Their predicted net.
     pub both_net_gpu_ms: i64,
-    /// Of them those that were scored so that what they came to can be said, and that.
+    /// Of these, decisions scored with a determinable result.
     pub scored: u32,
-    /// What these came to.
+    /// Their realised net.
     pub realised_gpu_ms: i64,
-    /// Decisions of the acting policy alone.
+    /// Decisions only the acting policy took.
     pub only_acting: u32,
-    /// Net of them.
+    /// Their predicted net.
     pub only_acting_net_gpu_ms: i64,
-    /// Decisions of the shadow alone: of one that stands from plan to plan one in ten minutes.
+    /// Decisions only the shadow took. A standing decision counts once in ten minutes.
     pub only_shadow: u32,
-    /// Net of them.
+    /// Their predicted net.
     pub only_shadow_net_gpu_ms: i64,
     /// Decisions of the shadow that the guard would refuse, by rule.
     pub refused: BTreeMap<Rule, u32>,
 }
 
-/// A shadow beside the policy that acts.
+/// A shadow compared with the acting policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ShadowSummary {
-    /// Plans that both made on the same state and that are on record.
+    /// Recorded plans both made on the same state.
     pub plans: u32,
-    /// Of them those in which both decided the same, or both nothing.
+    /// Of these, plans with the same decisions, or none on both sides.
     pub alike: u32,
     /// By kind.
     pub kinds: BTreeMap<Kind, KindComparison>,
 }
 
-/// Sums up what was told of the shadow called `policy`, in order, and what was scored.
+/// Summarises the events of the shadow policy called `policy`, in order, with the scores.
 pub fn summary<'a>(
     policy: &str,
     told: impl Iterator<Item = &'a ShadowEvent>,
@@ -70,7 +69,7 @@ pub fn summary<'a>(
                 let side = out.kinds.entry(decided.kind).or_default();
                 let net = decided.predicted.net_gpu_ms();
                 match &decided.same_as {
-                    // A second life tells it again.
+                    // A new process records it again.
                     Some(action) if taken.insert(action, decided.kind).is_some() => continue,
                     Some(_) => {
                         (side.both, side.both_net_gpu_ms) = (side.both + 1, side.both_net_gpu_ms + net)

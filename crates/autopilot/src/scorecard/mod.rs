@@ -1,5 +1,5 @@
-//! The prediction ledger: what decisions were expected to come to, what they came to, and what
-//! doing nothing would have. By it a kind of decision is trusted with more, or with less.
+//! Scorecard: predicted against realised results of decisions, compared with doing nothing. It
+//! promotes or demotes a kind of decision.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,19 +7,19 @@ use crate::action::{ActionId, Kind};
 use crate::planner::Predicted;
 use crate::policy::{Mode, RecordRules};
 
-/// What a decision came to, over the time its prediction is about.
+/// Result of a decision over its prediction period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Realised {
-    /// It was read back as done.
+    /// Read back as done.
     pub verified: bool,
-    /// Useful GPU time it gained against doing nothing, by the log or a matched window; `None`:
-    /// cannot be said.
+    /// Useful GPU time gained compared with doing nothing, from the log or a matched window.
+    /// `None`: cannot be determined.
     pub benefit_gpu_ms: Option<i64>,
-    /// Useful GPU time it cost; `None`: cannot be said.
+    /// Useful GPU time it cost. `None`: cannot be determined.
     pub cost_gpu_ms: Option<i64>,
 }
 
-/// A decision, scored.
+/// Score of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Score {
     /// The action.
@@ -28,20 +28,19 @@ pub struct Score {
     pub kind: Kind,
     /// When it was decided.
     pub decided_us: i64,
-    /// It was read back as done.
+    /// Read back as done.
     pub verified: bool,
-    /// Net useful GPU time predicted.
+    /// Predicted net useful GPU time.
     pub predicted_gpu_ms: i64,
-    /// Net useful GPU time realised; below 0: doing nothing would have been better; `None`: cannot
-    /// be said.
+    /// Realised net useful GPU time. Negative: doing nothing would have been better. `None`: cannot
+    /// be determined.
     pub realised_gpu_ms: Option<i64>,
-    /// Realised over predicted benefit, millionths; `None`: cannot be said, or nothing was
+    /// Realised over predicted benefit, millionths. `None`: cannot be determined, or nothing was
     /// predicted.
     pub benefit_ratio_ppm: Option<i64>,
-    /// Whether the realised net lay between the cautious end of the prediction and its mirror.
+    /// Whether the realised net was between the cautious end of the prediction and its mirror.
     pub within: Option<bool>,
-    /// Name of the candidate that decided it for its owners; `None`: the policy that acts for the
-    /// rest.
+    /// Name of the canary policy that decided it for its owners. `None`: the base policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<String>,
 }
@@ -67,35 +66,35 @@ pub fn score(action: &str, kind: Kind, decided_us: i64, predicted: &Predicted, r
     }
 }
 
-/// What a kind's last decisions came to.
+/// Summary of a kind's recent decisions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// The kind.
     pub kind: Kind,
-    /// Decisions looked at.
+    /// Number of decisions.
     pub decisions: u32,
-    /// Of them with a net that could be said.
+    /// Number with a determinable net.
     pub scored: u32,
-    /// Share that took effect, millionths; `None` of none.
+    /// Share that took effect, millionths. `None`: no decisions.
     pub verified_ppm: Option<u32>,
     /// Median of realised over predicted benefit, millionths.
     pub median_ratio_ppm: Option<i64>,
-    /// Net useful GPU time of all that could be said, against doing nothing.
+    /// Sum of the determinable nets, compared with doing nothing.
     pub net_gpu_ms: i64,
     /// Decisions that doing nothing would have beaten.
     pub worse_than_noop: u32,
 }
 
-/// What follows for the mode.
+/// Resulting mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trust {
-    /// The mode from now on.
+    /// Mode from now on.
     pub mode: Mode,
-    /// Why.
+    /// Reason.
     pub why: String,
 }
 
-/// Summary of the newest decisions of `kind`, at most `window` of them. `scores` come oldest first.
+/// Summarises the newest decisions of `kind`, at most `window`. `scores` are oldest first.
 pub fn summary(kind: Kind, scores: &[Score], window: u32) -> Summary {
     let newest: Vec<&Score> =
         scores.iter().rev().filter(|score| score.kind == kind).take(window as usize).collect();
@@ -117,8 +116,8 @@ pub fn summary(kind: Kind, scores: &[Score], window: u32) -> Summary {
     }
 }
 
-/// The mode that a record earns from `mode`: one up, one down, or the same. The policy's own mode
-/// stays the most it may have: that is for whoever asks (`History::earned`).
+/// Mode earned from `mode`: one up, one down, or the same. The caller caps it at the policy's own
+/// mode (`History::earned`).
 pub fn trust(mode: Mode, summary: &Summary, rules: &RecordRules) -> Trust {
     let ppm = |share: f64| (share * 1e6).round() as i64;
     let (Some(verified), Some(ratio)) = (summary.verified_ppm.map(i64::from), summary.median_ratio_ppm)
@@ -134,7 +133,7 @@ pub fn trust(mode: Mode, summary: &Summary, rules: &RecordRules) -> Trust {
     );
     let badly =
         verified < ppm(rules.verified_down) || ratio < ppm(rules.realised_down) || summary.net_gpu_ms < 0;
-    // A fifth of what it takes to be trusted is enough to be distrusted.
+    // A fifth of the decisions required for trust suffices for distrust.
     if badly && summary.decisions >= (rules.decisions / 5).max(1) {
         return Trust { mode: mode.down(), why: format!("goes badly: {figures}") };
     }

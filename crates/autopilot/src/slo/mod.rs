@@ -1,11 +1,10 @@
-//! How well the autopilot itself does: promises kept in time, actions verified, plans made in time,
-//! each against an objective of the policy, with burn-rate alerts over several windows. Pure
-//! arithmetic on what stands in the journal.
+//! Service level objectives of the autopilot: promises kept in time, actions verified, plans made
+//! in time, with multi-window burn-rate alerts.
 //!
-//! Windows and rates are those of the SRE workbook (Google, 2018), chapter 5, "Alerting on SLOs",
-//! method 6: an alert is raised where the error budget burns at a rate or more in a long window and
-//! in a short one, which is a twelfth of it. Where little happens a single failure is a great share
-//! of it, so an alert also takes a least number of failures (the same chapter, "Low-traffic
+//! Pure arithmetic on the journal. Windows and rates follow the SRE Workbook (Google, 2018),
+//! chapter 5, "Alerting on SLOs", method 6: an alert fires if the error budget burns at a rate or
+//! faster in a long window and in a short one, a twelfth of it. With few events a single failure is
+//! a large share, so an alert also needs a minimum number of failures (same chapter, "Low-traffic
 //! services").
 
 mod tally;
@@ -24,7 +23,7 @@ const MINUTE_US: i64 = 60_000_000;
 const HOUR_US: i64 = 60 * MINUTE_US;
 const DAY_US: i64 = 24 * HOUR_US;
 
-/// What is counted: an objective, and of which kind of decision where it is told by kind.
+/// What is counted: an objective, and the kind of decision if it is per kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Series {
     /// The objective.
@@ -34,8 +33,8 @@ pub struct Series {
 }
 
 impl Series {
-    /// The kind of decision that is trusted with less while its budget burns fast: of promises that
-    /// is lending, as taking back must go on.
+    /// Kind of decision that loses trust while this budget burns fast. For promises it is lending,
+    /// because reclaiming must go on.
     pub fn concerns(&self) -> Option<Kind> {
         match self.objective {
             Objective::Promises => Some(Kind::Lend),
@@ -45,21 +44,21 @@ impl Series {
     }
 }
 
-/// How fast the budget burns.
+/// Speed at which an error budget burns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Burn {
-    /// 14.4 times as fast as the objective lets it, over an hour and five minutes: 2 % of a month's
-    /// budget in an hour.
+    /// 14.4 times the allowed rate over one hour and five minutes: 2 % of a month's budget in an
+    /// hour.
     Fast,
-    /// 6 times, over six hours and half an hour: 5 % in six hours.
+    /// 6 times the allowed rate over six hours and half an hour: 5 % in six hours.
     Slow,
-    /// As fast as it lets it, over three days and six hours: 10 % in three days.
+    /// The allowed rate over three days and six hours: 10 % in three days.
     Leak,
 }
 
 impl Burn {
-    /// All, the fastest first.
+    /// All, fastest first.
     pub const ALL: [Self; 3] = [Self::Fast, Self::Slow, Self::Leak];
 
     /// Long window, short window (µs), and rate in thousandths.
@@ -71,7 +70,7 @@ impl Burn {
         }
     }
 
-    /// Whether somebody is woken for it, or finds it in the morning.
+    /// Severity: `page` wakes somebody, `ticket` waits for the morning.
     pub fn severity(self) -> &'static str {
         match self {
             Self::Fast | Self::Slow => "page",
@@ -79,7 +78,7 @@ impl Burn {
         }
     }
 
-    /// Its spelling.
+    /// Spelling in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fast => "fast",
@@ -89,47 +88,45 @@ impl Burn {
     }
 }
 
-/// That an alert began or ended.
+/// Begin or end of an alert.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alert {
-    /// Of what.
+    /// What it is about.
     pub series: Series,
-    /// How fast.
+    /// Speed.
     pub burn: Burn,
-    /// It is raised; else it is over.
+    /// `true`: it begins. `false`: it ends.
     pub firing: bool,
-    /// Since when it is raised.
+    /// Since when it fires.
     pub since_us: i64,
-    /// How many times as fast as the objective lets it the budget burns in the long window,
-    /// thousandths.
+    /// Burn rate in the long window over the allowed rate, thousandths.
     pub burn_rate_milli: u64,
-    /// Why, with the numbers.
+    /// Reason, with numbers.
     pub why: String,
 }
 
-/// How an objective stands.
+/// Status of an objective.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ObjectiveStatus {
-    /// Of what.
+    /// What it is about.
     pub series: Series,
     /// The objective, millionths.
     pub objective_ppm: u64,
-    /// Days looked back on.
+    /// Days in the window.
     pub window_days: u32,
-    /// What went well and badly in them.
+    /// Good and bad events in the window.
     pub counts: Counts,
-    /// Share that went well, millionths; `None`: nothing happened.
+    /// Share of good events, millionths. `None`: no events.
     pub attained_ppm: Option<u64>,
-    /// Share of the failures that the objective allows which is left, millionths; below 0: more
-    /// were; `None`: nothing happened.
+    /// Share of the error budget left, millionths. Negative: overspent. `None`: no events.
     pub budget_left_ppm: Option<i64>,
-    /// Burn rate of the last hour, thousandths; `None`: nothing happened in it.
+    /// Burn rate of the last hour, thousandths. `None`: no events.
     pub burn_rate_milli: Option<u64>,
-    /// Alerts that stand, the fastest first.
+    /// Firing alerts, fastest first.
     pub burning: Vec<Burn>,
 }
 
-/// What was counted, and which alerts stand.
+/// Counts and firing alerts.
 #[derive(Debug, Clone, Default)]
 pub struct Slo {
     /// What was counted.
@@ -139,7 +136,7 @@ pub struct Slo {
 }
 
 impl Slo {
-    /// Takes an alert of the journal.
+    /// Applies an alert from the journal.
     pub fn fold(&mut self, alert: Alert) {
         self.alerts += 1;
         let key = (alert.series, alert.burn);
@@ -149,25 +146,25 @@ impl Slo {
         }
     }
 
-    /// How many alerts were told, beginnings and ends.
+    /// Number of recorded alerts, beginnings and ends.
     pub fn alerts(&self) -> u64 {
         self.alerts
     }
 
-    /// Alerts that stand.
+    /// Firing alerts.
     pub fn firing(&self) -> impl Iterator<Item = &Alert> {
         self.firing.values()
     }
 
-    /// The kinds of decision that may go less far now, with the alert that says so.
+    /// Kinds of decision to lower by one mode now, with the alert behind it.
     pub fn steps_down<'a>(&'a self, rules: &'a SloRules) -> impl Iterator<Item = (Kind, &'a Alert)> {
         let fast = self.firing.values().filter(|alert| rules.step_down && alert.burn == Burn::Fast);
         fast.filter_map(|alert| Some((alert.series.concerns()?, alert)))
     }
 
-    /// Alerts that begin or end at `now_us`. One begins where both windows burn fast enough and
-    /// hold enough failures; it ends once the long window does not burn so fast any more, so that a
-    /// kind is not trusted again after five quiet minutes.
+    /// Alerts that begin or end at `now_us`. An alert begins if both windows burn fast enough and
+    /// hold enough failures. It ends once the long window no longer does, so that five quiet
+    /// minutes do not restore trust.
     pub fn due(&self, rules: &SloRules, now_us: i64) -> Vec<Alert> {
         let mut due = Vec::new();
         let mut counted = self.tallies.series();
@@ -197,7 +194,7 @@ impl Slo {
         due
     }
 
-    /// How each objective stands at `now_us`.
+    /// Status of each objective at `now_us`.
     pub fn status(&self, rules: &SloRules, now_us: i64) -> Vec<ObjectiveStatus> {
         let of = |series: Series| {
             let objective_ppm = rules.objective_ppm(series.objective)?;
@@ -221,8 +218,7 @@ impl Slo {
     }
 }
 
-/// Share of failures over the share that the objective allows, thousandths; `None`: nothing
-/// happened.
+/// Failure rate over the allowed failure rate, thousandths. `None`: no events.
 fn burn_rate_milli(counts: Counts, objective_ppm: u64) -> Option<u64> {
     let allowed_ppm = 1_000_000u64.checked_sub(objective_ppm).filter(|allowed| *allowed > 0)?;
     let all = counts.all();
@@ -231,8 +227,7 @@ fn burn_rate_milli(counts: Counts, objective_ppm: u64) -> Option<u64> {
         .map(fits)
 }
 
-/// 1 less failures over those that the objective allows of as many events, millionths; `None`:
-/// nothing happened.
+/// 1 minus failures over allowed failures, millionths. `None`: no events.
 fn budget_left_ppm(counts: Counts, objective_ppm: u64) -> Option<i64> {
     let allowed_ppm = 1_000_000u64.checked_sub(objective_ppm).filter(|allowed| *allowed > 0)?;
     let all = counts.all();

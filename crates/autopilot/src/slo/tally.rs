@@ -1,4 +1,4 @@
-//! What went well and what badly, counted by the minute from the entries of the journal.
+//! Tallies: good and bad events per minute, counted from the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,27 +9,26 @@ use crate::action::{ActionId, Change};
 use crate::intent::{IntentEvent, Stage, Transition};
 use crate::planner::Decision;
 
-/// Minutes are kept so long.
+/// How long minutes are kept.
 const KEPT_US: i64 = 31 * DAY_US;
 
-/// What went well and what badly.
+/// Good and bad events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
-    /// Well.
+    /// Good events.
     pub good: u64,
-    /// Badly.
+    /// Bad events.
     pub bad: u64,
 }
 
 impl Counts {
-    /// All that happened.
+    /// All events.
     pub fn all(&self) -> u64 {
         self.good + self.bad
     }
 }
 
-/// Cycles of the loop: how many plans were made, and how many were missing between them, since it
-/// was told last.
+/// Planning cycles since the last record: plans made and plans missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cycles {
     /// Made.
@@ -39,15 +38,15 @@ pub struct Cycles {
 }
 
 impl Cycles {
-    /// Plans that are missing after `since_us` without one, where one is due every `every_ms`. Up
-    /// to half an interval late is in time, as the loop looks at its own pace.
+    /// Plans missed after `since_us` without one, with one due every `every_ms`. Up to half an
+    /// interval late is in time, because the loop polls.
     pub fn missing(since_us: i64, every_ms: i64) -> u64 {
         let every_us = every_ms.max(1) * 1000;
         u64::try_from((since_us - every_us / 2).div_euclid(every_us)).unwrap_or(0)
     }
 }
 
-/// A reclaim whose promise is not decided yet.
+/// A reclaim whose promise is still open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Asked {
     at_us: i64,
@@ -62,9 +61,8 @@ pub struct Tallies {
 }
 
 impl Tallies {
-    /// Counts an event of the journal that an intent has taken. `before` is where it stood;
-    /// `within_ms` the promised time to take back, which runs from when it may be done: what a
-    /// person thinks over is not the autopilot's delay.
+    /// Counts an event that an intent accepted. `before` is its earlier stage. The promised time
+    /// `within_ms` runs from the approval: a person's delay is not the autopilot's.
     pub fn record(&mut self, event: &IntentEvent, before: &Stage, decision: &Decision, within_ms: i64) {
         let verified = Series { objective: Objective::Verified, kind: Some(decision.kind) };
         let IntentEvent { action, at_us, .. } = event;
@@ -84,8 +82,7 @@ impl Tallies {
         }
     }
 
-    /// Promises whose time is over at `now_us` and that are not kept: they are broken, whatever
-    /// comes of them later.
+    /// Counts promises overdue at `now_us` as broken, whatever happens later.
     pub fn expire(&mut self, now_us: i64) {
         let late = |asked: &Asked| now_us > asked.at_us + asked.within_ms * 1000;
         let broken: Vec<ActionId> =
@@ -99,12 +96,12 @@ impl Tallies {
         let Some(asked) = self.open.remove(action) else { return };
         let until_us = asked.at_us + asked.within_ms * 1000;
         let kept = done && at_us <= until_us;
-        // A broken promise is broken when its time is over, or when it failed before that.
+        // A promise is broken when its time is up, or when the action failed before.
         let at_us = if kept { at_us } else { at_us.min(until_us) };
         self.add(Series { objective: Objective::Promises, kind: None }, at_us, kept);
     }
 
-    /// Takes what the journal tells of cycles at `at_us`.
+    /// Counts cycles recorded at `at_us`.
     pub fn cycles(&mut self, cycles: Cycles, at_us: i64) {
         let minute = self.minute(Series { objective: Objective::Cycles, kind: None }, at_us);
         minute.good += cycles.made;
@@ -123,13 +120,12 @@ impl Tallies {
         self.minutes.entry(series).or_default().entry(at_us.div_euclid(MINUTE_US)).or_default()
     }
 
-    /// What is counted.
+    /// Series with events.
     pub fn series(&self) -> BTreeSet<Series> {
         self.minutes.keys().copied().collect()
     }
 
-    /// What happened behind `from_us`, until `to_us`, by whole minutes: the minute of `from_us` is
-    /// not in it.
+    /// Events after the minute of `from_us`, up to and including that of `to_us`.
     pub fn counts(&self, series: Series, from_us: i64, to_us: i64) -> Counts {
         let (from, to) = (from_us.div_euclid(MINUTE_US) + 1, to_us.div_euclid(MINUTE_US));
         let mut sum = Counts::default();
@@ -142,7 +138,7 @@ impl Tallies {
         sum
     }
 
-    /// Forgets what is older than any window at `now_us`.
+    /// Forgets minutes older than any window at `now_us`.
     pub fn forget(&mut self, now_us: i64) {
         let from = (now_us - KEPT_US).div_euclid(MINUTE_US);
         self.minutes.values_mut().for_each(|minutes| *minutes = minutes.split_off(&from));

@@ -1,4 +1,4 @@
-//! Who may use how much: pools, owners, loans, reservations.
+//! Capacity and entitlement: pools, owners, loans, reservations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,9 @@ use super::{JobId, NodeName, OwnerName, PoolName};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pool {
-    /// Least GPUs that must stay in service in it, whatever happens.
+    /// GPUs that must always stay in service.
     pub floor_gpus: u32,
-    /// What a GPU of it costs, millionths of the currency's unit per hour; `None`: no price is
-    /// known.
+    /// Price per GPU-hour, millionths of the currency unit. `None`: unknown.
     pub price_micros_per_gpu_hour: Option<u64>,
 }
 
@@ -21,89 +20,88 @@ pub struct Pool {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Owner {
-    /// What it may use, by pool.
+    /// Entitlement by pool.
     pub shares: BTreeMap<PoolName, Share>,
 }
 
-/// What an owner may use of a pool.
+/// An owner's entitlement to a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Share {
     /// GPUs it is entitled to.
     pub quota_gpus: u32,
-    /// GPUs it may use at most, loans to it not counted; `None`: no limit.
+    /// Most GPUs it may use, loans to it excluded. `None`: no limit.
     pub limit_gpus: Option<u32>,
     /// GPUs of its quota that are never lent.
     pub floor_gpus: u32,
     /// Whether any of it may be lent.
     pub lendable: bool,
-    /// GPUs it could use now, running and waiting work together, or what a service needs for its
-    /// load; `None`: not known, so nothing may be lent.
+    /// GPUs it could use now: running and waiting work together, or what a service needs for its
+    /// load. `None`: unknown, so nothing may be lent.
     pub demand_gpus: Option<u32>,
-    /// How long it took lately to take lent GPUs back that were in use, from the decision until
-    /// they were ready, milliseconds: what was enough 99 times in 100. `None`: too few were
-    /// measured, and the promised time counts.
+    /// Measured reclaim time of GPUs in use, from the decision until they were free, 99th
+    /// percentile, ms. `None`: too few measurements, so the promised time applies.
     pub reclaim_took_ms: Option<i64>,
 }
 
-/// Who wrote what stands in the target.
+/// Who last wrote an object in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Writer {
-    /// We, with this generation, and it is unchanged.
+    /// The autopilot, and it is unchanged since.
     Autopilot {
         /// Generation written with it.
         generation: u64,
     },
-    /// Somebody else, or somebody changed it after us: it is theirs.
+    /// Somebody else, or somebody changed it after us. It is theirs.
     Other,
 }
 
-/// A loan that is open.
+/// An open loan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loan {
-    /// Whose GPUs they are.
+    /// Lender.
     pub from: OwnerName,
-    /// Who may use them meanwhile.
+    /// Borrower.
     pub to: OwnerName,
-    /// The pool they are of.
+    /// Pool of the GPUs.
     pub pool: PoolName,
-    /// GPUs lent and not taken back yet. Those of a reclaim count until they are free.
+    /// GPUs lent, including those being reclaimed that are not free yet.
     pub gpus: u32,
-    /// The nodes lent whole; empty where a number of GPUs is lent and no certain ones.
+    /// Nodes lent whole. Empty: a number of GPUs on no particular nodes.
     pub nodes: BTreeSet<NodeName>,
     /// When it began.
     pub since_us: i64,
-    /// When it ends by itself, with nobody doing anything.
+    /// When it ends by itself.
     pub expires_us: i64,
-    /// Promise to the owner: from the decision to take back until the GPUs are free.
+    /// Promise to the lender: time from the decision to reclaim until the GPUs are free, ms.
     pub reclaim_within_ms: i64,
-    /// When the reclaim that is under way began; `None`: none is.
+    /// When the reclaim in progress began. `None`: there is none.
     pub reclaiming_since_us: Option<i64>,
-    /// GPUs of it that are being taken back and not free yet.
+    /// GPUs being reclaimed and not free yet.
     pub reclaiming_gpus: u32,
-    /// Nodes of it that are being taken back and not free yet.
+    /// Nodes being reclaimed and not free yet.
     pub reclaiming_nodes: BTreeSet<NodeName>,
     /// Who wrote it last.
     pub writer: Writer,
-    /// Jobs that use it, where the scheduler tells.
+    /// Jobs that run on it, where the scheduler reports them.
     pub jobs: BTreeSet<JobId>,
 }
 
-/// A reservation of the scheduler.
+/// A scheduler reservation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
-    /// Who may use it.
+    /// Owner who may use it.
     pub owner: OwnerName,
-    /// The pool it is of.
+    /// Pool it belongs to.
     pub pool: PoolName,
-    /// GPUs of it.
+    /// GPUs reserved.
     pub gpus: u32,
-    /// Its nodes; empty where the scheduler chooses them.
+    /// Its nodes. Empty: the scheduler chooses.
     pub nodes: BTreeSet<NodeName>,
     /// When it begins.
     pub start_us: i64,
-    /// When it ends by itself; `None`: never.
+    /// When it ends by itself. `None`: never.
     pub end_us: Option<i64>,
     /// Who wrote it last.
     pub writer: Writer,

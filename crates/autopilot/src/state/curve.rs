@@ -1,39 +1,39 @@
-//! How much faster a job runs on more GPUs: points of a curve, in integers.
+//! Scaling curves: a job's throughput by number of GPUs, in integers.
 
 use serde::{Deserialize, Serialize};
 
-/// A size and the throughput at it.
+/// Throughput at one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CurvePoint {
     /// GPUs.
     pub gpus: u32,
-    /// Useful work done at this size, millionths of what one GPU would do.
+    /// Useful work at this size, millionths of one GPU's.
     pub rate_ppm: u64,
 }
 
-/// Throughput by size: points with rising GPUs, linear between them, flat beyond the last,
-/// proportional below the first.
+/// Throughput by size: proportional below the first point, linear between points, flat beyond the
+/// last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<CurvePoint>", into = "Vec<CurvePoint>")]
 pub struct ScalingCurve {
     points: Vec<CurvePoint>,
 }
 
-/// Points that are no curve.
+/// Points that do not form a curve.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a scaling curve needs points of 1 GPU or more with rising GPUs; point {at} is not: give each size once, smallest first"
 )]
 pub struct CurveError {
-    /// The first point that is wrong, from 0; 0 where there is none.
+    /// Index of the first bad point; 0 if there are no points.
     pub at: usize,
 }
 
 impl ScalingCurve {
-    /// A curve through `points`.
+    /// Builds a curve through `points`.
     ///
     /// # Errors
-    /// No points, a size of 0, sizes that do not rise.
+    /// No points, a size of 0, or sizes that do not rise.
     pub fn new(points: Vec<CurvePoint>) -> Result<Self, CurveError> {
         if points.first().is_none_or(|point| point.gpus == 0) {
             return Err(CurveError { at: 0 });
@@ -44,12 +44,12 @@ impl ScalingCurve {
         }
     }
 
-    /// Its points, smallest first.
+    /// Points, smallest size first.
     pub fn points(&self) -> &[CurvePoint] {
         &self.points
     }
 
-    /// Work done with `gpus`, millionths of what one GPU would do.
+    /// Useful work with `gpus` GPUs, millionths of one GPU's.
     pub fn rate_ppm(&self, gpus: u32) -> u64 {
         let after = self.points.partition_point(|point| point.gpus < gpus);
         let Some(right) = self.points.get(after) else {
@@ -62,7 +62,7 @@ impl ScalingCurve {
         let span = u128::from(right.gpus - left.gpus);
         let along = u128::from(gpus - left.gpus);
         let (low, high) = (u128::from(left.rate_ppm), u128::from(right.rate_ppm));
-        // A weighted mean of two u64 is one.
+        // A weighted mean of two u64 fits in one.
         ((low * (span - along) + high * along) / span) as u64
     }
 }

@@ -1,52 +1,52 @@
-//! What foresees an owner's demand: beside the state, so that the record of a plan says whose
-//! forecast it was made by.
+//! Origin of a demand forecast, kept in the state so that a plan's record names the forecast behind
+//! it.
 
 use serde::{Deserialize, Serialize};
 use tidegate_insight::forecast::{Drift, Reach};
 
-/// What foresees the demand of an owner for a pool.
+/// Which forecast answers for an owner's demand in a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum ForecastOrigin {
-    /// Forecasts that were published on the log. What reaches beyond their last hour is told from
-    /// the past.
+    /// Forecasts published on the log. Horizons beyond their last hour fall back to the owner's
+    /// past.
     Published {
-        /// The series, e.g. `TEAM serving`.
+        /// Series, e.g. `TEAM serving`.
         series: String,
-        /// When the newest was issued.
+        /// When the newest forecast was issued.
         issued_us: i64,
-        /// Bounds of it that do not hold.
+        /// Horizons whose bounds do not hold.
         off: Vec<BoundsDrift>,
-        /// Why what reaches further than a day is told from the past.
+        /// Why horizons beyond a day fall back to the past.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         far: Option<String>,
     },
-    /// Its own past, as the autopilot saw it.
+    /// The owner's own past, as the autopilot observed it.
     Past {
-        /// Why not what was published.
+        /// Why published forecasts are not used.
         why: String,
-        /// Share of the bounds told from it that held, millionths; `None` while too few are over.
+        /// Share of its own past bounds that held, millionths. `None`: too few have ended.
         #[serde(default)]
         held_ppm: Option<u32>,
     },
-    /// Nothing.
+    /// No forecast.
     Nobody {
-        /// Why not.
+        /// Why there is none.
         why: String,
     },
 }
 
-/// Published bounds that the truth has shown to be wrong, as the log says.
+/// Published bounds that outcomes have shown to be wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoundsDrift {
-    /// How far ahead.
+    /// Horizon.
     pub reach: Reach,
-    /// In what way.
+    /// Kind of drift.
     pub drift: Drift,
     /// Since when.
     pub since_us: i64,
-    /// Share of the truths between quantiles 0.1 and 0.9, millionths.
+    /// Share of outcomes between quantiles 0.1 and 0.9, millionths.
     pub inside80_ppm: u32,
-    /// Share of the truths at or below quantile 0.95, millionths.
+    /// Share of outcomes at or below quantile 0.95, millionths.
     pub below95_ppm: u32,
 }

@@ -1,4 +1,4 @@
-//! Jobs: what they are, where they run, and what it would cost to disturb them.
+//! Jobs: what they are, where they run, and the cost of disturbing them.
 
 use std::collections::BTreeMap;
 
@@ -6,128 +6,127 @@ use serde::{Deserialize, Serialize};
 
 use super::{LoanId, NodeName, OwnerName, PoolName, ScalingCurve};
 
-/// A job that waits or runs, or a service.
+/// A waiting or running job, or a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Whose it is.
+    /// Owner.
     pub owner: OwnerName,
     /// Pool it was submitted to.
     pub pool: PoolName,
-    /// Queue, QOS or partition it waits in, where pools have several.
+    /// Queue, QOS or partition, where a pool has several.
     pub queue: Option<String>,
-    /// Priority: greater goes first.
+    /// Priority; higher goes first.
     pub priority: i64,
-    /// What kind of work it is.
+    /// Kind of workload.
     pub kind: JobKind,
-    /// GPUs it asked for; of an elastic job the size it is guaranteed, of a service what it holds.
+    /// GPUs requested. Elastic job: its guaranteed size. Service: what it holds.
     pub gpus: u32,
     /// Whether it waits or runs.
     pub state: JobState,
-    /// GPUs it holds, by node; empty while it waits.
+    /// GPUs held, by node. Empty while it waits.
     pub placement: BTreeMap<NodeName, u32>,
-    /// Node that cannot be taken from it: on Slurm the batch host.
+    /// Node that cannot be taken from it: the batch host on Slurm.
     pub anchor_node: Option<NodeName>,
-    /// Starts so far less one: tells a requeued job from the one before.
+    /// Starts so far minus one. Distinguishes a requeued job from its earlier attempt.
     pub restarts: u32,
-    /// Loan it runs on, where the scheduler tells.
+    /// Loan it runs on, where the scheduler reports it.
     pub loan: Option<LoanId>,
-    /// It may be stopped for others: spot, low tier. Others are never preempted.
+    /// It may be stopped for others (spot, low tier). Other jobs are never preempted.
     pub preemptible: bool,
-    /// Times it was stopped for others in the last 24 hours, by whomever.
+    /// Times it was stopped for others in the last 24 hours, by anyone.
     pub preemptions_24h: u32,
-    /// Its checkpoints and what starting again costs.
+    /// Checkpoints and restart costs.
     pub checkpoint: Checkpoint,
-    /// How its throughput depends on its size; `None`: not known.
+    /// Throughput by size. `None`: unknown.
     pub curve: Option<ScalingCurve>,
-    /// Work left, milliseconds on one GPU of the curve (rate 1); `None`: not known.
+    /// Work left, ms on one GPU of the curve (rate 1). `None`: unknown.
     pub remaining_work_ms: Option<i64>,
-    /// When it will end, expected; `None`: not known.
+    /// Expected end. `None`: unknown.
     pub expected_end_us: Option<i64>,
     /// When its size last changed.
     pub resized_us: Option<i64>,
-    /// Its owner let the autopilot change it.
+    /// The owner allows the autopilot to change it.
     pub opt_in: bool,
-    /// Its owner marked it as not to be touched; stronger than `opt_in`.
+    /// The owner forbids disturbing it. Overrides `opt_in`.
     pub do_not_disrupt: bool,
 }
 
-/// What kind of work a job is.
+/// Kind of workload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKind {
-    /// All of its GPUs at once or none; its size is fixed.
+    /// Needs all its GPUs at once; fixed size.
     Gang,
-    /// Its size may change while it runs.
+    /// Can change size while it runs.
     Elastic {
-        /// Least GPUs it runs with.
+        /// Fewest GPUs it runs with.
         min_gpus: u32,
         /// Most GPUs it can use.
         max_gpus: u32,
-        /// Sizes it declared, rising; empty: any from least to most.
+        /// Sizes it supports, ascending. Empty: any between least and most.
         sizes: Vec<u32>,
-        /// How it is made larger.
+        /// How it grows.
         grow: GrowBy,
     },
-    /// Answers requests; never ends.
+    /// Serves requests and never ends.
     Service {
-        /// GPUs it needs for its load now; `None`: not known.
+        /// GPUs its load needs now. `None`: unknown.
         needed_gpus: Option<u32>,
     },
 }
 
-/// How an elastic job is made larger.
+/// How an elastic job grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GrowBy {
     /// In place.
     Resize,
-    /// It is stopped and starts again at the new size, from its last checkpoint.
+    /// Stops and restarts at the new size from its last checkpoint.
     Requeue,
-    /// Jobs of one node join it.
+    /// Single-node jobs join it.
     Satellites,
     /// Not at all.
     Never,
 }
 
-/// Whether a job waits or runs.
+/// Scheduling state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// It waits.
+    /// Waits.
     Pending {
         /// Since when.
         since_us: i64,
     },
-    /// It runs.
+    /// Runs.
     Running {
-        /// Since when: start of this attempt.
+        /// Start of this attempt.
         since_us: i64,
     },
-    /// It is being stopped, started or changed: it may not be touched.
+    /// Being stopped, started or resized; must not be touched.
     Changing {
         /// Since when.
         since_us: i64,
     },
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
-/// A job's checkpoints and what an interruption costs. Durations are measured for the job's family.
+/// A job's checkpoints and interruption costs. Durations are measured for the job's family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Checkpoint {
-    /// When the last one was complete; `None`: none since it started, or not known.
+    /// When the last checkpoint completed. `None`: none since the start, or unknown.
     pub last_us: Option<i64>,
-    /// How long one takes to write.
+    /// Time to write one.
     pub save_ms: Option<i64>,
-    /// From being started to doing useful work.
+    /// Time from start to useful work.
     pub restart_ms: Option<i64>,
-    /// From being stopped to being started where there is room, as far as the scheduler makes it
-    /// wait.
+    /// Wait imposed by the scheduler between stop and restart, given free GPUs.
     pub requeue_ms: Option<i64>,
-    /// A change of size while it runs, without useful work.
+    /// Pause of a resize while it runs.
     pub resize_ms: Option<i64>,
-    /// It writes one when it is told, and says when it has.
+    /// It writes a checkpoint on notice and acknowledges it.
     pub on_notice: bool,
 }
 
@@ -137,7 +136,7 @@ impl Job {
         self.placement.values().sum()
     }
 
-    /// Since when it runs; `None`: it does not, or nobody knows.
+    /// Start of the current run. `None`: not running or unknown.
     pub fn running_since_us(&self) -> Option<i64> {
         match self.state {
             JobState::Running { since_us } => Some(since_us),
@@ -145,7 +144,7 @@ impl Job {
         }
     }
 
-    /// Since when it waits; `None`: it does not, or nobody knows.
+    /// Start of the current wait. `None`: not waiting or unknown.
     pub fn pending_since_us(&self) -> Option<i64> {
         match self.state {
             JobState::Pending { since_us } => Some(since_us),
@@ -153,7 +152,7 @@ impl Job {
         }
     }
 
-    /// Sizes it may have, rising; its own only where it is not elastic.
+    /// Sizes it may take, ascending. A job that is not elastic has only its own.
     pub fn sizes(&self) -> Vec<u32> {
         match &self.kind {
             JobKind::Elastic { min_gpus, max_gpus, sizes, .. } => {

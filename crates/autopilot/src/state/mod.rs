@@ -1,8 +1,7 @@
-//! What a cluster looks like at one time: plain data in a fixed order, as a target observes it and
-//! the log tells it.
+//! Snapshot of a cluster: plain data in a fixed order, from the target and the log.
 //!
-//! Times are microseconds since 1970 (UTC), durations milliseconds, GPUs whole devices. What nobody
-//! knows is `None`.
+//! Times are microseconds since 1970 (UTC), durations milliseconds, GPUs whole devices. Unknown is
+//! `None`.
 
 mod capacity;
 mod curve;
@@ -38,31 +37,31 @@ pub struct ClusterState {
     pub nodes: BTreeMap<NodeName, Node>,
     /// Pools by name.
     pub pools: BTreeMap<PoolName, Pool>,
-    /// Teams and services by name, with what each may use of which pool.
+    /// Owners by name, with their share of each pool.
     pub owners: BTreeMap<OwnerName, Owner>,
-    /// Jobs that wait or run, and services.
+    /// Waiting and running jobs, and services.
     pub jobs: BTreeMap<JobId, Job>,
-    /// Loans that are open.
+    /// Open loans.
     pub loans: BTreeMap<LoanId, Loan>,
-    /// Reservations of the scheduler, of now and of times to come.
+    /// Scheduler reservations, current and future.
     pub reservations: BTreeMap<ReservationName, Reservation>,
-    /// Where all of this comes from, and how fresh it is.
+    /// Data sources and their freshness.
     pub sources: BTreeMap<String, Source>,
-    /// Where log and target tell different things.
+    /// Objects on which log and target disagree.
     pub disagreements: Vec<Disagreement>,
-    /// What foresees the demand of each owner for each pool; none: nobody said.
+    /// Forecast behind each owner's demand in each pool. Empty: not recorded.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub foreseen: BTreeMap<OwnerName, BTreeMap<PoolName, ForecastOrigin>>,
 }
 
-/// A source of what is known: a watcher, an agent, the load balancer of a service.
+/// A data source: a watcher, an agent, or a service's load balancer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// Event time of the last event it told; `None`: it never told one.
+    /// Event time of its last event. `None`: none yet.
     pub last_event_us: Option<i64>,
 }
 
-/// What an object is, for modes, limits and refusals.
+/// An object of the cluster, for modes, limits and refusals.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Object {
@@ -93,25 +92,25 @@ impl std::fmt::Display for Object {
     }
 }
 
-/// Log and target tell different things about an object.
+/// Log and target disagree about an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Disagreement {
-    /// Of what.
+    /// The object.
     pub object: Object,
-    /// What the log tells.
+    /// What the log says.
     pub log: String,
-    /// What the target tells.
+    /// What the target says.
     pub target: String,
 }
 
 impl ClusterState {
-    /// GPUs of `pool` that `owner` lends, reclaims under way included.
+    /// GPUs of `pool` that `owner` lends, including those being reclaimed.
     pub fn lent_gpus(&self, owner: &str, pool: &str) -> u32 {
         let ours = self.loans.values().filter(|loan| loan.from == owner && loan.pool == pool);
         ours.map(|loan| loan.gpus).sum()
     }
 
-    /// Whether `job` runs on capacity that is lent: whoever uses a loan agreed to give it back.
+    /// Whether `job` runs on lent capacity. A borrower has agreed to give it back.
     pub fn on_loan(&self, job: &Job) -> bool {
         let on_lent_node = |node: &NodeName| self.loans.values().any(|loan| loan.nodes.contains(node));
         job.loan.is_some() || job.placement.keys().any(on_lent_node)

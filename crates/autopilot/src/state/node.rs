@@ -1,4 +1,4 @@
-//! Nodes: what they are, how well they are, and who took them out of service.
+//! Nodes: identity, health, and drains.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,60 +9,59 @@ use super::PoolName;
 pub struct Node {
     /// Pool it belongs to. A loan does not change it.
     pub pool: PoolName,
-    /// Failure domain: rack or switch. Nodes without one are a domain each.
+    /// Failure domain: rack or switch. A node without one is its own domain.
     pub rack: Option<String>,
-    /// Model of its GPUs, as the scheduler or the driver spells it.
+    /// GPU model as the scheduler or driver spells it.
     pub gpu_model: String,
     /// GPUs it has.
     pub gpus: u32,
-    /// What the scheduler says.
+    /// State reported by the scheduler.
     pub state: NodeState,
-    /// What its devices say.
+    /// Health of its devices.
     pub health: Health,
-    /// Who drained it, if it is drained or draining.
+    /// Its drain, if it is drained or draining.
     pub drain: Option<Drain>,
-    /// Somebody marked it as not to be touched.
+    /// Marked do-not-disrupt.
     pub do_not_disrupt: bool,
 }
 
-/// What the scheduler says of a node, drains aside.
+/// Scheduler state of a node, apart from drains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// It takes or runs jobs.
+    /// Takes or runs jobs.
     Up,
-    /// It does not answer, or was set down.
+    /// Does not respond, or was set down.
     Down,
-    /// Nobody knows; never read as up, drained or free.
+    /// Unknown. Never read as up, drained or free.
     Unknown,
 }
 
-/// What is known of a node's health. See `tidegate_insight::health`.
+/// Health evidence of a node. See `tidegate_insight::health`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Health {
-    /// Probability that the node is bad, millionths; `None`: not observed.
+    /// Probability that the node is bad, millionths. `None`: not observed.
     pub bad_ppm: Option<u32>,
-    /// Kinds of evidence that speak for it (`xid`, `ecc`, `link`, `thermal`, `straggler`,
-    /// `job_failures`), each once, sorted.
+    /// Kinds of evidence against it (`xid`, `ecc`, `link`, `thermal`, `straggler`, `job_failures`),
+    /// unique and sorted.
     pub families: Vec<String>,
-    /// One signal that alone means that it does no work, e.g. XID 79.
+    /// A single signal that proves it does no work, such as XID 79.
     pub fatal: bool,
-    /// How much slower it makes the gang it works in, millionths of the gang's rate; `None`: not
-    /// measured.
+    /// Slowdown it causes in its gang, millionths of the gang's rate. `None`: not measured.
     pub slowdown_ppm: Option<u32>,
-    /// Since when it has been found well again after a drain: a check passed.
+    /// Since when a check has found it healthy again after a drain.
     pub checked_good_us: Option<i64>,
 }
 
-/// A drain: no new jobs, running ones go on.
+/// A drain: no new jobs; running jobs continue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
-    /// Whose it is.
+    /// Who made it.
     pub by: DrainedBy,
-    /// Since when, where it is known.
+    /// Since when, if known.
     pub since_us: Option<i64>,
-    /// What is written at the node.
+    /// Reason written at the node.
     pub reason: String,
 }
 
@@ -70,19 +69,19 @@ pub struct Drain {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DrainedBy {
-    /// We did, and our marker is still there unchanged.
+    /// The autopilot, and its marker is unchanged.
     Autopilot {
-        /// The action.
+        /// Action that drained it.
         action: String,
         /// Generation written into the marker.
         generation: u64,
     },
-    /// Somebody else did, or changed what we wrote: it is theirs.
+    /// Somebody else drained it or changed our marker. It is theirs.
     Other,
 }
 
 impl Node {
-    /// Whether the scheduler gives it new jobs.
+    /// Whether the scheduler places new jobs on it.
     pub fn takes_jobs(&self) -> bool {
         self.state == NodeState::Up && self.drain.is_none()
     }

@@ -1,24 +1,24 @@
-//! Sums over a state that many ask for: made once.
+//! Sums over a state, computed once: GPUs held, free and used.
 
 use std::collections::BTreeMap;
 
 use super::{ClusterState, NodeName, OwnerName, PoolName};
 
-/// GPUs held and free, by node, pool and owner.
+/// GPUs held and free by node, pool and owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Occupancy<'a> {
-    /// GPUs held, by node. Nodes without jobs are not in it.
+    /// GPUs held, by node. Nodes without jobs are absent.
     pub held: BTreeMap<&'a NodeName, u32>,
-    /// GPUs in service (their node takes jobs), by pool.
+    /// GPUs on nodes that take jobs, by pool.
     pub in_service: BTreeMap<&'a PoolName, u32>,
-    /// GPUs of nodes that take jobs and that nobody holds, by pool.
+    /// Free GPUs on nodes that take jobs, by pool.
     pub free: BTreeMap<&'a PoolName, u32>,
-    /// GPUs that an owner's jobs hold, by owner and pool of the job.
+    /// GPUs held by an owner's jobs, by owner and job's pool.
     pub used: BTreeMap<(&'a OwnerName, &'a PoolName), u32>,
 }
 
 impl<'a> Occupancy<'a> {
-    /// Sums of `state`. A job on nodes that are not in the state counts for its owner.
+    /// Sums up `state`. A job on nodes missing from the state still counts for its owner.
     pub fn of(state: &'a ClusterState) -> Self {
         let mut out = Self::default();
         for job in state.jobs.values() {
@@ -50,12 +50,12 @@ impl<'a> Occupancy<'a> {
         self.in_service.get(pool).copied().unwrap_or(0)
     }
 
-    /// GPUs of `pool` on nodes that take jobs and that nobody holds.
+    /// Free GPUs of `pool` on nodes that take jobs.
     pub fn free(&self, pool: &PoolName) -> u32 {
         self.free.get(pool).copied().unwrap_or(0)
     }
 
-    /// GPUs that jobs of `owner` submitted to `pool` hold.
+    /// GPUs held by jobs that `owner` submitted to `pool`.
     pub fn used(&self, owner: &OwnerName, pool: &PoolName) -> u32 {
         self.used.get(&(owner, pool)).copied().unwrap_or(0)
     }
