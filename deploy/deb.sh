@@ -4,7 +4,7 @@
 #   deploy/deb.sh [--profile PROFILE] [--output DIR] [--built] [PACKAGE...]
 #
 # PACKAGE: tidegate-node (default). PROFILE: release (default); dev is for trying the package out.
-# --built packs what is built, whatever its features.
+# --built packs existing binaries, whatever their features.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

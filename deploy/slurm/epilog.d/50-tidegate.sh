@@ -1,7 +1,7 @@
 #!/bin/sh
-# Tells Tidegate's agent on this node that a job gave its GPUs back. See ../README.md.
+# Reports to Tidegate's agent on this node that a job gave its GPUs back. See ../README.md.
 #
-# An epilog that fails drains the node, and one that hangs holds the job: this one does neither, whatever the agent does.
+# A failing epilog drains the node, and a hanging one delays the job. This one does neither, whatever the agent does.
 PATH="${PATH:-/usr/sbin:/usr/bin:/sbin:/bin}:/usr/local/bin"
 export PATH
 for program in tidegate-node tidegate; do

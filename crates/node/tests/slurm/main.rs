@@ -1,10 +1,10 @@
-//! What prologs and epilogs of Slurm tell the agent of their node: the scripts of `deploy/slurm`,
-//! run by hand and by a real Slurm, whose test is skipped where it cannot be had (see
+//! Slurm prologs and epilogs report to the agent: the scripts of `deploy/slurm`, run by hand and by
+//! a real Slurm. The latter is skipped where Slurm is unavailable (see
 //! `crates/collect/tests/slurm`).
 
 #![allow(clippy::unwrap_used)]
 
-/// A real Slurm, of which not everything is used here.
+/// A real Slurm; not everything is used here.
 #[allow(dead_code)]
 #[path = "../../../collect/tests/slurm/cluster.rs"]
 mod cluster;
@@ -37,7 +37,7 @@ impl Sink for RecordingSink {
     }
 }
 
-/// The part of an agent that takes holds, on a socket in a folder.
+/// The part of an agent that accepts holds, on a socket in a folder.
 struct Node {
     folder: TempDir,
     recorded: Arc<RecordingSink>,
@@ -70,7 +70,7 @@ impl Node {
         self.folder.path().join("agent.sock")
     }
 
-    /// Kind, job, device and who said so.
+    /// Kind, job, device and evidence of new events.
     fn news(&self) -> Vec<(Kind, String, String, String)> {
         let recorded = self.recorded.0.lock().unwrap();
         let news = recorded.iter().map(|job| {
@@ -92,7 +92,7 @@ fn deployed(which: &str) -> PathBuf {
         .unwrap()
 }
 
-/// Runs a script as slurmd does, with nothing but these variables, and the program on its path.
+/// Runs a script as slurmd does, with only these variables, and the program on its path.
 fn script(which: &str, socket: &Path, variables: &[(&str, &str)]) -> (ExitStatus, Duration) {
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate-node"));
     let begun = Instant::now();
@@ -103,9 +103,9 @@ fn script(which: &str, socket: &Path, variables: &[(&str, &str)]) -> (ExitStatus
 }
 
 #[test]
-fn prolog_and_epilog_tell_what_a_job_holds() {
+fn prolog_and_epilog_report_what_a_job_holds() {
     let node = Node::new();
-    // As Slurm 22.05 sets them, here by names that tell a place in an array.
+    // As Slurm 22.05 sets them, with variables that give an array index.
     let variables = [
         ("SLURM_JOB_ID", "17"),
         ("SLURM_ARRAY_JOB_ID", "12"),
@@ -124,8 +124,8 @@ fn prolog_and_epilog_tell_what_a_job_holds() {
         of(Kind::DeviceReleased, "GPU-5"),
     ];
     assert_eq!(node.news(), expected);
-    // Of a job without GPUs there is nothing to tell; of another node's the agent wants nothing;
-    // neither fails a job.
+    // A job without GPUs has nothing to report, and another node's job is refused; neither fails
+    // the job.
     assert!(
         script("prolog", &node.socket(), &[("SLURM_JOB_ID", "18"), ("SLURMD_NODENAME", "n1")]).0.success()
     );
@@ -135,13 +135,13 @@ fn prolog_and_epilog_tell_what_a_job_holds() {
 }
 
 #[test]
-fn a_prolog_neither_fails_nor_waits_for_an_agent_that_is_away_or_hangs() {
+fn a_prolog_survives_an_absent_or_hanging_agent() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("agent.sock");
     let variables = [("SLURM_JOB_ID", "17"), ("SLURM_JOB_GPUS", "0"), ("SLURMD_NODENAME", "n1")];
     assert!(script("prolog", &socket, &variables).0.success());
     assert!(script("epilog", &socket, &[]).0.success(), "not even a job");
-    // Somebody listens and never answers.
+    // A listener that never answers.
     let _listener = UnixListener::bind(&socket).unwrap();
     let (status, took) = script("prolog", &socket, &variables);
     assert!(status.success());
@@ -149,7 +149,7 @@ fn a_prolog_neither_fails_nor_waits_for_an_agent_that_is_away_or_hangs() {
 }
 
 #[test]
-fn the_command_says_what_is_wrong() {
+fn the_command_explains_errors() {
     let node = Node::new();
     let event = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-node"));
@@ -166,8 +166,8 @@ fn the_command_says_what_is_wrong() {
     assert!(event(&[]).1.contains("give --job"));
 }
 
-/// slurmd runs the scripts with a path that it makes itself, so one stands before each that says
-/// where everything is. It stays for a second: the agent must not take it for a task of the job.
+/// slurmd runs scripts with its own path, so a wrapper sets paths for each. It lives for a second
+/// more: the agent must not take it for a task of the job.
 fn wrapped(node: &Node, which: &str) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate-node")).parent().unwrap();
@@ -184,7 +184,7 @@ fn wrapped(node: &Node, which: &str) -> PathBuf {
 }
 
 #[test]
-fn a_real_slurm_runs_them() {
+fn a_real_slurm_runs_the_scripts() {
     let node = Node::new();
     let lines = ["prolog", "epilog"].map(|which| format!("{which}={}", wrapped(&node, which).display()));
     let Some(cluster) = Cluster::start_with(&[], &format!("{}\nPrologFlags=Alloc\n", lines.join("\n")))
@@ -200,7 +200,7 @@ fn a_real_slurm_runs_them() {
     });
     assert_eq!(node.news(), [of(Kind::DeviceHeld, "GPU-0"), of(Kind::DeviceHeld, "GPU-1")]);
     cluster.run("scancel", &[&job]);
-    wait_for("the release is told", 60, || node.news().len() == 4);
+    wait_for("the release is reported", 60, || node.news().len() == 4);
     assert_eq!(node.news()[2..], [of(Kind::DeviceReleased, "GPU-0"), of(Kind::DeviceReleased, "GPU-1")]);
 }
 
