@@ -12,7 +12,8 @@ use deltalake::logstore::get_actions;
 use deltalake::protocol::{DeltaOperation, SaveMode};
 use hashbrown::HashSet;
 
-use super::{DataFile, DeltaStore, delta_error};
+use super::data_files::DataFile;
+use super::{DeltaStore, delta_error};
 use crate::error::{LakeError, Result};
 use crate::window::Span;
 

@@ -3,6 +3,7 @@
 //! [`Plan::compile`] turns [`Pipeline`]s into an executable [`Plan`].
 
 mod check;
+mod compile;
 pub(crate) mod definition;
 pub mod gpu_peaks;
 mod parse;

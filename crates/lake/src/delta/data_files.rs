@@ -1,0 +1,203 @@
+//! Data files of a table: listing, writing and reading.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::Int64Type;
+use datafusion::catalog::TableProvider;
+use deltalake::Path;
+use deltalake::kernel::{Add, Remove};
+use hashbrown::HashSet;
+use object_store::ObjectStoreExt;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::{ArrowWriter, ProjectionMask};
+
+use super::DeltaStore;
+use super::encoding::statistics;
+use crate::batch::conform;
+use crate::error::Result;
+use crate::table::KEY;
+
+/// Delta partition values of a file, in the order of the table's partition columns.
+pub type PartitionValues = Vec<(&'static str, String)>;
+
+/// A data file of a table: path, partition values and statistics.
+#[derive(Debug, Clone)]
+pub struct DataFile {
+    /// Path below the table's folder.
+    pub path: String,
+    /// Value of each Delta partition column.
+    pub partition_values: HashMap<String, Option<String>>,
+    /// Size in bytes.
+    pub size: i64,
+    /// Statistics in Delta's JSON form: `numRecords`, `minValues`, `maxValues`.
+    pub stats: Option<String>,
+}
+
+impl DataFile {
+    /// Value of a partition column.
+    pub fn partition_value(&self, column: &str) -> Option<&str> {
+        self.partition_values.get(column)?.as_deref()
+    }
+
+    /// Number of rows, if the statistics have it.
+    pub fn rows(&self) -> Option<u64> {
+        self.parsed_stats()?.get("numRecords")?.as_u64()
+    }
+
+    /// Largest value of a time column, as RFC 3339 text.
+    pub fn latest(&self, column: &str) -> Option<String> {
+        Some(self.parsed_stats()?.get("maxValues")?.get(column)?.as_str()?.to_owned())
+    }
+
+    /// Smallest value of a time column, µs.
+    pub fn earliest(&self, column: &str) -> Option<i64> {
+        let stats = self.parsed_stats()?;
+        let text = stats.get("minValues")?.get(column)?.as_str()?;
+        Some(chrono::DateTime::parse_from_rfc3339(text).ok()?.timestamp_micros())
+    }
+
+    fn parsed_stats(&self) -> Option<serde_json::Value> {
+        serde_json::from_str(self.stats.as_deref()?).ok()
+    }
+}
+
+impl DeltaStore {
+    /// The files of the current version.
+    pub fn files(&self) -> Result<Vec<DataFile>> {
+        let snapshot = self.table.snapshot().map_err(|e| self.error(e))?;
+        let log = snapshot.log_data();
+        let files = log.iter().map(|file| DataFile {
+            path: file.path().into_owned(),
+            partition_values: file.partition_values_map(),
+            size: file.size(),
+            stats: file.stats(),
+        });
+        Ok(files.collect())
+    }
+
+    /// Writes one data file with these partition values. It becomes part of the table only with
+    /// [`Self::commit`].
+    ///
+    /// `batches` have the table's file schema. Returns `None` if they hold no row.
+    pub async fn write(
+        &self,
+        partition: PartitionValues,
+        batches: &[RecordBatch],
+    ) -> Result<Option<DataFile>> {
+        self.write_each(partition, batches.iter().cloned().map(Ok)).await
+    }
+
+    /// As [`Self::write`], of batches that are made one at a time.
+    pub async fn write_each(
+        &self,
+        partition: PartitionValues,
+        batches: impl Iterator<Item = Result<RecordBatch>>,
+    ) -> Result<Option<DataFile>> {
+        let mut batches =
+            batches.filter(|batch| batch.as_ref().map_or(true, |b| b.num_rows() > 0)).peekable();
+        if batches.peek().is_none() {
+            return Ok(None);
+        }
+        let schema = self.spec.file_schema();
+        let mut bytes = Vec::new();
+        let mut writer =
+            ArrowWriter::try_new(&mut bytes, Arc::clone(&schema), Some(self.properties.clone()))?;
+        for batch in batches {
+            writer.write(&batch?.with_schema(Arc::clone(&schema))?)?;
+        }
+        let metadata = writer.close()?;
+        let size = bytes.len() as i64;
+        let folder = partition.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("/");
+        let path = format!("{folder}/{}.parquet", uuid::Uuid::new_v4());
+        self.table.object_store().put(&Path::from(path.as_str()), bytes.into()).await?;
+        Ok(Some(DataFile {
+            path,
+            partition_values: partition.into_iter().map(|(k, v)| (k.to_owned(), Some(v))).collect(),
+            size,
+            stats: Some(statistics(&metadata, &schema)),
+        }))
+    }
+
+    /// Reads a whole data file, with the table's file schema.
+    pub async fn read_file(&self, file: &DataFile) -> Result<Vec<RecordBatch>> {
+        let bytes = self.table.object_store().get(&Path::from(file.path.as_str())).await?.bytes().await?;
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes)?.with_batch_size(64 * 1024).build()?;
+        let schema = self.spec.file_schema();
+        reader.map(|batch| Ok(conform(&batch?, &schema)?)).collect()
+    }
+
+    /// Reads some columns of a data file, in the table's order.
+    pub async fn read_columns(&self, file: &DataFile, columns: &[&str]) -> Result<Vec<RecordBatch>> {
+        let bytes = self.table.object_store().get(&Path::from(file.path.as_str())).await?.bytes().await?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
+        let wanted = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
+        Ok(builder.with_projection(wanted).build()?.collect::<Result<_, _>>()?)
+    }
+
+    /// The rows of a data file without those of `keys`; `None` if it holds none of them.
+    pub async fn without_keys(
+        &self,
+        file: &DataFile,
+        keys: &HashSet<i64>,
+    ) -> Result<Option<Vec<RecordBatch>>> {
+        let bytes = self.table.object_store().get(&Path::from(file.path.as_str())).await?.bytes().await?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
+        let only_key = ProjectionMask::columns(builder.parquet_schema(), [KEY]);
+        let mut holds = false;
+        for batch in builder.with_projection(only_key).build()? {
+            holds |=
+                batch?.column(0).as_primitive::<Int64Type>().iter().flatten().any(|key| keys.contains(&key));
+        }
+        if !holds {
+            return Ok(None);
+        }
+        let keep = |batch: &RecordBatch| -> Result<RecordBatch> {
+            let column =
+                batch.column_by_name(KEY).expect("keyed tables have keys").as_primitive::<Int64Type>();
+            let keep: BooleanArray =
+                column.iter().map(|key| Some(key.is_none_or(|key| !keys.contains(&key)))).collect();
+            Ok(filter_record_batch(batch, &keep)?)
+        };
+        Ok(Some(self.read_file(file).await?.iter().map(keep).collect::<Result<_>>()?))
+    }
+
+    /// The committed rows as a DataFusion table, with all bookkeeping columns.
+    pub async fn provider(&self) -> Result<Arc<dyn TableProvider>> {
+        let snapshot = self.table.snapshot().map_err(|e| self.error(e))?.snapshot().clone();
+        Ok(self.table.table_provider().with_eager_snapshot(snapshot).await?)
+    }
+}
+
+pub(super) fn remove_action(file: DataFile, now_ms: i64) -> Remove {
+    Remove {
+        path: file.path,
+        data_change: true,
+        deletion_timestamp: Some(now_ms),
+        extended_file_metadata: Some(true),
+        partition_values: Some(file.partition_values),
+        size: Some(file.size),
+        tags: None,
+        deletion_vector: None,
+        base_row_id: None,
+        default_row_commit_version: None,
+    }
+}
+
+pub(super) fn add_action(file: DataFile, now_ms: i64) -> Add {
+    Add {
+        path: file.path,
+        partition_values: file.partition_values,
+        size: file.size,
+        modification_time: now_ms,
+        data_change: true,
+        stats: file.stats,
+        tags: None,
+        deletion_vector: None,
+        base_row_id: None,
+        default_row_commit_version: None,
+        clustering_provider: None,
+    }
+}
