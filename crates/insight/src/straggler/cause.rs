@@ -1,5 +1,5 @@
-//! Why: the rules of evidence. Weights are logarithms of likelihood ratios (field/analytics A.4
-//! rule 10, first table).
+//! Cause of an episode: the rules of evidence. Weights are logarithms of likelihood ratios
+//! (field/analytics A.4 rule 10, first table).
 
 use super::device::{DeviceComparison, Devices};
 use super::episode::{Kind, Subject};
@@ -8,29 +8,29 @@ use super::layout::Layout;
 use super::settings::Settings;
 use super::signal::{Blame, Class, Evidence};
 
-/// Standard score of link retries, and of a network card's marks, from which they are evidence.
+/// Standard score from which link retries, or the marks of a network card, are evidence.
 const RETRIES_SCORE: f64 = 6.0;
 const MARKS_SCORE: f64 = 10.0;
 
-/// What is known when an event is spoken of.
+/// What is known about an episode when it is classified.
 pub(super) struct Facts<'a> {
     pub layout: &'a Layout,
     pub devices: &'a Devices,
     pub settings: &'a Settings,
     pub kind: Kind,
     pub subject: Subject,
-    /// How much longer than the baseline, natural logarithm (data: share of the step).
+    /// Natural logarithm of the time over the baseline (data: share of the step).
     pub excess: f64,
     pub since_us: i64,
     pub now_us: i64,
-    /// The whole job's work changed at the same time, by this much.
+    /// Change of the whole job's work at the same time.
     pub level_shift: f64,
-    /// Another event began at the same time and is still open.
+    /// Another open episode began at the same time.
     pub companion: bool,
 }
 
 impl Facts<'_> {
-    /// Class, posterior, evidence and whom it blames.
+    /// Class, posterior, evidence and blame.
     pub fn weigh(&self) -> (Class, f64, Vec<Evidence>, Blame) {
         let mut scores = ClassScores::new();
         let mut blame = self.own_blame();
@@ -43,8 +43,8 @@ impl Facts<'_> {
         let (class, posterior, evidence) = scores.close();
         match (class, blame) {
             (Class::Structural, _) => (class, posterior, evidence, Blame::Nobody),
-            // Marks name the card's node; without a faulty link no rank is to blame for the
-            // network.
+            // Marks name a network card's node. Without a faulty link, no single rank is to blame
+            // for the network.
             (Class::Communication, Blame::Rank(_)) => (class, posterior, evidence, Blame::Fabric),
             (_, blame) => (class, posterior, evidence, blame),
         }
@@ -98,7 +98,7 @@ impl Facts<'_> {
         }
         let from_us = self.since_us.saturating_sub(self.settings.fault_age_us);
         for fault in self.devices.faults(rank, from_us, self.now_us).take(4) {
-            // 74: an NVLink error. The others speak for the device, not for a cause of its
+            // 74 is an NVLink error. The others implicate the device, without a cause for its
             // slowness.
             let classes: &[Class] =
                 if fault.xid == Some(74) { &[Link] } else { &[ComputeThermal, ComputeSilent] };
@@ -130,7 +130,7 @@ impl Facts<'_> {
         }
     }
 
-    /// The transfer itself takes longer; waits are taken away already.
+    /// The transfer itself takes longer; waits are subtracted already.
     fn transfer(&self, scores: &mut ClassScores, blame: &mut Blame) {
         scores.add("transfer_slower", self.excess, 4.0, &[Class::Communication, Class::Link]);
         if self.level_shift >= 0.05 {
@@ -149,7 +149,7 @@ impl Facts<'_> {
         self.network(scores, blame);
     }
 
-    /// A node whose network cards are marked while those of others are not; where all are, it is
+    /// Blames the node whose network cards are marked while others' are not; where all are marked,
     /// the fabric.
     fn network(&self, scores: &mut ClassScores, blame: &mut Blame) {
         let mut marks: Vec<(f64, usize)> = (0..self.layout.nodes.len())

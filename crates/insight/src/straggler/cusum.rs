@@ -1,35 +1,34 @@
-//! Series watched for an upward change: own baseline and CUSUM of each (Page 1954), all in flat
-//! arrays, O(1) a value.
-//!
+//! CUSUM bank: many series watched for an upward change, each with its own baseline (Page 1954), in
+//! flat arrays, O(1) per value.
 //! Values are logarithms of ratios, or shares of a step; a change of 0.05 is 5 %.
 
 use super::history::{DEPTH, Rows};
 use super::order_statistics;
 use super::settings::Settings;
 
-/// What differs between kinds of series.
+/// Parameters that differ between kinds of series.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tuning {
-    /// Smallest noise (standard deviation).
+    /// Lower bound of the noise (standard deviation).
     pub noise_floor: f64,
     /// Smallest change that matters.
     pub effect_floor: f64,
-    /// Greatest value noise may raise it to.
+    /// Upper bound to which noise may raise that change.
     pub effect_cap: f64,
-    /// Smallest slack in units of noise.
+    /// Smallest slack, in units of noise.
     pub slack: f64,
-    /// Values far from the baseline do not move it, suspicion or not.
+    /// Values far from the baseline do not move it, even without a suspicion.
     pub cautious: bool,
-    /// Values are deviations already: the baseline is zero.
+    /// Values are deviations already, so the baseline is zero.
     pub centred: bool,
 }
 
-/// A window of one series' deviations from its baseline.
+/// Deviations of a series from its baseline over some rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Window {
     pub count: usize,
     pub median: f32,
-    /// Share above half of the effect.
+    /// Share of rows above half of the effect.
     pub above: f32,
 }
 
@@ -48,18 +47,18 @@ pub(super) struct CusumBank {
     clip: Vec<f32>,
     bound: Vec<f32>,
     sum: Vec<f32>,
-    /// Row at which the sum was zero last.
+    /// Row at which the sum was last zero.
     zero: Vec<u64>,
-    /// An event speaks of the series: no new suspicion, and the baseline stands.
+    /// An episode is about the series: no new suspicion, and the baseline is kept.
     held: Vec<bool>,
-    /// What it is measured against is itself slow: the baseline stands.
+    /// The reference of the series is itself slow: the baseline is kept.
     frozen: Vec<bool>,
-    /// Row from which on values may make a baseline: those of an event may not.
+    /// First row that may count for a baseline; rows of an episode may not.
     clean: Vec<u64>,
-    /// Row before which a suspicion that failed is not tried again.
+    /// Row before which a failed suspicion is not retried.
     retry: Vec<u64>,
     effect: f32,
-    /// Series over their bound at the last row.
+    /// Series above their bound at the last row.
     pub alarms: Vec<u32>,
     scratch: Vec<f32>,
     deviations: Vec<f32>,
@@ -119,7 +118,7 @@ impl CusumBank {
         self.clean[series] = self.rows;
     }
 
-    /// Lets a baseline stand while what it is measured against is itself slow.
+    /// Keeps a baseline while its reference is itself slow.
     pub fn freeze(&mut self, series: usize, frozen: bool) {
         if frozen != self.frozen[series] {
             self.frozen[series] = frozen;
@@ -135,7 +134,7 @@ impl CusumBank {
         self.frozen[series]
     }
 
-    /// Sets a baseline by what is known from elsewhere.
+    /// Sets a baseline that is known from elsewhere.
     pub fn rebase(&mut self, series: usize, base: f32) {
         self.base[series] = base;
     }
@@ -152,11 +151,11 @@ impl CusumBank {
         self.retry[series] = self.rows + rows;
     }
 
-    /// Takes the row written as `seq`: one value a series, NaN where there is none.
+    /// Takes the row written as `seq`: one value per series, NaN where it is missing.
     pub fn advance(&mut self, seq: u64) {
         self.alarms.clear();
         let row = self.values.row(seq);
-        // The first steps of a run are slow for everybody: caches, compilation, first touches of
+        // The first steps of a run are slow everywhere: caches, compilation, first touches of
         // memory.
         let row = if seq < u64::from(self.settings.skip_steps) { &[] } else { row };
         for (series, &value) in row.iter().enumerate() {
@@ -182,7 +181,7 @@ impl CusumBank {
         }
     }
 
-    /// Baselines, noise and effect floor from the last rows, and what follows from them.
+    /// Learns baselines, noise and the effect from the last rows, and derives the thresholds.
     fn learn(&mut self) {
         let most = u64::from(self.settings.baseline_steps).clamp(10, DEPTH as u64 - 16);
         let back = self.rows.min(most);
@@ -216,15 +215,15 @@ impl CusumBank {
         if spread.is_nan() {
             return;
         }
-        // A short past has not shown yet how far the series wander.
+        // A short past does not show yet how far the series wander.
         let short = (most as f64 / back as f64).sqrt();
         let effect = self.settings.effect_noise * f64::from(spread) * short;
         self.effect = effect.min(self.tuning.effect_cap).max(self.tuning.effect_floor) as f32;
         self.derive(back, 1.4826 * spread);
     }
 
-    /// Slack, clip and bound of each series. The slack pays for the error of a baseline of few
-    /// steps: 2.5 / sqrt(n).
+    /// Slack, clip and bound of each series. The slack covers the error of a baseline of few steps:
+    /// 2.5 / sqrt(n).
     fn derive(&mut self, behind: u64, common: f32) {
         let half = 0.5 * self.effect;
         let slack = (self.tuning.slack + 2.5 / (behind as f64).sqrt()) as f32;
@@ -241,9 +240,8 @@ impl CusumBank {
         }
     }
 
-    /// Starts from what an earlier run of the job learnt, so that a change is seen before the first
-    /// baseline of this run. Only where the series are alike: where their baselines lie close
-    /// together.
+    /// Starts from what an earlier run of the job learnt, so that a change is detected before this
+    /// run has a baseline. Only where the baselines of the old run lie close together.
     pub fn inherit(&mut self, old: &CusumBank) {
         let mut bases: Vec<f32> = old.base.iter().copied().filter(|base| base.is_finite()).collect();
         if bases.len() * 2 < old.width().max(1) {
@@ -265,7 +263,7 @@ impl CusumBank {
         self.bound.fill(self.limit as f32 * noise.max(half));
     }
 
-    /// Deviation of a series from its baseline at row `seq`; NaN where not known.
+    /// Deviation of a series from its baseline at row `seq`; NaN if unknown.
     pub fn deviation(&self, seq: u64, series: usize) -> f32 {
         self.values.get(seq, series) - self.base[series]
     }
@@ -285,17 +283,17 @@ impl CusumBank {
         order_statistics::median(&mut self.scratch)
     }
 
-    /// Smallest deviation in rows `from..to` that is known.
+    /// Smallest known deviation in rows `from..to`.
     pub fn least(&mut self, series: &[u32], from: u64, to: u64) -> f32 {
         (from..to).map(|seq| self.deviation_of(seq, series)).fold(f32::NAN, f32::min)
     }
 
-    /// The window of rows `from..to` of some series, of several their median row by row.
+    /// Window of rows `from..to`; of several series, of their median row by row.
     pub fn window(&mut self, series: &[u32], from: u64, to: u64) -> Window {
         self.window_without(series, from, to, 0)
     }
 
-    /// The same without the `burst` rows in a row that are greatest together.
+    /// As [`window`](Self::window), without the `burst` consecutive rows of the largest sum.
     pub fn window_without(&mut self, series: &[u32], from: u64, to: u64, burst: usize) -> Window {
         let mut found = [f32::NAN; DEPTH];
         let mut rows = 0;
@@ -318,7 +316,7 @@ impl CusumBank {
     }
 }
 
-/// Where the `length` values in a row begin whose sum is greatest; what is not known adds nothing.
+/// Start of the `length` consecutive values with the largest sum; unknown values count zero.
 fn greatest_run(values: &[f32], length: usize) -> usize {
     let known = |value: &f32| if value.is_finite() { *value } else { 0.0 };
     let sums =
@@ -328,7 +326,7 @@ fn greatest_run(values: &[f32], length: usize) -> usize {
         .0
 }
 
-/// Greatest deviation that one step may add.
+/// Largest deviation that one step may add.
 fn clip(settings: &Settings, noise: f32, half: f32) -> f32 {
     let times = if 2.0 * noise < half { settings.quiet_clip } else { settings.clip };
     times as f32 * noise.max(half)
@@ -363,8 +361,8 @@ mod tests {
             assert!(bank.alarms.is_empty());
         }
         assert_eq!((bank.effect(), bank.base(0)), (0.05, 0.02));
-        // Limit ln(0.5 * 8 * 2e5) - 1.166 = 12.43 at 0.025 a unit: 0.311; each row adds 0.15
-        // (clipped) - 0.025: three rows.
+        // Limit ln(0.5 * 8 * 2e5) - 1.166 = 12.43, at 0.025 a unit 0.311. Each row adds 0.15
+        // (clipped) - 0.025, so three rows exceed it.
         let mut row = [0.02; 8];
         row[3] = 0.30;
         for seq in 100..102 {
@@ -411,13 +409,13 @@ mod tests {
         for seq in 0..100 {
             push(&mut bank, seq, &[0.0]);
         }
-        // A burst of three among steps of 0.04; one step is not known.
+        // A burst of three among steps of 0.04; one step is unknown.
         for (seq, value) in (100..).zip([0.04, 0.5, 0.5, 0.4, f32::NAN, 0.04, 0.02, 0.04]) {
             push(&mut bank, seq, &[value]);
         }
         assert_eq!(bank.window(&[0], 100, 108).count, 7);
         let rest = bank.window_without(&[0], 100, 108, 3);
-        // 0.04, 0.04, 0.02, 0.04 are left; three of four are above half of 0.05.
+        // 0.04, 0.04, 0.02 and 0.04 are left; three of four are above half of 0.05.
         assert_eq!((rest.count, rest.above), (4, 0.75));
         assert!((rest.median - 0.04).abs() < 1e-6);
         assert_eq!(bank.window_without(&[0], 100, 102, 3).count, 0);

@@ -1,5 +1,5 @@
-//! The detector's door: takes reports in any order, moves on with the watermark, hands signals
-//! over.
+//! Detector of one job: takes reports in any order, decides as the watermark advances, and hands
+//! over signals.
 
 use serde::Serialize;
 
@@ -13,30 +13,28 @@ use super::step_buffer::Admission;
 use super::structure;
 use super::throttle::Throttle;
 
-/// What came in and was not simply used. Nothing is left out without being counted here.
+/// Inputs by outcome. None is dropped without being counted here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {
-    /// Step reports taken.
+    /// Step reports received.
     pub reports: u64,
-    /// Of a step that was closed, put into it afterwards.
+    /// Reports of closed steps, inserted afterwards.
     pub late: u64,
-    /// Seen before, or of a step no longer kept.
+    /// Reports seen before, or of steps no longer kept.
     pub repeated: u64,
-    /// Of another attempt than the current one.
+    /// Reports of another attempt.
     pub other_attempt: u64,
-    /// Of a rank that the shape does not have.
+    /// Reports of ranks that the shape lacks.
     pub unknown_rank: u64,
-    /// With a step number far from all others'.
+    /// Reports with a step number far from all others.
     pub far: u64,
-    /// Device windows and faults not used: repeated, unknown rank, or empty.
+    /// Device windows and faults not used: repeated, of unknown ranks, or empty.
     pub devices_unused: u64,
 }
 
 /// Watches one job.
-///
 /// Reports may come late, twice, or not at all. Nothing is decided before [`Detector::advance`]
-/// passes it, so the order of what arrives before that does not matter: any order gives the same
-/// signals, byte for byte.
+/// passes it, so any order of arrival before that gives the same signals, byte for byte.
 #[derive(Debug, Clone)]
 pub struct Detector {
     settings: Settings,
@@ -53,7 +51,7 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// A detector of a job laid out as `shape`.
+    /// A detector of a job with layout `shape`.
     pub fn new(shape: JobShape, settings: Settings) -> Self {
         let (job, throttle) = new_run(&shape, &settings);
         Self {
@@ -71,9 +69,9 @@ impl Detector {
         }
     }
 
-    /// The job starts again with another shape. What is open of the last attempt is closed first;
+    /// Restarts the job with another shape. Open episodes of the last attempt are closed first, and
     /// baselines are learnt anew, because ranks may be on other nodes. An attempt not greater than
-    /// the current one is left out.
+    /// the current one is ignored.
     pub fn restart(&mut self, shape: JobShape) {
         if shape.attempt <= self.attempt {
             return;
@@ -135,29 +133,29 @@ impl Detector {
         }
     }
 
-    /// Episode time up to which reports are taken as complete: steps, windows and faults that ended
-    /// by then are used. A watermark below the last one changes nothing.
+    /// Moves the watermark to an event time up to which reports are complete. Steps, windows and
+    /// faults that ended by then are used. A watermark below the last one changes nothing.
     pub fn advance(&mut self, watermark_us: i64) {
         if watermark_us <= self.watermark_us {
             return;
         }
         self.watermark_us = watermark_us;
         self.close_steps(watermark_us, Ready::Passed);
-        // What no step has asked for yet: there may be no step reports at all.
+        // Evidence that no step has used: there may be no step reports at all.
         self.use_devices(watermark_us);
     }
 
-    /// Decides on steps that ended by `until_us` and of which every rank has reported, in order, up
-    /// to the first that is not whole; the watermark stays where it is. What is said is what
-    /// [`advance`](Self::advance) would say later, if all windows and faults up to
-    /// [`Settings::evidence_lag_us`] before `until_us` were told.
+    /// Decides steps that ended by `until_us` and that every rank has reported, in order, up to the
+    /// first incomplete one. The watermark stays. The signals equal those that
+    /// [`advance`](Self::advance) would give later, provided that all windows and faults up to
+    /// [`Settings::evidence_lag_us`] before `until_us` are known.
     pub fn advance_whole(&mut self, until_us: i64) {
         self.close_steps(until_us, Ready::Whole);
     }
 
-    /// The same, with steps that are not whole and will not be: every rank that is missing has
-    /// reported a later one, or nothing for long. Looks at each rank, so not to be called for each
-    /// report. Ranks' own reports are to come in order.
+    /// As [`advance_whole`](Self::advance_whole), and also decides incomplete steps that will stay
+    /// so: every missing rank has reported a later step, or nothing for long. Looks at each rank,
+    /// so it is too expensive to call per report. Each rank's own reports must come in order.
     pub fn advance_settled(&mut self, until_us: i64) {
         self.close_steps(until_us, Ready::Settled);
     }
@@ -172,13 +170,13 @@ impl Detector {
         std::mem::take(&mut self.out)
     }
 
-    /// What was not simply used so far.
+    /// Inputs by outcome so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Closes, in order, the steps that ended by `until_us` and are `ready`; one that is passed has
-    /// to be so by the greatest skew.
+    /// Closes, in order, the steps that ended by `until_us` and are `ready`. Steps passed by the
+    /// watermark must be so by the largest clock skew.
     fn close_steps(&mut self, until_us: i64, ready: Ready) {
         let ranks = self.job.layout.ranks();
         let lag_us = self.settings.evidence_lag_us.max(0);
@@ -216,8 +214,8 @@ impl Detector {
         if self.devices.is_empty() && self.faults.is_empty() {
             return;
         }
-        // While steps come they decide when windows are used, and nobody is blamed by counters
-        // alone.
+        // While steps are reported, they decide when evidence is used, and counters alone blame
+        // nobody.
         let alone = self.job.history.closed == 0 && self.job.step_buffer.is_empty();
         if alone {
             apply_device_evidence(
@@ -236,19 +234,19 @@ fn new_run(shape: &JobShape, settings: &Settings) -> (Job, Throttle) {
     (Job::new(layout, settings), throttle)
 }
 
-/// Which steps are closed.
+/// Which steps to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ready {
     /// All that the watermark passed.
     Passed,
     /// Those that every rank has reported.
     Whole,
-    /// Those, and others that no rank will tell more of.
+    /// Those, and others that no rank will report more of.
     Settled,
 }
 
-/// Uses the windows and faults that ended by `until_us`, in an order that does not depend on their
-/// arrival. Tells whether there were any.
+/// Uses the windows and faults that ended by `until_us`, in an order independent of arrival.
+/// Returns whether there were any.
 fn apply_device_evidence(
     (devices, faults): (&mut Vec<DeviceWindow>, &mut Vec<Fault>),
     until_us: i64,
@@ -282,7 +280,7 @@ fn apply_device_evidence(
     has_new
 }
 
-/// Tells windows of the same rank and time apart that say different things.
+/// Distinguishes contradictory windows of the same rank and time.
 fn bits(window: &DeviceWindow) -> [Option<u64>; 7] {
     [
         window.sm_clock_mhz.map(f64::to_bits),

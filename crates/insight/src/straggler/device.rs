@@ -1,30 +1,31 @@
-//! What devices showed lately, each against the other devices of its node and against its own past.
+//! Recent device windows and faults, each device compared with its node's others and with its own
+//! past.
 
 use super::input::{DeviceWindow, Fault};
 use super::layout::Layout;
 use super::order_statistics;
 
-/// Windows kept a rank.
+/// Windows kept per rank.
 const KEPT: usize = 64;
 
-/// What a device showed since some time, against its node's other devices or its own past. `None`:
-/// not known.
+/// A device over some span, compared with its node's other devices or its own past. `None`:
+/// unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct DeviceComparison {
     /// SM clock over the median of the node's other devices.
     pub clock_ratio: Option<f64>,
-    /// Share of the time slowed down.
+    /// Share of the time with lowered clocks.
     pub slowdown: Option<f64>,
-    /// The same beyond that of the node's other devices.
+    /// That share less the other devices'.
     pub slowdown_alone: Option<f64>,
     /// Power over the median of the node's other devices.
     pub power_ratio: Option<f64>,
-    /// Share of the time at the power cap beyond that of the node's other devices.
+    /// Share of the time at the power cap, less the other devices'.
     pub power_cap: Option<f64>,
     /// Width of the host link over the widest seen.
     pub width: Option<f64>,
-    /// Standard score of the link retries against what was usual: Poisson, with the usual rate's
-    /// own error.
+    /// Standard score of the link retries against the usual rate: Poisson, with the error of that
+    /// rate.
     pub retries: Option<f64>,
 }
 
@@ -41,11 +42,11 @@ struct StoredWindow {
     marks: f32,
 }
 
-/// The last windows and faults of all ranks of a job.
+/// Recent windows and faults of all ranks of a job.
 #[derive(Debug, Clone)]
 pub(super) struct Devices {
     windows: Vec<Vec<StoredWindow>>,
-    /// Where the next window of a full rank goes.
+    /// Ring position of the next window, for ranks with a full buffer.
     next: Vec<u8>,
     faults: Vec<Fault>,
 }
@@ -55,7 +56,7 @@ impl Devices {
         Self { windows: vec![Vec::new(); ranks], next: vec![0; ranks], faults: Vec::new() }
     }
 
-    /// Takes a window of a known rank. Values that no device can show are "not read".
+    /// Adds a window of a known rank. Impossible values count as not measured.
     pub fn take(&mut self, window: &DeviceWindow) -> bool {
         let rank = window.rank as usize;
         if window.end_us <= window.start_us {
@@ -89,7 +90,7 @@ impl Devices {
         true
     }
 
-    /// Takes a fault of a known rank.
+    /// Adds a fault of a known rank.
     pub fn fault(&mut self, fault: &Fault) -> bool {
         const MOST: usize = 1024;
         if self.faults.contains(fault) {
@@ -109,7 +110,7 @@ impl Devices {
             .filter(move |fault| fault.rank == rank && (from_us..=to_us).contains(&fault.time_us))
     }
 
-    /// Windows of a rank that lie between two times, with at least their second half.
+    /// Windows of a rank between two times; at least their second half must lie within.
     fn within(&self, rank: u32, from_us: i64, to_us: i64) -> impl Iterator<Item = &StoredWindow> {
         let windows = self.windows[rank as usize].iter();
         windows.filter(move |window| middle(window) >= from_us && window.end_us <= to_us)
@@ -126,7 +127,7 @@ impl Devices {
         (count > 0.0).then(|| sum / count)
     }
 
-    /// The rank's windows cover at least four fifths of a time.
+    /// Whether the rank's windows cover at least four fifths of a span.
     pub fn covers(&self, rank: u32, from_us: i64, to_us: i64) -> bool {
         let covered: i64 = self.windows[rank as usize]
             .iter()
@@ -135,7 +136,7 @@ impl Devices {
         covered / 4 >= to_us.saturating_sub(from_us) / 5
     }
 
-    /// What the device of `rank` showed between two times.
+    /// Compares the device of `rank` over a span.
     pub fn compare(&self, layout: &Layout, rank: u32, from_us: i64, to_us: i64) -> DeviceComparison {
         let mates = &layout.nodes[layout.node_of[rank as usize] as usize];
         let others = |field: fn(&StoredWindow) -> f32| -> Option<f64> {
@@ -159,7 +160,7 @@ impl Devices {
             clock_ratio: ratio(|window| window.clock),
             slowdown: own(|window| window.slowdown),
             slowdown_alone: against(|window| window.slowdown).map(|(own, others)| own - others),
-            // Power clears or accuses: what was read of a part of the time only does neither.
+            // Power clears or accuses a device, so it must be known for the whole span.
             power_ratio: ratio(|window| window.power)
                 .filter(|_| self.within(rank, from_us, to_us).all(|window| window.power.is_finite())),
             power_cap: against(|window| window.cap).map(|(own, others)| own - others),
@@ -169,16 +170,16 @@ impl Devices {
     }
 
     /// Standard score of the congestion marks of a node's network cards. Each rank of the node
-    /// tells the node's marks.
+    /// reports the node's marks.
     pub fn marks(&self, layout: &Layout, node: usize, from_us: i64, to_us: i64) -> Option<f64> {
         let ranks = &layout.nodes[node];
         self.excess_score(ranks, from_us, to_us, |window| window.marks)
     }
 
-    /// Median count of a window between two times against the mean before: `(now - before) /
-    /// sqrt(error)`, both as Poisson counts and not below the scatter seen before. The median,
-    /// because a burst in some of the windows explains no slowness that lasts all of them. `None`
-    /// without a window now and three before.
+    /// Median count per window in a span against the mean before: `(now - before) / sqrt(error)`,
+    /// both as Poisson counts with at least the scatter seen before. The median, because a burst in
+    /// some windows does not explain slowness in all. `None` without a window in the span and three
+    /// before.
     fn excess_score(
         &self,
         ranks: &[u32],
@@ -206,7 +207,7 @@ impl Devices {
         }
         let usual = past / pasts;
         let scatter = (past2 / pasts - usual * usual).max(0.0);
-        // Ranks of one node tell the same: they are not as many measurements.
+        // Ranks of one node report the same counts; they are not independent.
         let independent = (now.len() as f64 / ranks.len() as f64).max(1.0);
         let variance = scatter.max(usual).max(0.25) * (1.0 / independent + 1.0 / pasts.max(1.0));
         Some((f64::from(order_statistics::median(&mut now)) - usual) / variance.sqrt())
@@ -279,7 +280,7 @@ mod tests {
         let mut devices = Devices::new(4);
         for second in (0..200).step_by(10) {
             let marked = |rank| match rank {
-                // Three of ten windows, and all ten.
+                // A burst in three of ten windows, and in all ten.
                 0 if (120..150).contains(&second) => 50,
                 1 if second >= 100 => 50,
                 _ => 1,

@@ -1,12 +1,11 @@
-//! What is being said about a job: an event from its suspicion to its end, and the tests that move
-//! it on.
+//! Episode of slowness, from suspicion to end, and the tests that move it on.
 
 use super::cusum::{CusumBank, Window};
 use super::history::DEPTH;
 use super::settings::Settings;
 use super::signal::{Blame, Class, Evidence};
 
-/// Kind of series an event was found in.
+/// Kind of series in which an episode was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Computing time of ranks against their peers.
@@ -21,7 +20,7 @@ pub(super) enum Kind {
     Transfer,
 }
 
-/// Whom an event is about; nodes and roles by dense number.
+/// Subject of an episode; nodes and roles by dense number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     Rank(u32),
@@ -30,34 +29,34 @@ pub(super) enum Subject {
     Job,
 }
 
-/// The rows a confirmation rests on, and the noise it was tested with.
+/// Rows that a confirmation is based on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Decision {
     pub from: u64,
     pub to: u64,
     pub fast: bool,
-    /// Rows in a row that may be a harmless burst: the others must carry the test.
+    /// Consecutive rows that may be a harmless burst: the others must pass the test alone.
     pub burst: usize,
     pub excess: f32,
 }
 
-/// An event that is open, or was lately.
+/// An episode that is open, or was lately.
 #[derive(Debug, Clone)]
 pub(super) struct Episode {
     pub id: u64,
     pub kind: Kind,
     pub subject: Subject,
-    /// Its series, in the tracks of its kind.
+    /// Its series, in the bank of its kind.
     pub series: Vec<u32>,
     /// First slow step.
     pub since: u64,
-    /// When that began.
+    /// Start of that step.
     pub since_us: i64,
     pub decision: Option<Decision>,
-    /// Over without having been withdrawn.
+    /// Ended without having been withdrawn.
     pub closed: bool,
     pub lost_gpu_ms: f64,
-    /// What was said last.
+    /// Last published classification.
     pub class: Class,
     pub posterior: f64,
     pub blame: Blame,
@@ -65,20 +64,20 @@ pub(super) struct Episode {
     pub assessment: Assessment,
 }
 
-/// What an event was weighed by, beside what devices showed.
+/// Basis of the last classification, apart from device evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Assessment {
-    /// End of the step it was weighed after, µs since 1970.
+    /// End of the step after which it was classified, µs since 1970.
     pub at_us: i64,
     pub excess: f32,
     /// As in [`Facts`](super::cause::Facts).
     pub level_shift: f64,
     pub companion: bool,
-    /// What devices showed up to then was known.
+    /// Device evidence up to then was complete.
     pub has_all_evidence: bool,
 }
 
-/// Where an event moves after a step.
+/// Transition of an episode after a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Transition {
     Stay,
@@ -92,9 +91,9 @@ impl Episode {
         self.series.iter().map(|&series| bank.noise(series as usize)).fold(0.0, f32::max)
     }
 
-    /// Looks at the rows up to and without `end`. `held` is the first row of the shortest window
-    /// within the event that is as long as the hold, `fast` the rows that the fast path asks for,
-    /// `burst` those that a harmless burst may touch.
+    /// Decides on the rows before `end`. `held` is the first row of the shortest window within the
+    /// episode that lasts the hold time, `fast` the rows that the fast path needs, `burst` the rows
+    /// that a harmless burst may touch.
     pub fn next_transition(
         &self,
         bank: &mut CusumBank,
@@ -124,7 +123,7 @@ impl Episode {
                 return Transition::Confirm(confirmed);
             }
         }
-        // A suspicion that does not grow up ends, so that its baseline may follow again.
+        // A suspicion that stays small ends, so that its baseline may follow again.
         let patience = (3 * (end - held)).max(100);
         if lasted >= patience && bank.window(&self.series, all, end).median < bank.effect() {
             return Transition::Close;
@@ -132,9 +131,9 @@ impl Episode {
         Transition::Stay
     }
 
-    /// Tests the rows of `decision` for persistence, without those that a burst may have been:
-    /// large enough, most of the time, and beyond what noise makes of a median (its standard error
-    /// is 1.2533 sigma / sqrt(n)).
+    /// Tests the rows of `decision` for persistence, without those that a burst may explain: large
+    /// enough, most of the time, and beyond the noise of a median (standard error 1.2533 sigma /
+    /// sqrt(n)).
     pub fn test(&self, bank: &mut CusumBank, settings: &Settings, decision: Decision) -> Option<Decision> {
         let Window { count, median, above } =
             bank.window_without(&self.series, decision.from, decision.to, decision.burst);
@@ -145,7 +144,7 @@ impl Episode {
         let noise = self.noise(bank);
         let score = f64::from(median) * (count as f64).sqrt() / (1.2533 * f64::from(noise));
         let (least, share) = if decision.fast {
-            // Nor may any step be a small one: a burst covers its first and last step in part only.
+            // No step may be small: a burst covers its first and last step only in part.
             let least = bank.least(&self.series, decision.from, decision.to);
             if f64::from(least) < 0.75 * settings.fast_excess {
                 return None;
@@ -169,8 +168,8 @@ impl Episode {
         passed.then_some(Decision { excess: median, ..decision })
     }
 
-    /// The last steps are near the baseline again. Where one step's noise reaches half the effect,
-    /// more steps are asked.
+    /// Whether the last steps are near the baseline again. More steps are needed where one step's
+    /// noise reaches half the effect.
     fn is_over(&self, bank: &mut CusumBank, settings: &Settings, end: u64) -> bool {
         const NOISY_STEPS: u64 = 20;
         let least = u64::from(settings.close_steps.max(1));
@@ -232,7 +231,7 @@ mod tests {
         let start = feed(&mut bank, 0, 100, 0.0);
         let mut episode = episode(start);
         bank.hold(0, true);
-        // Not held long enough yet, then held since the start.
+        // First too short for the hold, then long enough.
         let end = feed(&mut bank, start, 15, 0.12);
         assert_eq!(episode.next_transition(&mut bank, &settings, None, (7, 0), end), Transition::Stay);
         let Transition::Confirm(decision) =
@@ -287,14 +286,14 @@ mod tests {
         let mut bank = CusumBank::new(1, 8, tuning, &settings);
         let start = feed(&mut bank, 0, 100, 0.0);
         let episode = episode(start);
-        // Six steps of a burst, then four that are a little slow: the median of all ten is 0.4, of
-        // the four 0.04.
+        // Six steps of a burst, then four slightly slow ones: the median of all ten is 0.4, of the
+        // four 0.04.
         let end = feed(&mut bank, start, 6, 0.4);
         let end = feed(&mut bank, end, 4, 0.04);
         let all = Decision { from: start, to: end, fast: false, burst: 6, excess: 0.0 };
         assert_eq!(episode.test(&mut bank, &settings, all), None);
         assert!(episode.test(&mut bank, &settings, Decision { burst: 0, ..all }).is_some());
-        // Had they been slow as well, they would have said so.
+        // Slow steps after the burst do confirm.
         let end = feed(&mut bank, end, 10, 0.08);
         let more = Decision { to: end, ..all };
         let confirmed = episode.test(&mut bank, &settings, more).expect("ten slow steps");

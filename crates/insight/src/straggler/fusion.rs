@@ -1,5 +1,6 @@
-//! Evidence to class: naive Bayes in log odds. Each rule adds the logarithm of its likelihood ratio
-//! to the classes it speaks for; the published posterior is that of the best class among all seven.
+//! From evidence to class: naive Bayes in log odds. Each rule adds the logarithm of its likelihood
+//! ratio to the classes it supports. The published posterior is that of the best of the seven
+//! classes.
 
 use super::signal::{Class, Evidence};
 
@@ -15,10 +16,10 @@ const CLASSES: [Class; 7] = [
 ];
 
 /// Share of each class among fail-slows (Greyhound table 1, and the mix of field/analytics A.5); 5
-/// % for "nobody's fault".
+/// % for structural causes.
 const PRIORS: [f64; 7] = [0.24, 0.19, 0.05, 0.19, 0.09, 0.19, 0.05];
 
-/// Log odds gathered so far, with what gave them.
+/// Log odds so far, with their evidence.
 #[derive(Debug, Clone)]
 pub(super) struct ClassScores {
     scores: [f64; 7],
@@ -30,7 +31,7 @@ impl ClassScores {
         Self { scores: PRIORS.map(f64::ln), evidence: Vec::new() }
     }
 
-    /// Rule `rule` saw `value` and speaks with weight `weight` for each of `classes`.
+    /// Rule `rule` saw `value`, and supports each of `classes` with weight `weight`.
     pub fn add(&mut self, rule: &'static str, value: f64, weight: f64, classes: &[Class]) {
         for (score, class) in self.scores.iter_mut().zip(CLASSES) {
             if classes.contains(&class) {

@@ -1,9 +1,9 @@
-//! The last steps of a job: what decisions look back on, and late reports are held against.
+//! Recent steps of a job, for decisions and late reports.
 
 /// Steps kept. A power of two.
 pub(super) const DEPTH: usize = 256;
 
-/// One row a step for a fixed number of series, the oldest overwritten. NaN is "not known".
+/// Ring of rows, one per step for a fixed number of series. NaN means unknown.
 #[derive(Debug, Clone)]
 pub(super) struct Rows {
     width: usize,
@@ -15,7 +15,7 @@ impl Rows {
         Self { width, values: vec![f32::NAN; width * DEPTH] }
     }
 
-    /// Row of step number `seq` (counted by closing).
+    /// Row of step `seq`, counted in order of closing.
     pub fn row(&self, seq: u64) -> &[f32] {
         let start = place(seq) * self.width;
         &self.values[start..start + self.width]
@@ -39,15 +39,15 @@ fn place(seq: u64) -> usize {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     pub number: u64,
-    /// Middle of the ranks' ends.
+    /// Median of the ranks' ends.
     pub end_us: i64,
     /// Median duration, seconds.
     pub duration: f32,
-    /// Logarithm of the median computing time of the job: moves when the work of all changes.
+    /// Logarithm of the job's median computing time; changes with the work of the whole job.
     pub level: f32,
 }
 
-/// The last steps, numbered by closing.
+/// Recent steps, numbered in order of closing.
 #[derive(Debug, Clone)]
 pub(super) struct History {
     steps: Vec<Step>,
@@ -57,7 +57,7 @@ pub(super) struct History {
     pub compute: Rows,
     /// Logarithm of each class's reference.
     pub reference: Rows,
-    /// Data reference and unit of the step: quartile over the job, seconds.
+    /// Lower quartile of the waits for input over the job, seconds.
     pub data_reference: Rows,
 }
 
@@ -73,7 +73,7 @@ impl History {
         }
     }
 
-    /// Begins a step; its rows are to be written under the number returned.
+    /// Starts a step. Its rows are to be written under the number returned.
     pub fn begin(&mut self, step: Step) -> u64 {
         let seq = self.closed;
         self.steps[place(seq)] = step;
@@ -94,14 +94,14 @@ impl History {
         self.closed.saturating_sub(DEPTH as u64)
     }
 
-    /// The closed step with number `step`, if it is still kept.
+    /// The closed step with number `step`, if still kept.
     pub fn find(&self, step: u64) -> Option<u64> {
         (self.oldest()..self.closed).rev().find(|&seq| self.step(seq).number == step)
     }
 
-    /// First step of the shortest window that ends with `seq`, begins not before `since`, has at
-    /// least `steps` steps and takes at least `time_us`. A step counts for at most twice
-    /// `usual_us`: a pause is no evidence. `None`: not that long yet.
+    /// First step of the shortest window that ends with `seq`, does not begin before `since`, has
+    /// at least `steps` steps and lasts at least `time_us`. A step counts for at most twice
+    /// `usual_us`, because a pause is no evidence. `None` if there is no such window yet.
     pub fn window(&self, since: u64, seq: u64, steps: u64, time_us: i64, usual_us: f64) -> Option<u64> {
         const MOST: u64 = DEPTH as u64 - 16;
         let (mut time, mut count) = (0.0, 0);
@@ -116,7 +116,7 @@ impl History {
         None
     }
 
-    /// Begin of step `seq`: event time.
+    /// Start of step `seq` in event time.
     pub fn begin_us(&self, seq: u64) -> i64 {
         let step = self.step(seq);
         let duration =

@@ -1,6 +1,6 @@
-//! Reports that come after their step was closed. They are put where they belong, and what was
-//! confirmed on rows they belong to is tested again; where it no longer holds, a correction takes
-//! it back.
+//! Reports that come after their step was closed. They are inserted where they belong, and
+//! confirmations based on those rows are tested again. One that no longer holds is withdrawn by a
+//! correction.
 
 use super::episode::Episode;
 use super::input::StepReport;
@@ -8,11 +8,11 @@ use super::job::{Job, reference};
 use super::signal::{Blame, Class, Evidence, Signal, Stage};
 use super::step_buffer::seconds;
 
-/// Classes up to this size get a new reference; of larger ones one rank moves the median next to
-/// nothing.
+/// Classes up to this size get a new reference; in larger ones a single rank hardly moves the
+/// median.
 const SMALL_CLASS: usize = 64;
 
-/// Puts a late report in. `false`: it was there already, or its step is no longer kept.
+/// Inserts a late report. `false`: it is a duplicate, or its step is no longer kept.
 pub(super) fn take(job: &mut Job, report: &StepReport, out: &mut Vec<Signal>) -> bool {
     let Some(seq) = job.history.find(report.step) else { return false };
     let rank = report.rank as usize;
@@ -41,8 +41,7 @@ pub(super) fn take(job: &mut Job, report: &StepReport, out: &mut Vec<Signal>) ->
     true
 }
 
-/// Renews the reference of each small class the rank is a member of, and with it the values
-/// measured against it.
+/// Renews the reference of each small class of the rank, and the values measured against it.
 fn renew_references(job: &mut Job, seq: u64, rank: u32) -> bool {
     let mut moved = false;
     let mut logs: Vec<f32> = Vec::new();
@@ -75,7 +74,7 @@ fn renew_references(job: &mut Job, seq: u64, rank: u32) -> bool {
     moved
 }
 
-/// Tests again what was confirmed on row `seq`.
+/// Repeats the tests of confirmations that include row `seq`.
 fn correct(job: &mut Job, seq: u64, rank: u32, moved: bool, transfer_moved: bool, out: &mut Vec<Signal>) {
     use super::episode::Kind;
     let settings = job.settings;
@@ -92,7 +91,7 @@ fn correct(job: &mut Job, seq: u64, rank: u32, moved: bool, transfer_moved: bool
             Kind::Transfer => transfer_moved,
             Kind::Drift => false,
         };
-        // What holds since the first step was not decided by persistence.
+        // Episodes that hold since the first step were not decided by persistence.
         if !concerned || decision.to - decision.from < 2 {
             continue;
         }
@@ -116,7 +115,7 @@ fn correct(job: &mut Job, seq: u64, rank: u32, moved: bool, transfer_moved: bool
     job.episodes = episodes;
 }
 
-/// Takes a confirmation back: nobody is blamed any more.
+/// Withdraws a confirmation, and with it the blame.
 fn withdraw(job: &mut Job, episode: &mut Episode, excess: f32, out: &mut Vec<Signal>) {
     if !episode.closed {
         job.hold(episode, false);

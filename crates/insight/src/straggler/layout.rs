@@ -1,11 +1,10 @@
-//! Who is compared with whom.
+//! Peer groups: which ranks are compared with each other.
 
 use std::collections::BTreeMap;
 
 use super::input::JobShape;
 
-/// A job's ranks by node, role and class of peers; all numbers are dense, in order of the ids
-/// given.
+/// A job's ranks by node, role and peer class. All numbers are dense, in order of the given ids.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     /// Node of each rank.
@@ -19,25 +18,25 @@ pub(super) struct Layout {
     pub nodes: Vec<Vec<u32>>,
     /// Ranks of each role.
     pub roles: Vec<Vec<u32>>,
-    /// Class of peers of each rank.
+    /// Peer class of each rank.
     pub class_of: Vec<u32>,
     /// Ranks whose median is a class's reference.
     pub classes: Vec<Vec<u32>>,
-    /// The class that is the whole job: its ranks are compared across roles.
+    /// The class that is the whole job; its ranks are compared across roles.
     pub everyone: Option<u32>,
-    /// Roles that live on one node each: none of their ranks has a peer elsewhere.
+    /// Roles that live on one node each, so that their ranks have no peers elsewhere.
     pub lone_roles: Vec<u32>,
-    /// Stages of the pipeline, where roles are its stages, or as many groups of each, and equally
-    /// large; else 1.
+    /// Pipeline stages, where roles are stages, or equally many groups of each, and equally large;
+    /// else 1.
     pub stages: usize,
-    /// Roles of each stage; 1 where roles do not fit the stages.
+    /// Roles per stage; 1 where roles do not fit the stages.
     pub groups: usize,
-    /// Micro-batches a step; 1 without a pipeline.
+    /// Micro-batches per step; 1 without a pipeline.
     pub micro_batches: usize,
 }
 
 impl Layout {
-    /// Lays out `shape`. Ranks beyond `most` are left out; a rank without a role has role 0.
+    /// Lays out `shape`. Ranks beyond `most` are ignored; a rank without a role has role 0.
     pub fn new(shape: &JobShape, peers: usize, most: usize) -> Self {
         let ranks = shape.node.len().min(most);
         let role = |rank: usize| shape.role.get(rank).copied().unwrap_or(0);
@@ -81,8 +80,8 @@ impl Layout {
         (self.stages > 1).then(|| role / self.groups as u32)
     }
 
-    /// Rank at place `d * stages + s` of a worker table: replica `d`'s in stage `s`, in order of
-    /// ranks, group by group.
+    /// Rank at place `d * stages + s` of a worker table, replica `d` in stage `s`; ranks in order,
+    /// group by group.
     pub fn worker_rank(&self, place: usize) -> usize {
         if self.stages == 1 {
             return place;
@@ -97,12 +96,12 @@ impl Layout {
         self.node_of.len()
     }
 
-    /// Gives each rank its peers: its role; where that is on few nodes, its role's ranks on the
-    /// other nodes, because a slow node would be a large part of its own reference; where the role
-    /// or what is left of it is too small, the whole job, and the rank's own baseline takes up how
-    /// the roles differ.
+    /// Gives each rank its peers. Normally they are its role. Where the role is on few nodes, they
+    /// are its ranks on other nodes, because a slow node would be a large part of its own
+    /// reference. Where too few are left, they are the whole job, and the rank's own baseline
+    /// absorbs how roles differ.
     fn classify(&mut self, peers: usize) {
-        /// From this many nodes on, one of them moves the median little.
+        /// From this many nodes on, one node hardly moves the median.
         const FEW_NODES: usize = 4;
         let everyone: Vec<u32> = (0..self.ranks() as u32).collect();
         let mut lone = Vec::new();
@@ -115,7 +114,7 @@ impl Layout {
             };
             let apart = (2..=FEW_NODES).contains(&nodes.len())
                 && nodes.iter().all(|&node| elsewhere(node).len() >= peers);
-            // One node is much of the role, and what is left is too little to be held against.
+            // One node is much of the role, and the rest is too small a reference.
             let uneven = nodes.len() > 1 && !apart && self.home_node(role).1 * 3 > ranks.len();
             if ranks.len() < peers || uneven {
                 let class = *self.everyone.get_or_insert_with(|| {
@@ -144,7 +143,7 @@ impl Layout {
         self.lone_roles = lone;
     }
 
-    /// The node that holds most of a role's ranks, and how many.
+    /// The node that holds most ranks of a role, and how many.
     pub fn home_node(&self, role: usize) -> (u32, usize) {
         let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
         for &rank in &self.roles[role] {

@@ -1,14 +1,12 @@
-//! Stragglers: which rank, node or group makes a job slow, since when, why, and what it costs.
-//!
-//! A [`Detector`] watches one job. Each step, every rank's computing time, freed of what its tokens
-//! explain, is held against its peers' median and against its own past; a CUSUM raises a suspicion,
-//! persistence confirms it, evidence names the class. See `Settings` for the thresholds and their
-//! sources.
-//!
-//! The files, in the order the data goes: `step_buffer` (open steps) → `job` (closes a step) →
-//! `workload`, `bank` (series) → `episode` (tests) → `cause`, `fusion` (class) → `signal`; `late`
-//! for reports after the fact, `throttle` for devices without steps, `structure`, `whatif` and
-//! `replay` for what nobody is to blame for, `rental` for when to act.
+//! Stragglers: which rank, node or group makes a job slow, since when, why, and at what cost.
+//! A [`Detector`] watches one job. At each step the computing time of every rank, less what its
+//! tokens explain, is compared with the median of its peers and with its own past. A CUSUM raises a
+//! suspicion, persistence confirms it, evidence names the class. [`Settings`] lists the thresholds
+//! and their sources.
+//! Files in the order of the data: `step_buffer` (open steps) → `job` (closes a step) → `workload`,
+//! `cusum` (series) → `episode` (tests) → `cause`, `fusion` (class) → `signal`. `late_reports`
+//! inserts reports of closed steps, `throttle` judges devices without step reports, `structure`,
+//! `whatif` and `replay` find causes that nobody is to blame for, `rental` decides when to act.
 
 mod cause;
 mod cusum;

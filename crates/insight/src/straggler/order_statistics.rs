@@ -1,6 +1,6 @@
 //! Order statistics over scratch slices. The slices are reordered; values must not be NaN.
 
-/// Median; of an even count the mean of the two in the middle. NaN when empty.
+/// Median; of an even count the mean of the middle two. NaN when empty.
 pub(super) fn median(values: &mut [f32]) -> f32 {
     let half = values.len() / 2;
     if values.is_empty() {
@@ -20,7 +20,7 @@ pub(super) fn median_and_deviation(values: &mut [f32]) -> (f32, f32) {
     (middle, median(values))
 }
 
-/// The value that a share `q` of the values lies below, without interpolation. NaN when empty.
+/// Value below which a share `q` of the values lies, without interpolation. NaN when empty.
 pub(super) fn quantile(values: &mut [f32], q: f64) -> f32 {
     if values.is_empty() {
         return f32::NAN;

@@ -1,20 +1,20 @@
-//! When to act on a slow job: rent or buy. The cheapest action is due once the loss so far has
-//! reached its cost; that costs at most twice what one who knew the end would have paid (ski
-//! rental, as in Greyhound).
+//! When to act on a slow job: rent or buy. The cheapest remedy is due once the loss so far has
+//! reached its cost. That costs at most twice what perfect foresight would (ski rental, as in
+//! Greyhound).
 
 use serde::Serialize;
 
-/// Something that ends a loss, and what it costs.
+/// A remedy that ends a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Remedy {
-    /// Its name, e.g. `restart_without_node`.
+    /// Name, e.g. `restart_without_node`.
     pub name: &'static str,
-    /// What it costs, GPU-hours: work redone, devices idle meanwhile.
+    /// Cost in GPU-hours: repeated work and idle devices.
     pub cost_gpu_hours: f64,
 }
 
-/// The remedy that is due for a loss of `lost_gpu_hours`: the dearest one whose cost it has
-/// reached, because the cheaper ones were due before and did not help. `None` while none is.
+/// The remedy due for a loss of `lost_gpu_hours`: the most expensive one whose cost is reached,
+/// because cheaper ones were due before and did not help. `None` while none is due.
 pub fn due(remedies: &[Remedy], lost_gpu_hours: f64) -> Option<&Remedy> {
     remedies
         .iter()
@@ -22,8 +22,8 @@ pub fn due(remedies: &[Remedy], lost_gpu_hours: f64) -> Option<&Remedy> {
         .max_by(|a, b| a.cost_gpu_hours.total_cmp(&b.cost_gpu_hours))
 }
 
-/// Hours until a remedy is due, at a loss of `loss_per_hour` GPU-hours an hour and with
-/// `lost_gpu_hours` behind. `None` if never.
+/// Hours until a remedy is due, at a loss of `loss_per_hour` GPU-hours per hour after
+/// `lost_gpu_hours`. `None` if never.
 pub fn hours_until_due(remedy: &Remedy, lost_gpu_hours: f64, loss_per_hour: f64) -> Option<f64> {
     let missing = remedy.cost_gpu_hours - lost_gpu_hours;
     if missing <= 0.0 {

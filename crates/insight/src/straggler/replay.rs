@@ -1,11 +1,10 @@
-//! A step replayed operation by operation: what the closed form of `whatif` cannot see, because it
-//! knows a worker's mean micro-batch only. Micro-batches of uneven length leave gaps that a mean
-//! does not have.
-//!
+//! Replay of a step, operation by operation. It shows what the closed form of
+//! [`whatif`](super::whatif) cannot, which knows only a worker's mean micro-batch: micro-batches of
+//! uneven length leave gaps that a mean does not have.
 //! Order of a stage in one-forward-one-backward (PipeDream-flush, Megatron's default): `P - 1 - s`
-//! forwards first, then a forward and a backward by turns, then the backwards that are left. A
-//! forward waits for its micro-batch's forward on the stage before, a backward for that on the
-//! stage after. Transfers take no time.
+//! forwards first, then a forward and a backward by turns, then the remaining backwards. A forward
+//! waits for its micro-batch's forward on the stage before, a backward for that on the stage after.
+//! Transfers take no time.
 
 /// Forward and backward times of a step, seconds: of worker `w` and micro-batch `m` at `w *
 /// micro_batches + m`.
@@ -39,10 +38,10 @@ impl Operations {
     }
 }
 
-/// What a stage did so far.
+/// Progress of a stage.
 #[derive(Clone)]
 struct Stage {
-    /// When it is free, seconds from the step's start.
+    /// When it is free, seconds from the start of the step.
     free_s: f64,
     /// Ends of its forwards and backwards, in order.
     forwards: Vec<f64>,
@@ -69,8 +68,8 @@ fn replay(forward: &[f64], backward: &[f64], scale: &[f64], micro_batches: usize
             }
         }
         if left == before {
-            // The order above has no circle; should it ever, there is no answer rather than none in
-            // time.
+            // The order has no cycle. If it ever had one, the result is NaN rather than an endless
+            // loop.
             return f64::NAN;
         }
     }
@@ -82,8 +81,8 @@ fn is_forward(stage: &Stage, ahead: usize, micro_batches: usize) -> bool {
     stage.forwards.len() < micro_batches && stage.forwards.len() <= stage.backwards.len() + ahead
 }
 
-/// When the input of the stage's next operation is there; `None` while it is not, or nothing is
-/// left.
+/// When the input of the stage's next operation is ready; `None` while it is not, or when nothing
+/// is left.
 fn next(done: &[Stage], stage: usize, micro_batches: usize) -> Option<f64> {
     let at = &done[stage];
     let last = done.len() - 1;
@@ -110,7 +109,7 @@ mod tests {
         // Three stages, four micro-batches of 1 + 2 s: (3 + 4 - 1) * 3 s.
         let even = Operations { forward: vec![1.0; 12], backward: vec![2.0; 12] };
         assert_eq!(even.step_time(&[1.0; 3], 3, 4), 18.0);
-        // Two replicas: the slower one decides.
+        // Of two replicas the slower one counts.
         let two = Operations { forward: vec![1.0; 8], backward: vec![2.0; 8] };
         assert_eq!(two.step_time(&[1.0, 1.0, 2.0, 2.0], 2, 2), 18.0);
     }

@@ -1,72 +1,70 @@
-//! Every threshold of the detector, with where it comes from.
+//! Thresholds of the detector, with their sources.
 
-/// Thresholds. The defaults are the published or measured ones named at each field; `[tuned]` marks
-/// a figure chosen on the fault generator's seeds 0 to 99.
+/// Thresholds. The defaults are the published or measured figures named at each field; `[tuned]`
+/// marks a figure chosen on seeds 0 to 99 of the fault generator.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// Steps between two false suspicions of a whole job, in the CUSUM's own model (Page 1954,
-    /// Siegmund's approximation).
+    /// Mean number of steps between two false suspicions of a job, in the CUSUM's own model (Page
+    /// 1954, Siegmund's approximation).
     pub false_alarm_steps: f64,
-    /// How long a change lasts before it is confirmed. 60 s costs precision, 120 s recall (both
+    /// How long a change must last to be confirmed. 60 s costs precision, 120 s recall (both
     /// measured). `[tuned]`
     pub hold_us: i64,
     /// The same for all ranks of a node together. `[tuned]`
     pub node_hold_us: i64,
-    /// Fewest steps a change lasts before it is confirmed: harmless bursts touch up to six.
-    /// `[tuned]`
+    /// Fewest steps a change must last to be confirmed; harmless bursts touch up to six. `[tuned]`
     pub hold_steps: u32,
     /// Change (natural logarithm) from which the fast path applies: ln 1.3.
     pub fast_excess: f64,
-    /// Fast path: confirmed after this many steps … Harmless bursts are over after five, and touch
-    /// six.
+    /// Fast path: confirmed after this many steps … Harmless bursts end after five, and touch six.
     pub fast_steps: u32,
-    /// … or one step after this long, if sooner. Harmless bursts of 30 s are stretched by the slow
-    /// steps they make. `[tuned]`
+    /// … or one step after this time, if sooner. Harmless bursts of 30 s are stretched by the slow
+    /// steps they cause. `[tuned]`
     pub fast_hold_us: i64,
-    /// Longest harmless burst of a rank or of the network, µs: what the evaluation asks to bear, no
-    /// measurement …
+    /// Longest harmless burst of a rank or of the network, µs. An assumption of the evaluation, not
+    /// a measurement …
     pub burst_us: i64,
     /// … or in steps, if that is shorter. A burst of five touches six.
     pub burst_steps: u32,
-    /// First steps of a run that raise no suspicion.
+    /// First steps of a run, which raise no suspicion.
     pub skip_steps: u32,
     /// Steps before the first baseline.
     pub warm_steps: u32,
     /// Steps between two updates of the baselines.
     pub baseline_every: u32,
-    /// Steps a baseline looks back over. At most 240.
+    /// Steps that a baseline covers, at most 240.
     pub baseline_steps: u32,
-    /// Smallest noise of a rank's ratio to its peers. A fixed-length job has 0.4 % (ByteDance AR,
-    /// ST).
+    /// Lower bound of the noise of a rank's ratio to its peers. A fixed-length job has 0.4 %
+    /// (ByteDance AR, ST).
     pub noise_floor: f64,
-    /// Smallest noise of the transfer time.
+    /// Lower bound of the noise of the transfer time.
     pub transfer_noise_floor: f64,
-    /// Smallest change that matters: what counts as a fail-slow (5 %).
+    /// Smallest change that matters: the definition of a fail-slow (5 %).
     pub effect_floor: f64,
-    /// Greatest floor that noise may raise it to: Greyhound verifies at 10 %.
+    /// Upper bound to which noise may raise it: Greyhound verifies at 10 %.
     pub effect_cap: f64,
-    /// Effect floor in units of the job's median absolute deviation: 2.5 flags exactly the
-    /// published worker of PAI job 1.
+    /// That change in units of the job's median absolute deviation: 2.5 flags exactly the published
+    /// worker of PAI job 1.
     pub effect_noise: f64,
     /// Smallest change of the transfer time that matters: Greyhound's 10 %.
     pub transfer_effect: f64,
-    /// Greatest value that noise may raise it to. Faults that count are larger (Greyhound:
-    /// throughput -28 % and more). `[tuned]`
+    /// Upper bound to which noise may raise it. Faults that count are larger (Greyhound: throughput
+    /// -28 % and more). `[tuned]`
     pub transfer_effect_cap: f64,
-    /// Fewest steps a slower transfer lasts before it is confirmed: bursts of the network touch
-    /// more steps. `[tuned]`
+    /// Fewest steps a slower transfer must last to be confirmed; network bursts touch more steps.
+    /// `[tuned]`
     pub transfer_hold_steps: u32,
-    /// Smallest share of the step that a slower transfer must cost: a fail-slow costs 5 %, and half
-    /// the time is measured low. `[tuned]`
+    /// Smallest share of the step that a slower transfer must cost. A fail-slow costs 5 %, and half
+    /// of the time the measurement is low. `[tuned]`
     pub transfer_step_share: f64,
-    /// Clip of one step's deviation, in units of max(noise, effect / 2): one outlier alone never
-    /// raises a suspicion.
+    /// Clip of one step's deviation, in units of max(noise, effect / 2), so that a single outlier
+    /// never raises a suspicion.
     pub clip: f64,
-    /// The same where the noise is less than a quarter of the effect, and outliers are rare: a
+    /// The same where the noise is less than a quarter of the effect and outliers are rare: a
     /// suspicion comes a step or two sooner. In noisier jobs it costs precision (0.95 to 0.88 in
     /// the mix). `[tuned]`
     pub quiet_clip: f64,
-    /// Share of the hold's steps above half the effect: compute and data.
+    /// Share of the hold's steps that must be above half the effect: compute and data.
     pub persistent_share: f64,
     /// The same for the transfer time, whose bursts are longer.
     pub transfer_share: f64,
@@ -74,28 +72,28 @@ pub struct Settings {
     pub noisy_share: f64,
     /// Smallest standard score of the median over the hold.
     pub persistent_score: f64,
-    /// Steps below half the effect that end an event.
+    /// Steps below half the effect that end an episode.
     pub close_steps: u32,
-    /// Fewest peers that a rank is compared with.
+    /// Fewest peers of a rank.
     pub peers: usize,
-    /// Fewest slow ranks of one node that make it an event of the node.
+    /// Fewest slow ranks of one node that make the episode one of the node.
     pub node_ranks: usize,
-    /// A step that is not whole closes when the watermark is this far past it: clocks of nodes
+    /// An incomplete step closes when the watermark is this far past it, because clocks of nodes
     /// differ.
     pub skew_us: i64,
-    /// Most steps held open. A job whose watermark stands still closes its oldest.
+    /// Most open steps. If the watermark stands still, the oldest is closed.
     pub open_steps: usize,
-    /// Most ranks of a job; reports of further ones are counted and left.
+    /// Most ranks of a job; reports of further ones are counted and dropped.
     pub ranks: usize,
     /// Age up to which a fault counts as evidence.
     pub fault_age_us: i64,
-    /// How long after a window or fault of a device it is evidence, µs of event time. Agents send
-    /// samples in batches of ten seconds, so a step is decided on before they come; with a fixed
-    /// lag what it rests on does not depend on when they did.
+    /// Delay after which a device window or fault counts as evidence, µs of event time. Agents send
+    /// samples in batches of ten seconds, so a step is decided before they come. A fixed lag makes
+    /// the evidence independent of when they arrive.
     pub evidence_lag_us: i64,
-    /// SM clock against the node's other devices below which it is evidence.
+    /// Ratio of the SM clock to the node's other devices below which it is evidence.
     pub clock_ratio: f64,
-    /// Share of the time slowed down above which it is evidence.
+    /// Share of the time with lowered clocks above which it is evidence.
     pub slowdown_share: f64,
 }
 
@@ -145,8 +143,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Limit of the CUSUM for `series` series watched together, in units of its noise at slack 0.5.
-    ///
+    /// CUSUM limit for `series` series watched together, in units of the noise at slack 0.5.
     /// From ARL0 ~ 2 exp(h + 1.166) (Siegmund 1985): one false suspicion of the whole job per
     /// `false_alarm_steps`.
     pub(super) fn limit(&self, series: usize) -> f64 {
@@ -154,12 +151,12 @@ impl Settings {
         (runs.ln() - 1.166).max(2.0)
     }
 
-    /// Steps a change of the fast path must last.
+    /// Steps that a change must last on the fast path.
     pub(super) fn fast_hold(&self, step_us: f64) -> usize {
         steps(self.fast_hold_us, step_us).saturating_add(1).clamp(4, (self.fast_steps as usize).max(4))
     }
 
-    /// Steps in a row that a harmless burst may touch: it covers its first and its last in part.
+    /// Consecutive steps that a harmless burst may touch; it covers its first and last in part.
     pub(super) fn burst(&self, step_us: f64) -> usize {
         steps(self.burst_us, step_us).saturating_add(1).min(self.burst_steps as usize)
     }

@@ -1,8 +1,8 @@
-//! What the detector says.
+//! Output of the detector.
 
 use serde::Serialize;
 
-/// How sure a signal is. The autopilot acts on `Confirmed` alone.
+/// Certainty of a signal. The autopilot acts on `Confirmed` alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -12,7 +12,7 @@ pub enum Stage {
     Confirmed,
     /// It is over.
     Closed,
-    /// Reports that came late changed what was said before: this replaces it.
+    /// Late reports changed an earlier signal; this one replaces it.
     Corrected,
 }
 
@@ -20,23 +20,23 @@ pub enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// One device computes slower, and its clock or its throttling says so.
+    /// One device computes slower; its clock or throttling explains it.
     ComputeThermal,
-    /// One device computes slower, and no counter says why.
+    /// One device computes slower; no counter explains it.
     ComputeSilent,
     /// A host link or NVLink: narrower, or it retries.
     Link,
-    /// Ranks of one node together: the host.
+    /// All ranks of one node: the host.
     Host,
     /// Waiting for input.
     Data,
     /// The network.
     Communication,
-    /// The work is uneven by construction: sequences, a long stage, experts. Nobody's fault.
+    /// The work is uneven by construction: sequences, a long stage, experts. Nobody is to blame.
     Structural,
 }
 
-/// Whom a signal blames.
+/// Subject of blame.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Blame {
@@ -46,48 +46,48 @@ pub enum Blame {
     Node(u32),
     /// A whole role, e.g. a stage that is one node.
     Role(u32),
-    /// The network between nodes, no one of them in particular.
+    /// The network between nodes, none of them in particular.
     Fabric,
     /// Nobody: the job's own shape.
     Nobody,
 }
 
-/// What speaks for or against a class, with its weight.
+/// Evidence for or against a class, with its weight.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evidence {
     /// Name of the rule, e.g. `clock_below_peers`.
     pub rule: &'static str,
-    /// What was seen, in the rule's unit.
+    /// Observed value, in the rule's unit.
     pub value: f64,
     /// Logarithm of the likelihood ratio it adds.
     pub weight: f64,
 }
 
-/// One statement about one job.
+/// A signal about one job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Signal {
-    /// Number of the event it speaks of: a suspicion, its confirmation and its end have the same.
+    /// Number of the episode, shared by its suspicion, confirmation and end.
     #[serde(rename = "event")]
     pub episode: u64,
-    /// How sure.
+    /// Certainty.
     pub stage: Stage,
     /// Most probable class.
     pub class: Class,
     /// Probability of that class, 0 to 1.
     pub posterior: f64,
-    /// Whom.
+    /// Who is to blame.
     pub blame: Blame,
-    /// Stage of the pipeline: of the rank or role that is blamed, or the long one of a structural
-    /// cause. `None` without a pipeline.
+    /// Pipeline stage of the blamed rank or role, or the long stage of a structural cause. `None`
+    /// without a pipeline.
     pub pipeline_stage: Option<u32>,
-    /// Since when, µs since 1970.
+    /// Onset, µs since 1970.
     pub since_us: i64,
-    /// Episode time at which it was said: that of the report that decided it.
+    /// Event time of the signal: that of the report that decided it, µs since 1970.
     pub said_us: i64,
     /// How much longer the blamed part takes than its baseline: 0.2 is 20 %.
     pub excess: f64,
     /// GPU time lost so far, ms.
     pub lost_gpu_ms: u64,
-    /// What it rests on.
+    /// What it is based on.
     pub evidence: Vec<Evidence>,
 }

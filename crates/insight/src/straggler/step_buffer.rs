@@ -1,22 +1,22 @@
-//! Reports of the steps that are not closed yet, in flat arrays: one slot a step, one place a rank.
+//! Buffer of open steps, in flat arrays: one slot per step, one place per rank.
 
 use super::input::StepReport;
 use super::order_statistics;
 
-/// What came of a report.
+/// Outcome of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     /// Stored in its step's slot.
     Stored,
     /// The rank reported this step before.
     Duplicate,
-    /// Its step is closed already.
+    /// Its step is already closed.
     Late,
-    /// Its step is too far from the open ones to be believed.
+    /// Its step is too far from the open ones to be credible.
     OutOfRange,
 }
 
-/// One step's reports; NaN is "not reported". Seconds; tokens in units.
+/// Reports of one step; NaN means not reported. Times in seconds, tokens as counts.
 #[derive(Debug, Clone)]
 pub(super) struct StepSlot {
     pub step: u64,
@@ -29,7 +29,7 @@ pub(super) struct StepSlot {
     pub data: Vec<f32>,
     pub tokens: Vec<f32>,
     pub squared: Vec<f32>,
-    /// Middle of the ends, and how many reports it is of.
+    /// Median of the ends, and the number of reports it covers.
     end: Option<(usize, i64)>,
 }
 
@@ -80,7 +80,7 @@ impl StepSlot {
         self.squared[rank] = report.squared_tokens.map_or(f32::NAN, |squared| squared as f32);
     }
 
-    /// Middle of the ends reported so far: one absurd clock does not move it.
+    /// Median of the ends reported so far, so that one absurd clock does not move it.
     pub fn end(&mut self, scratch: &mut Vec<i64>) -> i64 {
         match self.end {
             Some((count, end)) if count == self.count => end,
@@ -97,8 +97,7 @@ impl StepSlot {
     }
 }
 
-/// Seconds of a reported time. A time of more than ten days, or of zero where none can be, is not
-/// believed: NaN.
+/// A reported time in seconds. More than ten days, or zero where that is impossible, gives NaN.
 pub(super) fn seconds(time_us: Option<u64>, zero: bool) -> f32 {
     const MOST_US: u64 = 10 * 86_400 * 1_000_000;
     match time_us {
@@ -108,21 +107,21 @@ pub(super) fn seconds(time_us: Option<u64>, zero: bool) -> f32 {
     }
 }
 
-/// Steps after which a rank that told nothing is not waited for any more: some launchers let one
-/// rank of a node report.
+/// Steps after which a silent rank is no longer waited for; some launchers let one rank per node
+/// report.
 const SILENT_STEPS: u64 = 64;
 
-/// Who told what last.
+/// Last step that each rank reported.
 #[derive(Debug, Clone)]
 pub(super) struct ReportTracker {
-    /// By rank: one more than the last step that it told; 0: none.
+    /// By rank: one more than its last reported step; 0: none.
     next: Vec<u64>,
     /// Steps closed.
     closed: u64,
 }
 
 impl ReportTracker {
-    /// Each rank that is missing in the step told a later one, or nothing for long.
+    /// Whether every rank missing in the step has reported a later one, or nothing for long.
     pub fn expects_no_more_of(&self, slot: &StepSlot) -> bool {
         let missing = self.next.iter().zip(&slot.seen).filter(|(_, seen)| !**seen);
         missing.map(|(next, _)| *next).all(|next| match next {
@@ -138,16 +137,16 @@ pub(super) struct StepBuffer {
     ranks: usize,
     /// Lowest step that may still be open.
     base: u64,
-    /// A step was closed: what is below `base` is late.
+    /// A step was closed, so steps below `base` are late.
     closed: bool,
-    /// StepSlot of each open step, at `step % len`.
+    /// Slot of each open step, at `step % len`.
     slot_of: Vec<Option<u32>>,
     slots: Vec<StepSlot>,
-    /// Slots to use again; the last freed first, it is the warmest in the cache.
+    /// Free slots; the last freed is used first, as it is warm in the cache.
     free: Vec<u32>,
     open: usize,
     tracker: ReportTracker,
-    /// Last step each rank reported far from the open ones.
+    /// Last step that each rank reported far from the open ones.
     far: Vec<Option<u64>>,
     far_count: usize,
 }
@@ -224,8 +223,8 @@ impl StepBuffer {
         steps.max().unwrap_or(self.base)
     }
 
-    /// A report far away is noted, not stored: alone it is garbage, and it must not push the real
-    /// steps out.
+    /// Notes a report far from the open steps without storing it. Alone it is garbage, and must not
+    /// push the real steps out.
     fn note_out_of_range(&mut self, report: &StepReport) -> Admission {
         let seen = &mut self.far[report.rank as usize];
         self.far_count += usize::from(seen.is_none());
@@ -237,14 +236,14 @@ impl StepBuffer {
         self.open == 0
     }
 
-    /// Half of the ranks are far from the open steps: they are right, the open steps are to be
-    /// closed and left behind.
+    /// Whether half of the ranks are far from the open steps. Then they are right, and the open
+    /// steps are to be closed and left behind.
     pub fn left_behind(&self) -> bool {
         self.far_count * 2 >= self.ranks.max(1) && self.far_count > 0
     }
 
-    /// Opens at the step most of the far ranks have reached. Every open slot must have been closed
-    /// before.
+    /// Continues at the step most of the far ranks have reached. Every open slot must have been
+    /// closed before.
     pub fn jump(&mut self) {
         let mut steps: Vec<u64> = self.far.iter().copied().flatten().collect();
         steps.sort_unstable();
@@ -253,12 +252,12 @@ impl StepBuffer {
         }
         self.far.fill(None);
         self.far_count = 0;
-        // Steps may be counted anew.
+        // Step numbers may have started again.
         self.tracker.next.fill(0);
         self.closed = self.base > 0;
     }
 
-    /// Takes out the lowest open step, if `ready` finds it so.
+    /// Takes out the lowest open step, if it is `ready`.
     pub fn close(
         &mut self,
         mut ready: impl FnMut(&mut StepSlot, &ReportTracker) -> bool,
@@ -288,7 +287,7 @@ impl StepBuffer {
         Some(std::mem::replace(&mut self.slots[slot], StepSlot::empty()))
     }
 
-    /// Gives the slot back after use.
+    /// Returns a slot for reuse.
     pub fn recycle(&mut self, mut slot: StepSlot) {
         slot.clear();
         if let Some(&place) = self.free.last() {
@@ -298,7 +297,7 @@ impl StepBuffer {
 }
 
 impl StepSlot {
-    /// Stands in while a slot is looked at; allocates nothing.
+    /// Placeholder for a slot that is taken out; allocates nothing.
     fn empty() -> Self {
         Self::new(0)
     }
@@ -374,7 +373,7 @@ mod tests {
         assert_eq!(settled(&mut step_buffer), None, "rank 2 may tell the first step yet");
         step_buffer.take(&report(2, 1));
         assert_eq!((settled(&mut step_buffer), settled(&mut step_buffer)), (Some((0, 2)), Some((1, 3))));
-        // It told step 1 last, and is waited for up to step 65.
+        // Its last report was of step 1, so it is waited for up to step 65.
         for step in 2..66 {
             step_buffer.take(&report(0, step));
             step_buffer.take(&report(1, step));

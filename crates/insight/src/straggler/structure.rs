@@ -1,7 +1,6 @@
-//! What is uneven by construction, named and blamed on nobody: uneven sequences, a long stage,
-//! uneven experts, ranks that were slower from their first step. Looked at once a run, when there
-//! is enough to see; a rank that was slow from the start *and* whose device shows why is a
-//! straggler after all (rule 9).
+//! Structural causes, which blame nobody: uneven sequences, a long stage, uneven experts, ranks
+//! slower from the first step. Analyzed once per run, when enough steps are known. A rank that was
+//! slow from the start, and whose device shows why, is a straggler after all (rule 9).
 
 use super::episode::{Assessment, Decision, Episode, Kind, Subject};
 use super::job::Job;
@@ -9,10 +8,10 @@ use super::order_statistics;
 use super::signal::{Blame, Class, Evidence, Signal, Stage};
 use super::whatif::{StepTable, Verdict, what_if};
 
-/// Steps after which a run is looked at.
+/// Steps after which a run is analyzed.
 const ANALYZED_AFTER: u64 = 200;
 
-/// Looks at the run, if step `seq` is the one to do so.
+/// Analyzes the run at the step due.
 pub(super) fn analyze(job: &mut Job, seq: u64, next_episode: &mut u64, out: &mut Vec<Signal>) {
     if seq + 1 != ANALYZED_AFTER {
         return;
@@ -39,7 +38,7 @@ pub(super) fn analyze(job: &mut Job, seq: u64, next_episode: &mut u64, out: &mut
     *next_episode += 1;
 }
 
-/// The ranks whose ratio to their peers was large all along.
+/// Ranks whose ratio to their peers was large from the start.
 fn offsets(job: &mut Job) -> Vec<(u32, f32)> {
     let spread = f64::from(job.compute.effect()) / job.settings.effect_noise;
     let least = (5.0 * spread).max(0.10) as f32;
@@ -50,7 +49,7 @@ fn offsets(job: &mut Job) -> Vec<(u32, f32)> {
         .collect()
 }
 
-/// Slow from the first step, with evidence of its device: said like any other straggler.
+/// Signals ranks that were slow from the first step, where their device explains it.
 fn slow_from_the_start(job: &mut Job, seq: u64, next_episode: &mut u64, out: &mut Vec<Signal>) {
     let now_us = job.history.step(seq).end_us;
     let since_us = job.history.begin_us(job.history.oldest());
@@ -59,7 +58,7 @@ fn slow_from_the_start(job: &mut Job, seq: u64, next_episode: &mut u64, out: &mu
         let bad = shown.clock_ratio.is_some_and(|ratio| ratio < job.settings.clock_ratio)
             || shown.slowdown.is_some_and(|share| share > 0.2)
             || shown.width.is_some_and(|width| width < 0.9);
-        // And it still is.
+        // And the rank still is slow.
         let last = job.compute.window(&[rank], (seq + 1).saturating_sub(20), seq + 1).median;
         if !bad || last < -0.25 * base {
             continue;
@@ -81,12 +80,11 @@ fn slow_from_the_start(job: &mut Job, seq: u64, next_episode: &mut u64, out: &mu
             assessment: Assessment::default(),
         };
         *next_episode += 1;
-        // Its baseline is its peers from now on, so that the event ends when it is as fast as they
-        // are.
+        // Its peers become its baseline, so that the episode ends when it is as fast as they are.
         job.compute.rebase(rank as usize, 0.0);
         job.compute.hold(rank as usize, true);
         job.classify(&mut episode, seq, base);
-        // It rests on what its device showed all along.
+        // All evidence is known, from the whole run.
         episode.assessment.has_all_evidence = true;
         episode.evidence.push(Evidence { rule: "slow_from_the_start", value: f64::from(base), weight: 0.0 });
         out.push(job.signal(&episode, Stage::Confirmed, seq, base));
@@ -94,7 +92,7 @@ fn slow_from_the_start(job: &mut Job, seq: u64, next_episode: &mut u64, out: &mu
     }
 }
 
-/// Structural causes with their size as a share of time, and the long stage if one is among them.
+/// Structural causes with their size as a share of time, and the long stage if it is one of them.
 fn causes(job: &mut Job, seq: u64) -> (Vec<Evidence>, Option<u32>) {
     let (mut found, mut long_stage) = (Vec::new(), None);
     let tables = tables(job, seq);
@@ -108,7 +106,7 @@ fn causes(job: &mut Job, seq: u64) -> (Vec<Evidence>, Option<u32>) {
             let weight = if explained >= 0.5 { 4.0 } else { 2.0 };
             found.push(Evidence { rule: "sequence_imbalance", value: noise, weight });
         }
-        // A single slow worker makes its stage long too, and is no matter of the stage.
+        // A single slow worker makes its stage long too, but the stage is not the cause.
         let is_one = answer.worker_share >= 0.5;
         if job.layout.stages > 1 && answer.stage_share >= 0.5 && answer.slowdown >= 1.05 && !is_one {
             found.push(Evidence { rule: "long_stage", value: answer.slowdown - 1.0, weight: 4.0 });
@@ -130,7 +128,7 @@ fn causes(job: &mut Job, seq: u64) -> (Vec<Evidence>, Option<u32>) {
     (found, long_stage)
 }
 
-/// The last steps as tables of workers.
+/// The last steps as worker tables.
 fn tables(job: &Job, seq: u64) -> Vec<StepTable> {
     let first = (seq + 1).saturating_sub(100).max(job.history.oldest());
     (first..=seq)
@@ -147,7 +145,7 @@ fn tables(job: &Job, seq: u64) -> Vec<StepTable> {
         .collect()
 }
 
-/// Greatest median time of a stage's expert groups over the median of all of them, less one, over
+/// Largest median time among a stage's expert groups over the median of all of them, less one, over
 /// the last steps.
 fn spread_of_groups(job: &Job, stage: usize, seq: u64) -> f64 {
     let first = (seq + 1).saturating_sub(100).max(job.history.oldest());

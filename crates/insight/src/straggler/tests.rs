@@ -1,11 +1,11 @@
-//! The detector as a whole, on jobs small enough to know the truth by hand.
+//! The whole detector, on jobs small enough to compute the truth by hand.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A job of `ranks` on nodes of eight, numbered from 100; everything about a step follows from its
-/// number and the rank.
+/// A job of `ranks` on nodes of eight, numbered from 100. A step is a pure function of its number
+/// and the rank.
 struct Scene {
     ranks: u32,
     step_us: u64,
@@ -22,13 +22,13 @@ impl Scene {
         }
     }
 
-    /// Noise of about 0.4 % that no generator is needed for.
+    /// Deterministic noise of about 0.4 %.
     fn wobble(rank: u32, step: u64) -> f64 {
         let mixed = (u64::from(rank) * 0x9E37_79B9 + step * 0x85EB_CA6B).wrapping_mul(0xC2B2_AE35_27D4_EB4F);
         1.0 + 0.01 * ((mixed >> 40) as f64 / (1_u64 << 24) as f64 - 0.5)
     }
 
-    /// Reports of one step, with factors for computing and the transfer and a wait for input.
+    /// Reports of one step, with factors on computing and transfer, and a wait for input.
     fn step(
         &self,
         step: u64,
@@ -60,7 +60,7 @@ impl Scene {
     }
 }
 
-/// Runs steps through a detector; the watermark follows each.
+/// Runs steps through a detector, with the watermark behind each.
 fn run(scene: &Scene, steps: u64, told: impl Fn(u64) -> Vec<StepReport>) -> Vec<Signal> {
     let mut detector = Detector::new(scene.shape(1), Settings::default());
     let mut said = Vec::new();
@@ -144,7 +144,7 @@ fn a_change_of_the_whole_jobs_work_blames_nobody() {
 
 #[test]
 fn a_transfer_that_grew_with_the_jobs_work_is_not_asked_about_again() {
-    // All compute a quarter longer from step 120 on, for good, and the transfer grows with them.
+    // All ranks compute a quarter longer from step 120 on, and the transfer grows with them.
     let for_good = |step: u64| if step >= FROM { 1.25 } else { 1.0 };
     let said = run(&SCENE, 500, |step| SCENE.step(step, |_| for_good(step), for_good(step), |_| 0.0));
     assert!(said.iter().all(|signal| signal.blame == Blame::Nobody), "{:?}", stages(&said));
@@ -167,8 +167,7 @@ fn late_reports_take_a_confirmation_back() {
     let mut said = Vec::new();
     let mut late = Vec::new();
     for step in 0..FROM + 40 {
-        // Every second step of rank 9 is slow and told at once; the others are as ever and told too
-        // late.
+        // Two of three steps of rank 9 are slow and arrive in time; its normal ones arrive late.
         let odd = step % 3 != 0;
         let slow = |rank: u32| if rank == 9 && odd { between(step, 0.15) } else { 1.0 };
         for report in SCENE.step(step, slow, 1.0, |_| 0.0) {
@@ -181,7 +180,7 @@ fn late_reports_take_a_confirmation_back() {
     late.iter().for_each(|report| detector.step(report));
     let corrected = detector.take();
     assert_eq!(stages(&corrected), vec![(Stage::Corrected, Class::Structural, Blame::Nobody)]);
-    // Told once more they change nothing.
+    // Repeated, they change nothing.
     late.iter().for_each(|report| detector.step(report));
     assert_eq!(detector.take(), vec![]);
     assert_eq!(detector.counts().late, late.len() as u64);
@@ -206,7 +205,7 @@ fn a_restart_closes_what_was_open_and_follows_the_new_map() {
     assert!(!feed(&mut detector, 1, 120..160, 5).is_empty());
     detector.restart(SCENE.shape(2));
     assert_eq!(stages(&detector.take())[0].0, Stage::Closed);
-    // The old attempt's reports are counted and left.
+    // Reports of the old attempt are counted and dropped.
     feed(&mut detector, 1, 160..170, 5);
     assert_eq!(detector.counts().other_attempt, 640);
     assert_eq!(feed(&mut detector, 2, 170..300, 999), vec![]);
@@ -268,7 +267,7 @@ fn same_input_same_bytes_in_any_order_within_the_watermark() {
     let told =
         |step| SCENE.step(step, |rank| if rank == 21 { between(step, 0.15) } else { 1.0 }, 1.0, |_| 0.0);
     let straight = run(&SCENE, 260, told);
-    // Blocks of five steps, told backwards, the watermark behind each block.
+    // Blocks of five steps in reverse order, the watermark behind each block.
     let mut detector = Detector::new(SCENE.shape(1), Settings::default());
     let mut said = Vec::new();
     for block in 0..52 {

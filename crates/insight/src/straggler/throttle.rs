@@ -1,10 +1,9 @@
-//! Without step reports: which devices are slowed down while the others of their node are not.
-//! Nobody is blamed for anything that clocks and throttling do not show, because in a synchronous
+//! Throttling detection for jobs without step reports: devices with lowered clocks while the others
+//! of their node have none. Only clocks and throttling accuse a device, because in a synchronous
 //! job all devices idle when one is slow.
-//!
-//! A lower clock at no less power than the peers draw, or throttling that the peers do not have, is
-//! a suspicion; both together, all through the hold, are a confirmation. A lower clock alone is
-//! neither: the device may have less to do.
+//! A lower clock at no less power than the peers', or throttling that the peers lack, is a
+//! suspicion. Both together, throughout the hold, are a confirmation. A lower clock alone is
+//! neither, because the device may have less to do.
 
 use super::device::{DeviceComparison, Devices};
 use super::fusion::ClassScores;
@@ -12,10 +11,10 @@ use super::layout::Layout;
 use super::settings::Settings;
 use super::signal::{Blame, Class, Evidence, Signal, Stage};
 
-/// A device that draws less than this of what its peers draw does less than they do.
+/// A device that draws less than this share of its peers' power does less work.
 const LESS_POWER: f64 = 0.9;
 
-/// What is being said of a device.
+/// An open episode of a device.
 #[derive(Debug, Clone)]
 struct ThrottleEpisode {
     episode: u64,
@@ -26,18 +25,18 @@ struct ThrottleEpisode {
     is_confirmed: bool,
 }
 
-/// What is being said of each rank's device.
+/// Open episodes by rank.
 #[derive(Debug, Clone)]
 pub(super) struct Throttle {
     slowed: Vec<Option<ThrottleEpisode>>,
 }
 
-/// What a device's counters say against its peers.
+/// Findings on a device against its peers.
 #[derive(Debug, Clone, Copy)]
 struct CounterFindings {
     slow_clock: bool,
     throttled: bool,
-    /// One of them is beyond what having less to do explains.
+    /// One finding exceeds what less work explains.
     is_suspect: bool,
 }
 
@@ -60,7 +59,7 @@ impl Throttle {
         Self { slowed: vec![None; ranks] }
     }
 
-    /// Looks at a rank's device after a window of it that ended at `now_us`.
+    /// Evaluates a rank's device after a window of it that ended at `now_us`.
     pub fn update(
         &mut self,
         rank: u32,
@@ -73,7 +72,7 @@ impl Throttle {
         let shown = devices.compare(layout, rank, since_us, now_us);
         let found = CounterFindings::from_comparison(&shown, settings);
         let open = &mut self.slowed[rank as usize];
-        // All through the hold: a spike of heat is none.
+        // Throughout the hold: a short spike of heat does not count.
         let covered = devices.covers(rank, since_us, now_us);
         match open {
             None if covered && (found.is_sure() || found.is_suspect) => {
@@ -111,7 +110,7 @@ impl Throttle {
         }
     }
 
-    /// Closes what is open: steps are reported from now on, and say more than counters do, or the
+    /// Closes open episodes: from now on steps are reported, which say more than counters, or the
     /// run is over.
     pub fn end(&mut self, now_us: i64, out: &mut Vec<Signal>) {
         for (rank, open) in (0..).zip(&mut self.slowed) {
@@ -122,7 +121,7 @@ impl Throttle {
     }
 }
 
-/// Probability of the class, and what it rests on; weights as with steps.
+/// Probability of the class and its evidence; weights as with steps.
 fn weigh(shown: &DeviceComparison, found: CounterFindings) -> (f64, Vec<Evidence>) {
     let mut scores = ClassScores::new();
     let mut add = |rule, value: Option<f64>, weight| {
@@ -151,12 +150,12 @@ impl ThrottleEpisode {
             class: Class::ComputeThermal,
             posterior: self.posterior,
             blame: Blame::Rank(rank),
-            // Nobody was told of stages without step reports.
+            // Stages are unknown without step reports.
             pipeline_stage: None,
             since_us: self.since_us,
             said_us,
             excess: self.excess,
-            // Without step times nobody knows what the job lost.
+            // Without step times the loss is unknown.
             lost_gpu_ms: 0,
             evidence: self.evidence.clone(),
         }
@@ -168,8 +167,8 @@ mod tests {
     use super::super::input::{DeviceWindow, JobShape};
     use super::*;
 
-    /// Windows of ten seconds of eight devices from 0 to `until`; device 5 from 300 s on as
-    /// `change` has it.
+    /// Windows of ten seconds of eight devices from 0 to `until`; device 5 is changed from 300 s
+    /// on.
     fn watch(until: i64, change: impl Fn(i64, &mut DeviceWindow)) -> Vec<Signal> {
         let shape = JobShape { attempt: 0, node: vec![0; 8], role: vec![0; 8], stages: 1, micro_batches: 1 };
         let layout = Layout::new(&shape, 4, 99);
@@ -233,8 +232,8 @@ mod tests {
         let of = |stage| (stage, Blame::Rank(5));
         assert_eq!(stages(&said), vec![of(Stage::Suspect), of(Stage::Confirmed), of(Stage::Closed)]);
         assert!(said.iter().all(|signal| signal.episode == 1 && signal.lost_gpu_ms == 0));
-        // Means over 90 s: throttled above 0.3 after 40 s (0.9 * 4 / 9), the clock below 0.95 after
-        // 30 s (1 - 0.2 * 3 / 9).
+        // Means over 90 s: throttling exceeds 0.3 after 40 s (0.9 * 4 / 9), the clock falls below
+        // 0.95 after 30 s (1 - 0.2 * 3 / 9).
         assert_eq!(said[0].said_us, 340_000_000);
         assert_eq!(said[1].said_us, 480_000_000);
     }

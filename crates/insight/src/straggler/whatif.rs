@@ -1,10 +1,10 @@
-//! What a job would take if nobody were slow, and who accounts for the difference.
-//!
+//! What-if analysis: what a step would take with evenly spread work, and who accounts for the
+//! difference.
 //! With `P` stages, `M` micro-batches and `tau[d, s]` the time of worker (d, s) for one of them, a
-//! step takes `T = max_d (sum_s tau[d, s] + (M - 1) max_s tau[d, s])`, and evenly spread work would
-//! take `(P + M - 1) mean(tau)`. Against the full simulator of the ByteDance authors on their three
-//! public traces this is off by at most 5.3 %. Where every micro-batch's times are known the step
-//! is replayed in their place (`replay`): off by at most 0.7 %.
+//! step takes `T = max_d (sum_s tau[d, s] + (M - 1) max_s tau[d, s])`, and with even work `(P + M -
+//! 1) mean(tau)`. On the three public traces this differs from the full simulator of the ByteDance
+//! authors by at most 5.3 %. Where the time of every micro-batch is known, the step is replayed
+//! instead ([`replay`](super::replay)), which differs by at most 0.7 %.
 
 use serde::Serialize;
 
@@ -12,21 +12,21 @@ use super::order_statistics;
 use super::replay::Operations;
 
 /// Computing times of one step, seconds: `compute[d * stages + s]` is replica `d`'s stage `s`, over
-/// all micro-batches. A worker that is not known is NaN.
+/// all micro-batches. An unknown worker is NaN.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepTable {
     /// Time of each worker.
     pub compute: Vec<f64>,
     /// Stages of the pipeline; 1 for plain data parallel.
     pub stages: usize,
-    /// Micro-batches a step; 1 without a pipeline.
+    /// Micro-batches per step; 1 without a pipeline.
     pub micro_batches: usize,
-    /// Times of each micro-batch, where they are known apart.
+    /// Times of each micro-batch, where known.
     pub operations: Option<Operations>,
 }
 
 impl StepTable {
-    /// Time of the step with `compute` in place of its own times.
+    /// Time of the step with `compute` instead of its own times.
     fn time_with(&self, compute: &[f64]) -> f64 {
         let (stages, many) = (self.stages.max(1), self.micro_batches.max(1));
         match &self.operations {
@@ -39,23 +39,23 @@ impl StepTable {
     }
 }
 
-/// Who makes a job slow.
+/// Main cause of a job's slowness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// One worker: the number of its replica and stage.
+    /// One worker, by replica and stage.
     Worker {
         /// Replica.
         replica: usize,
         /// Stage.
         stage: usize,
     },
-    /// A stage that has more to do than the others. Nobody's fault.
+    /// A stage with more work than the others. Nobody is to blame.
     LongStage {
         /// Stage.
         stage: usize,
     },
-    /// Sequences of uneven length. Nobody's fault.
+    /// Sequences of uneven length. Nobody is to blame.
     SequenceImbalance,
     /// None of these.
     Unexplained,
@@ -63,14 +63,13 @@ pub enum Verdict {
     Even,
 }
 
-/// The answer for a number of steps.
+/// Result for a number of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct WhatIf {
-    /// Mean step time over the mean time with the work evenly spread; at least 1 in an honest
-    /// table.
+    /// Mean step time over the mean time with even work; at least 1 in a consistent table.
     pub slowdown: f64,
-    /// Share of the loss that the worst worker accounts for (the paper's M_W). Above 1 if without
-    /// it the others gain as well.
+    /// Share of the loss that the worst worker accounts for (the paper's M_W). Above 1 if others
+    /// gain too without it.
     pub worker_share: f64,
     /// Share of the loss that the longest stage accounts for (M_S).
     pub stage_share: f64,
@@ -83,12 +82,12 @@ pub struct WhatIf {
     pub peer_noise: f64,
     /// Steps used.
     pub steps: usize,
-    /// Who.
+    /// Main cause.
     pub verdict: Verdict,
 }
 
-/// Correlation (Pearson) of forward and backward times of the same micro-batches: near 1 where long
-/// sequences make both long. `None` for fewer than three pairs or no spread.
+/// Pearson correlation of forward and backward times of the same micro-batches: near 1 where long
+/// sequences make both long. `None` for fewer than three pairs or without spread.
 pub fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     let n = pairs.len() as f64;
     if pairs.len() < 3 {
@@ -106,7 +105,7 @@ pub fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     found.is_finite().then_some(found)
 }
 
-/// Time of a step from its workers' times; NaN when no replica is whole.
+/// Time of a step from its workers' times; NaN when no replica is complete.
 pub(super) fn step_time(compute: &[f64], stages: usize, micro_batches: usize) -> f64 {
     let stages = stages.max(1);
     let many = micro_batches.max(1) as f64;
@@ -118,9 +117,9 @@ pub(super) fn step_time(compute: &[f64], stages: usize, micro_batches: usize) ->
     compute.chunks_exact(stages).map(replica).fold(f64::NAN, f64::max)
 }
 
-/// What the steps would have taken with even work, and who accounts for the loss. `pairing` is the
-/// correlation of forward and backward times, where they are known apart. `None` when no step has
-/// two whole workers, or steps differ in shape.
+/// Step time with even work, and who accounts for the loss. `pairing` is the correlation of forward
+/// and backward times, if known. `None` when no step has two complete workers, or steps differ in
+/// shape.
 pub fn what_if(steps: &[StepTable], pairing: Option<f64>) -> Option<WhatIf> {
     let first = steps.first()?;
     let (stages, many) = (first.stages.max(1), first.micro_batches.max(1));
@@ -175,7 +174,7 @@ pub fn what_if(steps: &[StepTable], pairing: Option<f64>) -> Option<WhatIf> {
     })
 }
 
-/// The worker whose median ratio to its stage is greatest, that ratio, and the noise among peers.
+/// The worker with the largest median ratio to its stage, that ratio, and the noise among peers.
 fn worst_worker(steps: &[&StepTable], stages: usize) -> (usize, f64, f64) {
     let workers = steps[0].compute.len();
     let mut ratios: Vec<Vec<f32>> = vec![Vec::with_capacity(steps.len()); workers];
@@ -208,7 +207,7 @@ fn longest_stage(steps: &[&StepTable], stages: usize) -> usize {
     (0..stages).max_by(|a, b| total(*a).total_cmp(&total(*b)).then(b.cmp(a))).unwrap_or(0)
 }
 
-/// Median of a stage, leaving one worker out.
+/// Median of a stage without one worker.
 fn stage_median(compute: &[f64], stages: usize, stage: usize, without: Option<usize>) -> f64 {
     let mut times: Vec<f64> = (stage..compute.len())
         .step_by(stages)
@@ -223,7 +222,7 @@ fn stage_median(compute: &[f64], stages: usize, stage: usize, without: Option<us
     }
 }
 
-/// The times with a stage's workers as fast as the mean of their replica's other stages.
+/// The times with a stage as fast as the mean of its replica's other stages.
 fn level_stage(compute: &[f64], stages: usize, stage: usize) -> Vec<f64> {
     let mut other = compute.to_vec();
     if stages > 1 {

@@ -1,14 +1,14 @@
-//! How long a step should take for its tokens: `compute = a * tokens + b * sum(length^2) + c` by
-//! ridge (ResiHP's form), one fit a role over the last 500 steps. It takes away what uneven
-//! sequences explain; where no tokens are told it does nothing.
+//! Expected step time for a rank's tokens: `compute = a * tokens + b * sum(length^2) + c` by ridge
+//! regression (ResiHP's form), one fit per role over the last 500 steps. It removes what uneven
+//! sequences explain; without token counts it does nothing.
 
-/// Steps between fits, and the fits' worth of steps that are looked back on.
+/// Steps between fits, and batches of steps that a fit covers.
 const BATCH: u32 = 50;
 const BATCHES: usize = 10;
-/// Weight of the ridge relative to the features' own spread.
+/// Ridge penalty relative to the features' own spread.
 const RIDGE: f64 = 1e-3;
 
-/// Sums of a batch of rows: count, then means are formed of them.
+/// Sums over a batch of rows.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     n: f64,
@@ -51,7 +51,7 @@ impl Sums {
     }
 }
 
-/// A fitted line through workload: relative to the role's mean time.
+/// A linear fit, relative to the role's mean time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Fit {
     tokens_mean: f64,
@@ -83,19 +83,18 @@ impl Workload {
         Self { roles: vec![Role::default(); roles] }
     }
 
-    /// What the time is to be divided by: 1 for the role's mean workload, or where nothing is
-    /// known.
+    /// Divisor for a computing time: 1 for the role's mean workload, or without a fit.
     pub fn expected(&self, role: u32, tokens: f32, squared: f32) -> f32 {
         self.roles[role as usize].fit.map_or(1.0, |fit| fit.expected(tokens, squared))
     }
 
-    /// Share of the variance of a role's times that its workload explains; zero where nothing is
-    /// told.
+    /// Share of the variance of a role's times that its workload explains; zero without token
+    /// counts.
     pub fn explained(&self, role: u32) -> f64 {
         self.roles[role as usize].fit.map_or(0.0, |fit| fit.explained)
     }
 
-    /// Takes one rank's step: tokens, squared tokens (NaN: not told), seconds.
+    /// Takes one rank's step: tokens, squared tokens (NaN: unknown), seconds.
     pub fn row(&mut self, role: u32, tokens: f32, squared: f32, time: f32) {
         if tokens.is_nan() || !time.is_finite() {
             return;
@@ -104,7 +103,7 @@ impl Workload {
         self.roles[role as usize].now.row(f64::from(tokens), squared, f64::from(time));
     }
 
-    /// Ends a step; every 50 the fits are renewed, the first after 10.
+    /// Ends a step. Fits are renewed every 50 steps, the first after 10.
     pub fn end_step(&mut self) {
         for role in &mut self.roles {
             role.steps += 1;
@@ -138,12 +137,12 @@ impl Fit {
         let expected = 1.0
             + self.per_token * (f64::from(tokens) - self.tokens_mean)
             + self.per_squared * (squared - self.squared_mean);
-        // A line that explains nothing at absurd workloads must not make a ratio of its own.
+        // A poor fit at absurd workloads must not dominate a ratio.
         expected.clamp(0.1, 10.0) as f32
     }
 }
 
-/// Ridge on the two centred features, each in units of its own spread; the mean is not penalised.
+/// Ridge on the two centred features, each in units of its spread; the mean is not penalised.
 fn fit(sums: &Sums) -> Option<Fit> {
     const FEWEST_ROWS: f64 = 30.0;
     let n = sums.n;
@@ -157,7 +156,7 @@ fn fit(sums: &Sums) -> Option<Fit> {
     let ty = sums.tokens_time / n - tokens_mean * time_mean;
     let sy = sums.squared_time / n - squared_mean * time_mean;
     let ts = sums.tokens_squared / n - tokens_mean * squared_mean;
-    // Cancellation leaves about 1e-12 of the squares: less spread than that is none.
+    // Cancellation leaves about 1e-12 of the squares; less spread than that counts as none.
     let spread = |variance: f64, mean: f64| if variance > 1e-9 * mean * mean { variance.sqrt() } else { 0.0 };
     let (t, s) = (spread(tt, tokens_mean), spread(ss, squared_mean));
     let time = spread(yy, time_mean);
@@ -224,8 +223,7 @@ mod tests {
             .collect();
         let mut sums = Sums::default();
         rows.iter().for_each(|(x, y)| sums.row(*x, 0.0, *y));
-        // linfa-elasticnet 0.8.1 centres the target but not the features: they must be given
-        // centred.
+        // linfa-elasticnet 0.8.1 centres the target but not the features, so they are centred here.
         let middle = rows.iter().map(|row| row.0).sum::<f64>() / 200.0;
         let records = ndarray::Array2::from_shape_fn((200, 1), |(i, _)| rows[i].0 - middle);
         let targets = ndarray::Array1::from_iter(rows.iter().map(|row| row.1));

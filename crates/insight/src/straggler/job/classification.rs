@@ -1,4 +1,4 @@
-//! What is said of an event: class, posterior, whom it blames and why.
+//! Classification of an episode: class, posterior, blame and evidence.
 
 use super::Job;
 use crate::straggler::cause::Facts;
@@ -7,7 +7,7 @@ use crate::straggler::order_statistics;
 use crate::straggler::signal::{Blame, Class, Signal, Stage};
 
 impl Job {
-    /// Class, posterior, blame and evidence of an event as of step `seq`.
+    /// Classifies an episode as of step `seq`.
     pub fn classify(&mut self, episode: &mut Episode, seq: u64, excess: f32) {
         let level_shift =
             if episode.kind == Kind::Transfer { self.level_shift(episode.since, seq) } else { 0.0 };
@@ -18,19 +18,18 @@ impl Job {
             self.facts(episode, at_us).weigh();
     }
 
-    /// What devices showed comes later than steps: until all of it up to an event's last statement
-    /// is known, the event is weighed again with what is new, and said again if its class or whom
-    /// it blames is another one.
+    /// Device evidence comes later than steps. Until all of it up to an episode's last signal is
+    /// known, new evidence renews the classification; a changed class or blame is signalled.
     pub(super) fn reclassify(&self, episode: &mut Episode, seq: u64, out: &mut Vec<Signal>) {
         if episode.assessment.has_all_evidence || !self.evidence.has_new {
             return;
         }
-        // As long again, because of windows that began before it.
+        // Twice the lag, because of windows that began before that step.
         let lag_us = self.settings.evidence_lag_us.max(0);
         episode.assessment.has_all_evidence =
             self.evidence.until_us >= episode.assessment.at_us.saturating_add(lag_us);
         let (class, posterior, evidence, blame) = self.facts(episode, self.history.step(seq).end_us).weigh();
-        // That it is nobody's fault is for a confirmation to find.
+        // Only a confirmation may find a structural cause.
         if class == Class::Structural || (class, &blame) == (episode.class, &episode.blame) {
             return;
         }
@@ -40,7 +39,7 @@ impl Job {
         out.push(self.signal(episode, stage, seq, episode.assessment.excess));
     }
 
-    /// What speaks for and against classes of an event, with what devices showed up to `now_us`.
+    /// Facts about an episode, with device evidence up to `now_us`.
     fn facts(&self, episode: &Episode, now_us: i64) -> Facts<'_> {
         Facts {
             layout: &self.layout,
@@ -56,14 +55,14 @@ impl Job {
         }
     }
 
-    /// Another event is open that began within ten steps of this one, or ranks wait for input: who
-    /// waits comes late to collectives.
+    /// Whether another open episode began within ten steps, or ranks wait for input; such ranks
+    /// reach collectives late.
     fn has_companion(&self, episode: &Episode) -> bool {
         self.others.iter().any(|(kind, since)| *kind == Kind::Data || since.abs_diff(episode.since) <= 10)
     }
 
-    /// How much the job's median computing time changed from the 50 steps before `since` to those
-    /// from then on.
+    /// Change of the job's median computing time, from the 50 steps before `since` to the steps
+    /// after.
     fn level_shift(&mut self, since: u64, seq: u64) -> f64 {
         let mut middle = |from: u64, to: u64| {
             self.scratch.clear();
@@ -76,7 +75,7 @@ impl Job {
         if shift.is_finite() { shift } else { 0.0 }
     }
 
-    /// Puts an event into words, as of step `seq`.
+    /// The episode as a signal, as of step `seq`.
     pub fn signal(&self, episode: &Episode, stage: Stage, seq: u64, excess: f32) -> Signal {
         let excess = f64::from(excess);
         let share = if episode.kind == Kind::Data { excess } else { excess.exp_m1() };

@@ -1,4 +1,4 @@
-//! Events of a run: what raises one, whom it is about, what confirms it and what ends it.
+//! Episodes of a run: how they start, whom they are about, how they are confirmed and closed.
 
 use super::Job;
 use crate::straggler::episode::{Assessment, Episode, Kind, Subject, Transition};
@@ -6,7 +6,7 @@ use crate::straggler::history;
 use crate::straggler::signal::{Blame, Class, Evidence, Signal, Stage};
 
 impl Job {
-    /// Moves each open event on by one step.
+    /// Moves each open episode on by one step.
     pub(super) fn advance_episodes(&mut self, seq: u64, out: &mut Vec<Signal>) {
         let open = |episode: &Episode| episode.kind != Kind::Transfer && !episode.closed;
         self.others.clear();
@@ -28,8 +28,8 @@ impl Job {
             };
             let held = self.history.window(episode.since, seq, steps, hold_us, step_us);
             let fast = settings.fast_hold(step_us) as u64;
-            // Bursts strike one rank or the network; nothing harmless slows a whole node, or makes
-            // it wait for input.
+            // Bursts hit one rank or the network. Nothing harmless slows a whole node, or makes it
+            // wait for input.
             let burst = match (episode.kind, episode.subject) {
                 (Kind::Compute, Subject::Rank(_)) | (Kind::Transfer, _) => settings.burst(step_us),
                 _ => 0,
@@ -59,7 +59,7 @@ impl Job {
                 }
             }
         }
-        /// Ended events kept for corrections.
+        /// Ended episodes are kept this many steps for corrections.
         const KEPT: u64 = history::DEPTH as u64;
         episodes.retain(|episode| {
             !episode.closed || episode.decision.is_some_and(|decision| decision.to + KEPT > seq)
@@ -72,8 +72,8 @@ impl Job {
         self.hold(episode, false);
     }
 
-    /// A transfer that grew with the work of the whole job stays so: what it is now is what it is
-    /// held against.
+    /// A transfer that grew with the work of the whole job stays so; its present time becomes the
+    /// baseline.
     fn settle(&mut self, episode: &Episode, excess: f32) {
         if episode.evidence.iter().any(|evidence| evidence.rule == "job_wide_change") {
             let base = self.transfer.base(0);
@@ -81,7 +81,7 @@ impl Job {
         }
     }
 
-    /// Holds or releases the series of an event, and with a node its ranks.
+    /// Holds or releases the series of an episode; of a node, also those of its ranks.
     pub fn hold(&mut self, episode: &Episode, held: bool) {
         let bank = self.bank(episode.kind);
         episode.series.iter().for_each(|&series| bank.hold(series as usize, held));
@@ -91,13 +91,13 @@ impl Job {
         }
     }
 
-    /// A transfer that is slower but costs the step next to nothing is no fail-slow.
+    /// A slower transfer that costs the step next to nothing is no fail-slow.
     fn is_trifling(&self, episode: &Episode, excess: f32) -> bool {
         let share = f64::from(self.transfer.base(0).exp() * (excess.exp() - 1.0)) * 1e6 / self.step_us;
         episode.kind == Kind::Transfer && share < self.settings.transfer_step_share
     }
 
-    /// Series over their bound: suspicions, unless their median since the sum left zero is small.
+    /// Turns alarms into suspicions, unless the median since the sum left zero is small.
     pub(super) fn suspect(&mut self, kind: Kind, seq: u64, next_episode: &mut u64, out: &mut Vec<Signal>) {
         let alarms = std::mem::take(&mut self.bank(kind).alarms);
         for &series in &alarms {
@@ -143,8 +143,8 @@ impl Job {
         self.bank(kind).alarms = alarms;
     }
 
-    /// Whom a suspicion is about: the node, where enough of its ranks are slow since then (rule 7),
-    /// else the rank. Waiting for input is the node's where its ranks of the same role wait.
+    /// Subject of a suspicion: the node, where enough of its ranks are slow since then (rule 7),
+    /// else the rank. Waiting for input counts for the node where its ranks of the same role wait.
     fn subject(&mut self, kind: Kind, series: u32, from: u64, to: u64) -> (Kind, Subject, Vec<u32>) {
         match kind {
             Kind::Transfer => return (kind, Subject::Job, vec![0]),
@@ -158,8 +158,7 @@ impl Job {
         let mates = self.layout.nodes[node as usize].clone();
         let role = self.layout.role_of[series as usize];
         let alike = mates.iter().filter(|&&mate| self.layout.role_of[mate as usize] == role).count();
-        // Input is read by some roles only: those of the rank's own role tell whether it is the
-        // node.
+        // Only some roles read input, so the ranks of the same role decide whether it is the node.
         let (asked, least) = match kind {
             Kind::Data if alike < mates.len() => (alike, 1),
             _ => (mates.len(), 2),
@@ -178,7 +177,7 @@ impl Job {
         (kind, Subject::Node(node), slow)
     }
 
-    /// Events of single ranks end where their node's begins.
+    /// Closes single-rank episodes where their node's begins.
     fn absorb(&mut self, kind: Kind, node: u32, seq: u64, out: &mut Vec<Signal>) {
         let single = if kind == Kind::Data { Kind::Data } else { Kind::Compute };
         let mut episodes = std::mem::take(&mut self.episodes);

@@ -1,12 +1,12 @@
-//! What an event costs: GPU time, by what the step would have taken without it.
+//! GPU time lost to an episode, compared with the step without it.
 
 use super::Job;
 use crate::straggler::episode::{Episode, Kind, Subject};
 use crate::straggler::whatif::step_time;
 
 impl Job {
-    /// GPU time that step `seq` lost to an event, ms: all of the job's GPUs for as long as the step
-    /// took more than it would have without (rule 12).
+    /// GPU time that step `seq` lost to an episode, ms: all GPUs of the job, for as long as the
+    /// step took more than without it (rule 12).
     pub(super) fn loss(&mut self, episode: &Episode, seq: u64) -> f64 {
         let gpus = self.layout.ranks() as f64;
         let lost_s = match episode.kind {

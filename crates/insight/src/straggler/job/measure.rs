@@ -1,4 +1,4 @@
-//! What a closed step shows, as one value a series: ratios to peers, waits for input, drifts of
+//! Measurements of a closed step, one value per series: ratios to peers, waits for input, drifts of
 //! lone roles, transfer time.
 
 use super::Job;
@@ -6,7 +6,7 @@ use crate::straggler::order_statistics;
 use crate::straggler::step_buffer::StepSlot;
 
 impl Job {
-    /// Writes the step's rows: ratios to peers, data waits, drifts of lone roles, transfer time.
+    /// Writes the rows of a step.
     pub(super) fn measure(&mut self, seq: u64, slot: &StepSlot) {
         self.history.compute.row_mut(seq).copy_from_slice(&slot.compute);
         for (rank, log) in self.logs.iter_mut().enumerate() {
@@ -29,7 +29,7 @@ impl Job {
             let log = if across { self.levelled[rank] } else { self.logs[rank] };
             *value = log - references[class as usize];
         }
-        // As reported: what tokens explain is a change of the work too.
+        // As reported, because what tokens explain is a change of the work too.
         let every = slot.compute.len().div_ceil(64).max(1);
         self.scratch.clear();
         self.scratch.extend(slot.compute.iter().step_by(every).filter(|time| time.is_finite()));
@@ -42,9 +42,9 @@ impl Job {
         self.transfer.values.row_mut(seq)[0] = if self.is_pause(seq) { f32::NAN } else { least.ln() };
     }
 
-    /// Takes from each rank's logarithm how much its role differs from the others, so that a rank
-    /// may be held against the whole job. Roles differ by construction: what the first steps show
-    /// stands.
+    /// Subtracts from each rank's logarithm the difference of its role from the others, so that
+    /// ranks can be compared across the job. Roles differ by construction, so the difference of the
+    /// first steps is kept.
     fn level_roles(&mut self, seq: u64) {
         if self.layout.everyone.is_none() {
             return;
@@ -73,21 +73,21 @@ impl Job {
         }
     }
 
-    /// What the role of a rank differs by.
+    /// Difference of a rank's role from the others.
     pub fn offset_of(&self, rank: usize) -> f32 {
         self.offsets[self.layout.role_of[rank] as usize]
     }
 
-    /// One step several times as long as usual: a checkpoint, an evaluation. It says nothing of the
-    /// transfer. The second in a row is no pause.
+    /// Whether a step is a pause, several times as long as usual: a checkpoint, an evaluation. It
+    /// says nothing about the transfer. A second long step in a row is no pause.
     fn is_pause(&self, seq: u64) -> bool {
         const TIMES: f64 = 4.0;
         let long = |seq: u64| f64::from(self.history.step(seq).duration) * 1e6 > TIMES * self.step_us;
         self.step_us > 0.0 && long(seq) && !(seq > 0 && long(seq - 1))
     }
 
-    /// Waits beyond the job's lower quartile, as a share of the step: waits only add, and half the
-    /// job may be one slow node.
+    /// Waits beyond the job's lower quartile, as a share of the step. The quartile, because waits
+    /// only add, and half of the job may be one slow node.
     fn measure_data(&mut self, seq: u64, slot: &StepSlot) {
         let unit = self.history.step(seq).duration;
         self.scratch.clear();
@@ -100,7 +100,7 @@ impl Job {
         }
     }
 
-    /// Median deviation of each node's ranks from their own baselines; not known of a node with few
+    /// Median deviation of each node's ranks from their own baselines; unknown for nodes with few
     /// ranks.
     pub fn measure_nodes(&mut self, seq: u64) {
         let values = self.compute.values.row(seq);

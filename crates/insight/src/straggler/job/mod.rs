@@ -1,7 +1,6 @@
-//! One run of a job: closes its steps one by one and keeps its series and events.
-//!
-//! `measure` writes a step's values, `episodes` raises events on them and moves them on, `loss`
-//! counts what they cost, `classification` says them.
+//! One run of a job: closes its steps one by one, and keeps its series and episodes.
+//! [`measure`] writes a step's values, [`episodes`] starts and moves episodes on them, [`loss`]
+//! counts what they cost, [`classification`] turns them into signals.
 
 mod classification;
 mod episodes;
@@ -21,19 +20,19 @@ use super::signal::{Evidence, Signal, Stage};
 use super::step_buffer::{StepBuffer, StepSlot};
 use super::workload::Workload;
 
-/// In the order they are looked at: a node before its ranks.
+/// Order of processing: a node before its ranks.
 const KINDS: [Kind; 5] = [Kind::Node, Kind::Compute, Kind::Data, Kind::Drift, Kind::Transfer];
 
-/// Which of what devices showed is known.
+/// Which device evidence is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EvidenceHorizon {
-    /// What ended by then, µs since 1970.
+    /// Evidence that ended by then, µs since 1970.
     pub until_us: i64,
-    /// Some of it was not known at the step before.
+    /// Some of it is new since the last step.
     pub has_new: bool,
 }
 
-/// Everything known of the run.
+/// State of the run.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     pub settings: Settings,
@@ -45,19 +44,19 @@ pub(super) struct Job {
     pub evidence: EvidenceHorizon,
     pub compute: CusumBank,
     pub data: CusumBank,
-    /// Median of each node's ranks: a host that slows all of them shows long before any one of them
-    /// does in noise.
+    /// Median over each node's ranks: a host that slows all of them shows long before a single rank
+    /// does.
     pub nodes: CusumBank,
     pub drift: CusumBank,
     pub transfer: CusumBank,
     pub episodes: Vec<Episode>,
-    /// Begins of the open events that are not about the transfer, as of the last step.
+    /// Starts of the open episodes other than transfer, as of the last step.
     others: Vec<(Kind, u64)>,
     /// Median duration of the last steps, µs.
     pub step_us: f64,
     /// Logarithms of the step's normalised computing times, by rank.
     logs: Vec<f32>,
-    /// The same without what their roles differ by, and that difference by role.
+    /// The same without the difference of their roles, and that difference by role.
     levelled: Vec<f32>,
     offsets: Vec<f32>,
     scratch: Vec<f32>,
@@ -117,7 +116,7 @@ impl Job {
         }
     }
 
-    /// Takes a closed step in and appends what there is to say.
+    /// Processes a closed step and appends signals. Returns its number.
     pub fn close(
         &mut self,
         slot: &StepSlot,
@@ -144,8 +143,8 @@ impl Job {
         seq
     }
 
-    /// Holds the baselines of ranks whose peers are slow themselves: else they would look slow when
-    /// those recover.
+    /// Keeps the baselines of ranks whose peers are slow; otherwise they would seem slow when the
+    /// peers recover.
     fn freeze(&mut self) {
         let slow = self.episodes.iter().any(|episode| !episode.closed && episode.kind != Kind::Transfer);
         if !slow && !self.compute.any_frozen() {
@@ -169,7 +168,7 @@ impl Job {
         }
     }
 
-    /// Median duration of the last 50 steps, renewed every ten.
+    /// Updates the median duration of the last 50 steps, every ten steps.
     fn update_step_time(&mut self, seq: u64) {
         if self.step_us > 0.0 && !seq.is_multiple_of(10) {
             return;
@@ -185,7 +184,7 @@ impl Job {
         }
     }
 
-    /// Takes over from an earlier run what does not depend on which node a rank is on.
+    /// Takes over from an earlier run what does not depend on the nodes of ranks.
     pub fn inherit(&mut self, old: &Job) {
         let alike = self.layout.ranks() == old.layout.ranks() && self.layout.stages == old.layout.stages;
         if !alike {
@@ -198,7 +197,7 @@ impl Job {
         self.step_us = old.step_us;
     }
 
-    /// The run is over: so are its events.
+    /// Ends the run, and with it its episodes.
     pub fn end(&mut self, out: &mut Vec<Signal>) {
         let Some(seq) = self.history.closed.checked_sub(1) else { return };
         let episodes = std::mem::take(&mut self.episodes);
@@ -210,7 +209,7 @@ impl Job {
     }
 }
 
-/// Median of what is known.
+/// Median of the known values.
 fn median_of(values: &[f32], scratch: &mut Vec<f32>) -> f32 {
     scratch.clear();
     scratch.extend(values.iter().filter(|value| value.is_finite()));
