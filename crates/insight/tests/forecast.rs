@@ -1,4 +1,4 @@
-//! Forecasts of series that are new, short, constant, zero, full of holes or nonsense.
+//! Forecasts of new, short, constant, zero, gappy and nonsense series.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -67,7 +67,7 @@ fn an_outage_is_neither_believed_nor_ignored() {
     let forecast = observed(small(), &values).forecast(None).unwrap();
     assert_eq!(forecast.quantile(1, 0.1), Some(0.0));
     assert!(forecast.quantile(24, 0.9).unwrap() > 60.0);
-    // Back again: as if nothing had been.
+    // After the outage forecasts are as before.
     values.extend((503..520).map(|t| Some(daily(t))));
     let after = observed(small(), &values).forecast(None).unwrap();
     assert!(after.quantile(1, 0.1).unwrap() > 40.0);
@@ -83,7 +83,7 @@ fn a_lasting_shift_becomes_the_level() {
 
 #[test]
 fn an_outlook_that_is_right_is_trusted() {
-    // Level jumps nobody sees in the series; the outlook knows the next two days.
+    // The series shows no sign of its jumps; the outlook knows the next two days.
     let level = |t: usize| if (t / 60).is_multiple_of(2) { 50.0 } else { 150.0 };
     let mut forecaster = Forecaster::new(small()).unwrap();
     let ahead =

@@ -1,9 +1,9 @@
-//! What tables say in SQL and what the library says are the same on the same input: the cases of
-//! `pipelines/tests`, whose expected rows `tidegate pipeline test` holds the SQL to.
+//! The SQL tables and the library give the same results on the same input: the cases of
+//! `pipelines/tests`, whose expected rows `tidegate pipeline test` checks against the SQL.
 
 use tidegate_insight::advice::{Neighbour, Refusal, Slice, Usage, right_size, sharing_pairs};
 
-/// Rows of a case without quoted cells: column by name.
+/// Rows of a case (no quoted cells), each as column and value.
 struct Rows(Vec<Vec<(String, String)>>);
 
 impl Rows {
@@ -22,7 +22,7 @@ fn number(row: &[(String, String)], name: &str) -> f64 {
     cell(row, name).parse().expect("a number")
 }
 
-/// The profiles of a model, as shares of what is held, and the device itself.
+/// Profiles of a GPU model as shares of the device, and the whole device.
 fn slices(model: &str) -> Vec<Slice> {
     let table = include_str!("../../../pipelines/mig_profiles.sql");
     let mut slices = Vec::new();
@@ -50,8 +50,8 @@ fn right_size_chooses_the_same_profile() {
         if slices.is_empty() {
             continue;
         }
-        // The table leaves it to the reader how much was seen: it shows minutes, the library asks
-        // for a week and three runs.
+        // The table shows minutes and leaves it to the reader whether they suffice; the library
+        // requires a week and three runs.
         let usage = Usage {
             memory_p999_bytes: number(row, "memory_p999_bytes"),
             sm_p95: number(row, "sm_p95_ppm") / 1e6,
@@ -76,7 +76,7 @@ fn right_size_chooses_the_same_profile() {
     assert_eq!(compared, ["", "1g.10gb", "1g.10gb", "1g.20gb", "1g.6gb", "whole"]);
 }
 
-/// The jobs of the case, as its comment has them.
+/// The jobs of the case, by its comment.
 fn neighbours() -> Vec<Neighbour> {
     let job = |name: &str, busy: std::ops::Range<usize>, memory_p999: f64| {
         let sm_p95: Vec<f64> = (0..24).map(|hour| if busy.contains(&hour) { 0.7 } else { 0.1 }).collect();
@@ -107,7 +107,7 @@ fn sharing_finds_the_same_pairs() {
         };
         rows.0.iter().find(is_it)
     };
-    // Two alone: a pair for the library is a row of the table, with the same numbers.
+    // Pair by pair, the library's result equals the row of the table.
     let mut fitting = 0;
     for one in &jobs {
         for other in jobs.iter().filter(|other| other.job > one.job) {
@@ -124,7 +124,7 @@ fn sharing_finds_the_same_pairs() {
         }
     }
     assert_eq!((fitting, rows.0.len()), (12, 12));
-    // All at once the library takes the best pairs of the table, and what is left then.
+    // For all jobs together, the library picks the best pairs of the table greedily.
     let taken: Vec<(String, String)> =
         sharing_pairs(&jobs, 100).unwrap().into_iter().map(|pair| (pair.first, pair.second)).collect();
     let best = rows.0.iter().filter(|row| cell(row, "is_best") == "1");

@@ -1,8 +1,10 @@
 //! Scaling curves of job families: step times by size, and the curve that is refitted as they
 //! change.
+//!
 //! A window of steps at one size gives one observation, its median step, so single slow steps
 //! hardly count. A fit uses all windows of a family, which keeps what was learnt at other sizes. It
 //! is renewed when a size is new, when the number of windows has doubled, and once a day.
+//!
 //! Windows in which a part of the job was slow say nothing about scaling and are left out
 //! ([`slow_periods`]). At each size older windows fade, so that a family that became faster is
 //! believed.

@@ -1,6 +1,7 @@
 //! What happens to nodes and jobs of one cluster beside steps and samples: allocations
 //! ([`Allocations`]), causes of job ends ([`EndCauses`]), lemon nodes ([`LemonTracker`]). All three
 //! run on the clock of events.
+//!
 //! A late event never changes published output. A late fault counts for ends not yet attributed,
 //! and towards lemons from the next midnight on. An attempt that ended earlier than it was counted
 //! to leaves its nodes those hours of use. An attempt whose start arrives after its end is not

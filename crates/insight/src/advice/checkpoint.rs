@@ -1,11 +1,11 @@
-//! How often a job should save its state.
+//! Checkpoint interval: how often a job should save its state.
 //!
-//! Work of `t` seconds and a save of `d` seconds, failures at rate `l`, each costing a restart of
-//! `r` seconds in which more may come: the expected time of the segment is `e^{lr} (e^{l(t+d)} - 1)
-//! / l` (Daly 2006), so the share of time that is not kept work is `1 - t l e^{-lr} / (e^{l(t+d)} -
-//! 1)`. Young's `sqrt(2 d / l)` and Daly's series are its limits for `l d` small; the optimum here
-//! is of the exact form, which also holds when a save takes a good part of the time between
-//! failures. The rate is not known but has a posterior, and waste is averaged over it.
+//! With `t` seconds of work, a save of `d` seconds, failures at rate `l`, and a restart of `r`
+//! seconds that may fail too, the expected time of a segment is `e^{lr} (e^{l(t+d)} - 1) / l` (Daly
+//! 2006). So the wasted share of time is `1 - t l e^{-lr} / (e^{l(t+d)} - 1)`. Young's `sqrt(2 d /
+//! l)` and Daly's series are its limits for small `l d`. The optimum here is of the exact form,
+//! which also holds when a save takes a good part of the time between failures. The rate has a
+//! posterior, and the waste is averaged over it.
 
 use argmin::{
     core::{CostFunction, Executor, State},
@@ -16,15 +16,14 @@ use statrs::distribution::{ContinuousCDF, Gamma, Normal};
 
 use super::{AdviceError, error::parameter};
 
-/// Quantiles the posterior is averaged over.
+/// Quantiles of the posterior over which the waste is averaged.
 const RATES: usize = 64;
-/// Share of the posterior inside an interval: from 10 % to 90 %.
+/// Bounds of intervals: the 10 % and 90 % quantiles.
 const INTERVAL: [f64; 2] = [0.1, 0.9];
-/// Intervals looked at before the best is refined, evenly over the logarithm.
+/// Intervals tried before the best is refined, evenly spaced in the logarithm.
 const GRID: u32 = 128;
 
-/// Failures of a node class, Gamma over failures per node-hour: what is believed before, plus what
-/// was counted.
+/// Failure rate of a node class, a Gamma over failures per node-hour: a prior plus counts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct FailurePosterior {
     shape: f64,
@@ -32,14 +31,14 @@ pub struct FailurePosterior {
 }
 
 impl FailurePosterior {
-    /// What published fleets say: 4 failures per 1,000 node-days (RSC-1 6.5, RSC-2 2.3, Llama 3
-    /// 3.8), worth half a failure, so that a class's own count soon outweighs it.
+    /// Published fleets: 4 failures per 1,000 node-days (RSC-1 6.5, RSC-2 2.3, Llama 3 3.8), worth
+    /// half a failure, so that a class's own counts soon outweigh it.
     pub fn published() -> Self {
         let shape = 0.5;
         Self { shape, node_hours: shape / (4.0 / 24_000.0) }
     }
 
-    /// After `failures` more in `node_hours` more (Gamma and Poisson are conjugate).
+    /// The posterior after `failures` more in `node_hours` more (Gamma and Poisson are conjugate).
     ///
     /// # Errors
     /// Node-hours that are negative or not finite.
@@ -53,9 +52,9 @@ impl FailurePosterior {
         self.shape / self.node_hours
     }
 
-    /// Rate per second of a job on `nodes` nodes that is also stopped `other_per_hour` times an
-    /// hour for reasons with a known rate (preemption, resizing): a Gamma of the same mean and
-    /// variance as the sum.
+    /// Failure rate per second of a job on `nodes` nodes that is also stopped `other_per_hour`
+    /// times an hour at a known rate (preemption, resizing): a Gamma with the mean and variance of
+    /// the sum.
     fn for_job(&self, nodes: u32, other_per_hour: f64) -> Result<JobRate, AdviceError> {
         let nodes = parameter("nodes of the job", f64::from(nodes), "1 or more", |nodes| nodes >= 1.0)?;
         parameter("other stops per hour", other_per_hour, "0 or more", |rate| rate >= 0.0)?;
@@ -76,8 +75,8 @@ impl JobRate {
     fn quantile(&self, level: f64) -> Result<f64, AdviceError> {
         let gave_up = |reason: String| AdviceError::Optimiser { what: "the failure rate", reason };
         // For large shapes Wilson and Hilferty's cube root is exact enough. For small ones the
-        // library's own inverse does not converge where the density has no limit at 0, so its
-        // distribution function is halved over logarithms.
+        // library's inverse does not converge where the density is unbounded at 0, so its
+        // distribution function is bisected over logarithms.
         let unit = if self.shape < 200.0 {
             let gamma = Gamma::new(self.shape, 1.0).map_err(|error| gave_up(error.to_string()))?;
             let (mut low, mut high) = (-700.0f64, (self.shape * 20.0 + 50.0).ln());
@@ -99,39 +98,39 @@ impl JobRate {
     }
 }
 
-/// What saving and starting again costs a job, seconds in which it makes no steps.
+/// Cost of saving and restarting, seconds without steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CheckpointCost {
-    /// A save, as far as the job waits for it; above 0.
+    /// Pause for a save; above 0.
     pub save_s: f64,
-    /// From a failure to the first new step: detection, waiting for nodes, loading.
+    /// Time from a failure to the first new step: detection, waiting for nodes, loading.
     pub restart_s: f64,
 }
 
 /// A value with the interval from its 10 % to its 90 % quantile.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Range {
-    /// Expected.
+    /// Expected value.
     pub value: f64,
-    /// 10 %.
+    /// 10 % quantile.
     pub low: f64,
-    /// 90 %.
+    /// 90 % quantile.
     pub high: f64,
 }
 
-/// Advice on one job's interval.
+/// Advice on a job's checkpoint interval.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CheckpointAdvice {
-    /// Seconds of work between saves that waste least, over the posterior; the interval is of the
-    /// best for a known rate.
+    /// Seconds of work between saves that waste least over the posterior; the bounds are the optima
+    /// at a known rate.
     pub best_interval_s: Range,
-    /// Share of time that is not kept work at that interval.
+    /// Wasted share of time at that interval.
     pub best_waste: Range,
-    /// The same at the interval in use; `None` if the job saves nothing that is known.
+    /// The same at the present interval; `None` if none is known.
     pub waste_now: Option<Range>,
-    /// What changing would save: now less best.
+    /// Saving by the change: present less best.
     pub gain: Option<f64>,
-    /// Hours between failures of the job, expected: one over the expected rate.
+    /// Expected hours between failures: one over the expected rate.
     pub failure_hours: f64,
     /// Young's interval at the expected rate, for comparison.
     pub young_s: f64,
@@ -143,8 +142,7 @@ pub fn young(save_s: f64, rate: f64) -> f64 {
     (2.0 * save_s / rate).sqrt()
 }
 
-/// Share of time that is not kept work, exact for failures at a constant `rate` per second; between
-/// 0 and 1.
+/// Wasted share of time, exact for failures at a constant `rate` per second; 0 to 1.
 pub fn daly_waste(interval_s: f64, cost: CheckpointCost, rate: f64) -> f64 {
     let exponent = rate * (interval_s + cost.save_s);
     if exponent < 1e-12 {
@@ -154,12 +152,13 @@ pub fn daly_waste(interval_s: f64, cost: CheckpointCost, rate: f64) -> f64 {
     (1.0 - kept).clamp(0.0, 1.0)
 }
 
-/// Advises on a job of `nodes` nodes whose class failed as `posterior` says, and which other causes
-/// stop `other_per_hour` times an hour. `interval_s` is the work between saves now, if it saves.
+/// Advice for a job of `nodes` nodes whose class fails by `posterior`, stopped by other causes
+/// `other_per_hour` times an hour. `interval_s` is the present work between saves, if the job
+/// saves.
 ///
 /// # Errors
-/// Costs that are negative, a save of 0 (saving without pause cannot be too frequent), no nodes, an
-/// interval of 0.
+/// Costs that are negative, a save of 0 (saving without a pause cannot be too frequent), no nodes,
+/// an interval of 0.
 pub fn checkpoint_advice(
     posterior: &FailurePosterior,
     nodes: u32,
@@ -191,7 +190,7 @@ pub fn checkpoint_advice(
     let waste_now = interval_s.map(waste);
     let mean = (f64::from(nodes) * posterior.mean() + other_per_hour) / 3600.0;
     Ok(CheckpointAdvice {
-        // The larger the rate, the shorter the interval.
+        // A larger rate gives a shorter interval.
         best_interval_s: Range {
             value: best,
             low: best_interval(cost, &ends[1..])?,
@@ -205,7 +204,7 @@ pub fn checkpoint_advice(
     })
 }
 
-/// Mean waste over rates, by the logarithm of the interval.
+/// Mean waste over the rates, as a function of the logarithm of the interval.
 struct Waste<'a> {
     cost: CheckpointCost,
     rates: &'a [f64],
@@ -228,13 +227,13 @@ fn best_interval(cost: CheckpointCost, rates: &[f64]) -> Result<f64, AdviceError
         reason: error.to_string(),
     };
     let problem = Waste { cost, rates };
-    // From a hundredth of a save to thrice Young's interval at the smallest rate: the exact optimum
-    // is below Young's.
+    // From a hundredth of a save to three times Young's interval at the smallest rate; the exact
+    // optimum is below Young's.
     let least = rates.iter().copied().fold(f64::INFINITY, f64::min).max(1e-14);
     let (low, high) = ((cost.save_s / 100.0).ln(), (3.0 * young(cost.save_s, least)).max(cost.save_s).ln());
     let width = (high - low) / f64::from(GRID);
-    // A mean over many rates need not have one valley: a grid finds the lowest, Brent's method its
-    // floor.
+    // A mean over many rates may have several minima: a grid finds the lowest, Brent's method
+    // refines it.
     let mut floor = (f64::INFINITY, low);
     for k in 0..=GRID {
         let at = low + width * f64::from(k);
@@ -256,7 +255,7 @@ mod tests {
     use super::*;
 
     fn known(failures_per_hour: f64) -> FailurePosterior {
-        // A million counted failures leave no doubt of the rate.
+        // A million counted failures leave no doubt about the rate.
         FailurePosterior { shape: 1e6, node_hours: 1e6 / failures_per_hour }
     }
 
@@ -292,15 +291,15 @@ mod tests {
         assert!((advice.young_s - 346.4).abs() < 0.1);
         assert!((advice.best_interval_s.value - 340.0).abs() < 5.0, "{advice:?}");
         assert!(advice.gain.unwrap() > 0.1);
-        // 10 / 340 + 340 / 12000 + 600 / 6000 to first order is 0.157; the exact one counts
-        // restarts that fail.
+        // To first order 10 / 340 + 340 / 12000 + 600 / 6000 = 0.157; the exact form counts failed
+        // restarts.
         assert!((advice.best_waste.value - 0.146).abs() < 0.01, "{advice:?}");
     }
 
     #[test]
     fn for_saves_as_long_as_failures_are_apart_it_is_the_exact_optimum() {
-        // The optimum solves e^{-l(t+d)} = 1 - l t; for d = M = 1000 s that is t = 841.4 s where
-        // Young says 1414.
+        // The optimum solves e^{-l(t+d)} = 1 - l t. For d = M = 1000 s it is t = 841.4 s; Young
+        // gives 1414.
         let cost = CheckpointCost { save_s: 1000.0, restart_s: 0.0 };
         let advice = checkpoint_advice(&known(3.6), 1, 0.0, cost, None).unwrap();
         let best = advice.best_interval_s.value / 1000.0;

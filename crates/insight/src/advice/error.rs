@@ -1,18 +1,18 @@
-//! What advice refuses: each error says what was wrong, where, and how to mend it.
+//! Errors of advice: each states what is wrong, where, and how to fix it.
 
 use thiserror::Error;
 
-/// Input that no honest advice follows from.
+/// Input that advice cannot use.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum AdviceError {
     /// A number is out of its range or not a number.
     #[error("{what} is {value}: it must be {range}")]
     Parameter {
-        /// Which.
+        /// Which number.
         what: &'static str,
         /// What was given.
         value: f64,
-        /// What it may be, in words.
+        /// The allowed range.
         range: &'static str,
     },
     /// Nothing was given.
@@ -26,9 +26,9 @@ pub enum AdviceError {
     Length {
         /// Which argument.
         what: &'static str,
-        /// How many it has.
+        /// Its length.
         got: usize,
-        /// How many it should have.
+        /// The length it should have.
         expected: usize,
     },
     /// The optimiser gave up.
@@ -36,12 +36,12 @@ pub enum AdviceError {
     Optimiser {
         /// What was fitted.
         what: &'static str,
-        /// What the optimiser says.
+        /// The optimiser's message.
         reason: String,
     },
 }
 
-/// Refuses a number outside what `holds` accepts; NaN never passes.
+/// Rejects a number outside what `holds` accepts; NaN never passes.
 pub(super) fn parameter(
     what: &'static str,
     value: f64,

@@ -1,11 +1,10 @@
-//! A histogram of a measured quantity, as the ledger keeps it.
+//! Histogram of a measured quantity, as the ledger keeps it.
 
 use serde::Serialize;
 
 use super::{AdviceError, error::parameter};
 
-/// Counts between rising edges. Bin k holds values from `edges[k]` up to, and without, `edges[k +
-/// 1]`.
+/// Counts between rising edges. Bin k holds values from `edges[k]` to below `edges[k + 1]`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Histogram {
     edges: Vec<f64>,
@@ -13,7 +12,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// A histogram of `counts` between `edges`, one edge more than counts.
+    /// A histogram of `counts` between `edges`; there is one edge more than counts.
     ///
     /// # Errors
     /// Edges that do not rise or are not finite, another number of counts, nothing counted.
@@ -41,8 +40,8 @@ impl Histogram {
         Ok(Self { edges, counts })
     }
 
-    /// Upper edge of the bin that holds the quantile at `level`: never below the true one, too
-    /// large by at most a bin.
+    /// Upper edge of the bin with the quantile at `level`: never below the true one, and too large
+    /// by at most a bin.
     ///
     /// # Errors
     /// A level outside 0..=1.
@@ -55,8 +54,8 @@ impl Histogram {
             seen += u128::from(count);
             seen >= rank
         });
-        // Rounding of huge counts can put the rank past the last: then it is the last that holds
-        // any.
+        // Rounding of huge counts can put the rank past the last bin; then the last non-empty bin
+        // holds it.
         let bin = bin.or_else(|| self.counts.iter().rposition(|&count| count > 0)).unwrap_or(0);
         Ok(self.edges[bin + 1])
     }

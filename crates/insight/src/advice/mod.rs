@@ -1,5 +1,5 @@
-//! Advice a person may take: how often to save, how a job scales, which slice fits, who can share.
-//! Never acted on unasked.
+//! Advice for people: checkpoint intervals, scaling, right-sizing, sharing. Nothing acts on it
+//! automatically.
 
 mod checkpoint;
 mod error;

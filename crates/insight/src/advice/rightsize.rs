@@ -1,18 +1,18 @@
-//! The smallest slice of a device that a job fits.
+//! Right-sizing: the smallest device slice that a job fits.
 
 use serde::Serialize;
 
 use super::{AdviceError, error::parameter};
 
-/// A slice has this much more memory than the job's 99.9 % quantile: a job out of memory is lost.
+/// Memory margin over the job's 99.9 % quantile: a job out of memory is lost.
 const MEMORY_MARGIN: f64 = 1.15;
-/// And this much more of the SMs than its 95 % quantile: a job short of them is only slower.
+/// SM margin over the job's 95 % quantile: a job short of SMs is only slower.
 const SM_MARGIN: f64 = 1.2;
-/// A week and three runs show what a job does.
+/// Days and runs that must be measured.
 const DAYS: f64 = 7.0;
 const RUNS: u32 = 3;
 
-/// A size a device can be had in.
+/// A slice that a device can be split into.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Slice {
     /// Its name, e.g. `2g.20gb`.
@@ -25,25 +25,25 @@ pub struct Slice {
     pub cost_share: f64,
 }
 
-/// What a job used, over all its devices and runs.
+/// Usage of a job over all its devices and runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Usage {
     /// 99.9 % quantile of memory held, bytes ([`super::Histogram::quantile_above`]).
     pub memory_p999_bytes: f64,
-    /// 95 % quantile of the share of SMs active, 0 to 1. Not of GPU utilisation, which one thread
-    /// fills.
+    /// 95 % quantile of the share of active SMs, 0 to 1. Not of GPU utilisation, which one thread
+    /// saturates.
     pub sm_p95: f64,
     /// Days measured.
     pub days: f64,
     /// Runs measured.
     pub runs: u32,
-    /// It spreads over devices and talks between them: slices cannot.
+    /// The job spreads over devices that communicate, which slices cannot.
     pub collective: bool,
     /// GPU-hours a week.
     pub gpu_hours_weekly: f64,
 }
 
-/// Why nothing is advised.
+/// Reason why no slice is advised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
@@ -55,20 +55,20 @@ pub enum Refusal {
     NeedsWholeDevice,
 }
 
-/// A slice that fits.
+/// A slice that fits a job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RightSize {
     /// The slice.
     pub slice: Slice,
-    /// Memory it has over what the margin asks: 1 is just enough.
+    /// Its memory over the memory needed with margin; 1 is just enough.
     pub memory_room: f64,
-    /// The same of SMs.
+    /// The same for SMs.
     pub sm_room: f64,
     /// GPU-hours saved a week: `(1 - cost share) * GPU-hours`.
     pub saved_gpu_hours_weekly: f64,
 }
 
-/// The cheapest of `slices` that fits `usage` with margin, or why none is advised.
+/// The cheapest of `slices` that fits `usage` with margin, or the reason why none is advised.
 ///
 /// # Errors
 /// Usage or slices out of range or not numbers; no slices.
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(advice.slice.name, "2g.20gb");
         assert!((advice.saved_gpu_hours_weekly - 50.0).abs() < 1e-9);
         assert!((advice.sm_room - 2.0 / 7.0 / 0.24).abs() < 1e-12);
-        // 17.5 GB would fit without the margin, not with it.
+        // 17.5 GB fit without the margin, but not with it.
         let tight = right_size(&Usage { memory_p999_bytes: 17.5e9, ..USAGE }, &slices()).unwrap().unwrap();
         assert_eq!(tight.slice.name, "3g.40gb");
     }

@@ -1,48 +1,48 @@
-//! Which jobs could share a device, because one rests while the other works.
+//! Sharing: pairs of jobs that could use one device by turns.
 //!
-//! Limits, to be shown with every pair: sharing isolates neither memory nor faults (a fault of one
-//! ends both, unless the device is sliced); the estimate sees hours, not milliseconds, so two jobs
-//! that burst within the same second collide unseen; caches and the host are not looked at. It is a
+//! Limits, to be shown with every pair. Sharing isolates neither memory nor faults: a fault of one
+//! ends both, unless the device is sliced. The estimate sees hours, not milliseconds: two jobs that
+//! burst within the same second collide unseen. Caches and the host are ignored. The result is a
 //! list of candidates to try, never to act on.
 
 use serde::Serialize;
 
 use super::{AdviceError, error::parameter};
 
-/// Hours of a day a profile holds.
+/// Hours of a profile.
 const HOURS: usize = 24;
-/// Both together hold at most this of the memory.
+/// Most memory of both together.
 const MEMORY_LIMIT: f64 = 0.9;
-/// In no hour are both together above this share of the SMs.
+/// Most SMs of both together in any hour.
 const SM_LIMIT: f64 = 0.9;
-/// Nor of the memory's bandwidth, whose practical most is about 0.8.
+/// Most memory bandwidth of both in any hour; about 0.8 is the practical maximum.
 const BANDWIDTH_LIMIT: f64 = 0.7;
 
-/// A job on one device, as a neighbour.
+/// A job on one device, as a candidate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Neighbour {
-    /// Its name.
+    /// Name.
     pub job: String,
-    /// Who may see whose memory: only jobs of one owner are paired.
+    /// Owner. Only jobs of one owner are paired, because memory is not isolated.
     pub owner: String,
     /// 99.9 % quantile of memory held, share of the device: 0 to 1.
     pub memory_p999: f64,
     /// 95 % quantile of SMs active by hour of the day: 24 shares.
     pub sm_p95: Vec<f64>,
-    /// The same of the memory interface.
+    /// The same for the memory interface.
     pub bandwidth_p95: Vec<f64>,
-    /// It spreads over devices: its slowest rank sets the pace, so it is never paired.
+    /// The job spreads over devices; its slowest rank sets the pace, so it is never paired.
     pub collective: bool,
 }
 
 /// Two jobs that fit on one device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
-    /// The one.
+    /// One job.
     pub first: String,
-    /// The other.
+    /// The other job.
     pub second: String,
-    /// Largest share of SMs both ask for in one hour of the day.
+    /// Largest share of SMs that both ask for in one hour of the day.
     pub peak_sm: f64,
     /// Memory of both, share of the device.
     pub memory: f64,
@@ -51,8 +51,8 @@ pub struct Pair {
     pub complementarity: f64,
 }
 
-/// Pairs jobs so that each is in at most one pair: those that take turns best first. At most
-/// `limit` jobs are looked at, in order of name, as the work grows with their square.
+/// Pairs jobs, each at most once, best complementarity first. At most `limit` jobs are considered,
+/// in order of name, because the work grows with their square.
 ///
 /// # Errors
 /// A share outside 0..=1, or a profile that does not have 24 hours.

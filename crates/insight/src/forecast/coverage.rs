@@ -1,18 +1,17 @@
-//! Whether the bounds of published forecasts hold: coverage of one series as scores come in, and a
-//! word when it drifts.
+//! Coverage monitor: whether the bounds of published forecasts hold, per series and reach.
 //!
-//! Three CUSUMs of likelihood ratios (Page 1954) for each reach: the truth falls outside quantiles
-//! 0.1 to 0.9 in 0.35 of the cases and not in 0.2; or in 0.08; or above quantile 0.95 in 0.15 and
-//! not in 0.05. An alarm at ln 1000 is at least 1,000 independent scores apart while the promise
-//! holds (Lorden 1971). Forecasts that overlap err together, so each score counts by its share of
-//! an independent one: the geometric mean of dependent likelihood ratios has no greater mean than
-//! one of them, and the bound stands.
+//! Three CUSUMs of likelihood ratios (Page 1954) per reach test the promise against alternatives:
+//! the truth falls outside quantiles 0.1 to 0.9 in 0.35 of the cases instead of 0.2; or in 0.08; or
+//! above quantile 0.95 in 0.15 instead of 0.05. With alarms at ln 1000, false alarms are at least
+//! 1,000 independent scores apart (Lorden 1971). Overlapping forecasts err together, so each score
+//! counts by its share of an independent one: the geometric mean of dependent likelihood ratios has
+//! no greater mean than one of them, so the bound stands.
 //!
-//! That it is over is found by the same test the other way round, begun anew at the alarm: that the
-//! promise holds against what was alarmed about, at ln 300. Scores that speak for one speak against
-//! the other, so nobody can be sure sooner: for the bound of 0.95 a score that holds to its promise
-//! tells 0.051 nats in the mean, and ln 300 are 113 scores. Bounds that were good for so short a
-//! time begin at half the alarm, and a relapse is found in half the time.
+//! The end of drift is found by the reverse test, started at the alarm: the promise against the
+//! alternative, at ln 300. Evidence for one is evidence against the other, so no test is surer
+//! sooner. For the bound of 0.95, a score that keeps the promise adds 0.051 nats in the mean, and
+//! ln 300 are 113 scores. After that the CUSUM starts at half the alarm, so that a relapse is found
+//! in half the time.
 
 use std::collections::BTreeMap;
 
@@ -32,49 +31,49 @@ pub enum Reach {
     Beyond,
 }
 
-/// What coverage says of a model.
+/// Verdict of the coverage monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Drift {
     /// As promised, within noise.
     #[default]
     None,
-    /// The truth is above quantile 0.95 too often: lend nothing on it.
+    /// The truth is above quantile 0.95 too often: do not lend on it.
     TooLow,
     /// The truth falls outside quantiles 0.1 to 0.9 too often: do not act on the bounds.
     TooNarrow,
-    /// It falls inside too often: the bounds cost more than they need to.
+    /// The truth falls inside too often: the bounds cost more than necessary.
     TooWide,
 }
 
-/// How one series stands at one reach.
+/// Coverage of one series at one reach.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Coverage {
-    /// Of forecasts of this reach.
+    /// Reach of the forecasts.
     pub reach: Reach,
-    /// Whether it drifts.
+    /// Verdict.
     pub drift: Drift,
-    /// Scores seen.
+    /// Number of scores.
     pub scores: u64,
-    /// Share inside quantiles 0.1 to 0.9, older scores fading by half in two weeks.
+    /// Share inside quantiles 0.1 to 0.9; a score's weight halves in two weeks.
     pub inside80: f64,
     /// Share at or below quantile 0.95, likewise.
     pub below95: f64,
 }
 
-/// Sum at which drift is said: ln 1000.
+/// CUSUM at which drift is reported: ln 1000.
 const ALARM: f64 = 6.907_755_278_982_137;
-/// Sum the other way at which it is over: ln 300.
+/// Reverse CUSUM at which it is over: ln 300.
 const CLEAR: f64 = 5.703_782_474_656_201;
-/// Days in which a score fades by half.
+/// Half-life of a score's weight, days.
 const HALF_LIFE_DAYS: f64 = 14.0;
 
-/// A CUSUM of the likelihood ratio of `then` against `promised`, both shares of misses.
+/// CUSUM of the likelihood ratio of miss shares `then` against `promised`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Cusum {
     miss: f64,
     hit: f64,
-    /// For drift, and while it lasts against it.
+    /// Evidence for drift; during drift, evidence against it.
     sum: f64,
     is_alarmed: bool,
 }
@@ -140,7 +139,7 @@ impl ReachMonitor {
 /// Whether the bounds of one published forecast held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BoundCheck {
-    /// The step that was foreseen, as a number that rises by one a step.
+    /// The forecast step, as a number that rises by one per step.
     pub target: usize,
     /// Steps ahead, from 1.
     pub step: usize,
@@ -150,7 +149,7 @@ pub struct BoundCheck {
     pub below95: bool,
 }
 
-/// Watches the scores of one series' published forecasts.
+/// Monitors the published forecasts of one series.
 #[derive(Debug, Clone)]
 pub struct CoverageMonitor {
     day: usize,
@@ -161,7 +160,7 @@ pub struct CoverageMonitor {
 }
 
 impl CoverageMonitor {
-    /// For forecasts issued every `every` steps for each of `horizons` (steps from 1), at `day`
+    /// For forecasts issued every `every` steps for each of `horizons` (steps, from 1), with `day`
     /// steps a day; both at least 1.
     pub fn new(day: usize, every: usize, horizons: &[usize]) -> Self {
         let (day, every) = (day.max(1), every.max(1));
@@ -172,11 +171,11 @@ impl CoverageMonitor {
         Self { day, every, published, reaches: BTreeMap::new() }
     }
 
-    /// Takes the next one, in the order of the steps they are of; says how the series stands at its
-    /// reach if that is another thing than before.
+    /// Takes the next score, in order of target steps. Returns the coverage at its reach if the
+    /// verdict changed.
     pub fn observe(&mut self, check: BoundCheck) -> Option<Coverage> {
         let reach = reach(check.step, self.day);
-        // As many forecasts as this cover one step together, and so many horizons of a reach err
+        // This many forecasts cover one step together, and this many horizons of a reach err
         // together.
         let overlap = (check.step as f64 / self.every as f64).max(1.0);
         let weight = 1.0 / (overlap * (*self.published.get(&reach).unwrap_or(&1)).max(1) as f64);
@@ -204,7 +203,7 @@ impl CoverageMonitor {
         changed.then(|| state.coverage(reach))
     }
 
-    /// How the series stands at each reach that has scores, nearest first.
+    /// Coverage at each reach that has scores, nearest first.
     pub fn coverage(&self) -> Vec<Coverage> {
         self.reaches.iter().map(|(reach, state)| state.coverage(*reach)).collect()
     }
@@ -223,7 +222,7 @@ fn reach(horizon: usize, day: usize) -> Reach {
 mod tests {
     use super::*;
 
-    /// Feeds scores of one horizon; tells what was said, with the number of the score.
+    /// Feeds scores of one horizon. Returns the reports with the number of their score.
     fn feed(
         watch: &mut CoverageMonitor,
         step: usize,
@@ -242,8 +241,8 @@ mod tests {
     #[test]
     fn what_holds_as_promised_is_not_spoken_of() {
         let mut watch = CoverageMonitor::new(24, 1, &[1]);
-        // One in five outside, half of these above: one in ten above is twice what was promised,
-        // but not 0.15.
+        // One in five outside, half of them above: one in ten above is twice the promise, but not
+        // 0.15.
         let told: Vec<(bool, bool)> = (0..2_000).map(|at| (at % 5 != 0, at % 20 != 0)).collect();
         assert_eq!(feed(&mut watch, 1, 0, &told), vec![]);
         let now = watch.coverage()[0];
@@ -253,15 +252,15 @@ mod tests {
 
     #[test]
     fn drift_is_said_once_and_taken_back() {
-        // ln(0.35 / 0.2) = 0.5596 a miss: 6.908 is passed by the thirteenth. Below quantile 0.1, so
-        // none is above 0.95.
+        // ln(0.35 / 0.2) = 0.5596 a miss: the thirteenth passes 6.908. All are below quantile 0.1,
+        // so none is above 0.95.
         let mut watch = CoverageMonitor::new(24, 1, &[1]);
         assert_eq!(feed(&mut watch, 1, 0, &[(false, true); 20]), vec![(12, Drift::TooNarrow)]);
-        // A hit speaks against it with ln(0.8 / 0.65) = 0.2076: 5.704 are passed by the 28th. Fifty
-        // hits are too many.
+        // A hit adds ln(0.8 / 0.65) = 0.2076 against it: the 28th passes 5.704. Fifty hits are too
+        // many.
         let said = feed(&mut watch, 1, 20, &[(true, true); 55]);
         assert_eq!(said, vec![(20 + 27, Drift::None), (20 + 49, Drift::TooWide)]);
-        // Begun at half of 6.908, a relapse is there after seven misses (0.5596 each).
+        // Starting at half of 6.908, a relapse is found after seven misses (0.5596 each).
         let mut watch = CoverageMonitor::new(24, 1, &[1]);
         feed(&mut watch, 1, 0, &[(false, true); 13]);
         assert_eq!(feed(&mut watch, 1, 13, &[(true, true); 28]), vec![(13 + 27, Drift::None)]);
@@ -274,8 +273,8 @@ mod tests {
         assert_eq!(feed(&mut watch, 1, 0, &[(true, true); 60]), vec![(49, Drift::TooWide)]);
     }
 
-    /// From an alarm on, scores of which a share `above` is above the bound: scores to the first
-    /// return, and the share of `scores` in which it is said that bounds hold.
+    /// From an alarm on, a share `above` of the scores is above the bound. Returns the scores until
+    /// the first clearing, and the share of `scores` for which bounds are reported to hold.
     fn after_an_alarm(seed: u64, above: f64, scores: usize) -> (Option<usize>, f64) {
         let mut cusum = Cusum::new(0.05, 0.15);
         (0..7).for_each(|_| cusum.observe(true, 1.0));
@@ -294,15 +293,15 @@ mod tests {
 
     #[test]
     fn drift_is_over_in_time_and_seldom_by_mistake() {
-        // A thousand times bounds hold again: the mean is near ln 300 over 0.0507 nats a score, as
-        // the module says.
+        // A thousand runs with holding bounds: the mean is near ln 300 over 0.0507 nats a score, as
+        // the module states.
         let (wald, seeds) = (CLEAR / (0.95 * (0.95_f64 / 0.85).ln() - 0.05 * 3.0_f64.ln()), 0..1_000);
         let times: Vec<f64> =
             seeds.clone().map(|seed| after_an_alarm(seed, 0.05, 2_000).0.unwrap() as f64).collect();
         let mean = times.iter().sum::<f64>() / times.len() as f64;
         assert!((0.5 * wald..1.1 * wald).contains(&mean), "{mean} of {wald}");
-        // A thousand times they are as wrong as was said, for a thousand scores each (a year at
-        // reach of a day).
+        // A thousand runs of a thousand scores (a year at the reach of a day) that are as wrong as
+        // the alternative.
         let wrong: Vec<(Option<usize>, f64)> = seeds.map(|seed| after_an_alarm(seed, 0.15, 1_000)).collect();
         let returns = wrong.iter().filter(|(first, _)| first.is_some()).count();
         let share = wrong.iter().map(|(_, share)| share).sum::<f64>() / wrong.len() as f64;
@@ -317,7 +316,7 @@ mod tests {
         let mut watch = CoverageMonitor::new(24, 6, &[12, 24]);
         assert_eq!(feed(&mut watch, 24, 0, &[(false, false); 50]), vec![]);
         assert_eq!(feed(&mut watch, 24, 50, &[(false, false); 10]), vec![(50, Drift::TooLow)]);
-        // The other reaches know nothing of it.
+        // Other reaches are not affected.
         assert_eq!(watch.coverage().len(), 1);
     }
 

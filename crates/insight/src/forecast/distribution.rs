@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Levels of every forecast: dense, as sizing inverts the distribution.
+/// Quantile levels of every forecast; dense, because sizing inverts the distribution.
 pub const LEVELS: [f64; 21] = [
     0.01, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40, 0.45, 0.50, 0.55, 0.60, 0.65, 0.70, 0.75, 0.80,
     0.85, 0.90, 0.95, 0.99,
@@ -14,7 +14,7 @@ pub(super) const MEDIAN: usize = 10;
 /// Quantiles of demand at horizons after an origin, in the unit of the series.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
-    /// Steps of the series known when it was made: the first step forecast has this index.
+    /// Number of known steps when it was made, which is the index of the first forecast step.
     pub origin: usize,
     /// Steps ahead, rising, from 1: horizon h is the step with index `origin + h - 1`.
     pub horizons: Vec<usize>,
@@ -23,8 +23,8 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// Quantile `level` (0 to 1) at horizon `step`, linear between the grid's levels and horizons;
-    /// beyond either grid its end. `None` for a forecast without horizons.
+    /// Quantile `level` (0 to 1) at horizon `step`, linear between levels and horizons, constant
+    /// beyond them. `None` for a forecast without horizons.
     pub fn quantile(&self, step: usize, level: f64) -> Option<f64> {
         let after = self.horizons.partition_point(|h| *h < step);
         let last = self.horizons.len().checked_sub(1)?;
@@ -45,7 +45,7 @@ impl Forecast {
     }
 
     /// Probability that demand at horizon index `i` is at most `value`: the inverse of the
-    /// quantiles, held between the outermost levels.
+    /// quantiles, clamped to the outermost levels.
     pub fn probability_below(&self, i: usize, value: f64) -> Option<f64> {
         let row = self.quantiles.get(i)?;
         let above = row.partition_point(|q| *q <= value);
@@ -87,8 +87,8 @@ pub(super) fn quantiles_of_sorted(sorted: &[f64]) -> [f64; LEVELS.len()] {
     out
 }
 
-/// Quantiles at [`LEVELS`] of sorted values with weights: each value stands at the middle of its
-/// weight, linear between; zeros for none.
+/// Quantiles at [`LEVELS`] of sorted weighted values, each at the middle of its weight, linear
+/// between; zeros if empty.
 pub(super) fn quantiles_of_weighted(sorted: &[(f64, f64)]) -> [f64; LEVELS.len()] {
     let mut out = [0.0; LEVELS.len()];
     let total: f64 = sorted.iter().map(|(_, w)| w).sum();

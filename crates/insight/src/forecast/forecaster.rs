@@ -1,4 +1,4 @@
-//! One series: observe steps as they end, forecast at any time.
+//! Forecaster of one series: observes steps as they end, forecasts at any time.
 
 use super::{
     ForecastError,
@@ -15,44 +15,44 @@ pub struct Config {
     pub step_s: usize,
     /// Longest horizon, steps.
     pub horizon: usize,
-    /// Steps between the forecasts kept to learn from. Prime to the hours of the day, so that all
-    /// of them come up.
+    /// Steps between the forecasts recorded for learning. Prime to the hours of a day, so that all
+    /// of them are covered.
     pub stride: usize,
-    /// Take a sudden drop of a steady series to nothing for an outage, for two days at most. Off
-    /// where the job table tells.
+    /// Treat a sudden drop of a steady series to zero as an outage, for at most two days. Off where
+    /// the job table shows outages.
     pub outages: bool,
 }
 
 impl Default for Config {
-    /// Hours, one week.
+    /// Hourly, up to one week.
     fn default() -> Self {
         Self { step_s: 3600, horizon: 168, stride: 5, outages: true }
     }
 }
 
 impl Config {
-    /// Hours up to four weeks.
+    /// Hourly, up to four weeks.
     pub fn monthly() -> Self {
         Self { horizon: 672, ..Self::default() }
     }
 
-    /// Ten minutes up to six hours.
+    /// Ten-minute steps, up to six hours.
     pub fn short() -> Self {
         Self { step_s: 600, horizon: 36, stride: 7, ..Self::default() }
     }
 }
 
-/// Forecasters of one value, by place in [`Trailing`].
+/// Members with one value, by place in [`Trailing`].
 const LAST: usize = 0;
 const SEASONAL: usize = 1;
 const RIDGE: usize = 2;
 const OUTLOOK: usize = 3;
-/// Quantiles of the last week.
+/// Member with the quantiles of the last week.
 const WEEK: usize = 4;
 
-/// Residuals before a forecaster's spread is believed.
+/// Residuals needed for a member's spread.
 const MIN_SAMPLES: usize = 12;
-/// Steps before a forecast is made.
+/// Steps needed for a forecast.
 const MIN_STEPS: usize = 2;
 
 /// Forecasts of one series, updated step by step.
@@ -67,7 +67,7 @@ pub struct Forecaster {
 }
 
 impl Forecaster {
-    /// A forecaster that knows nothing yet.
+    /// A forecaster without history.
     ///
     /// # Errors
     /// [`ForecastError::Config`] for a step that does not divide the day, a zero horizon or stride.
@@ -97,7 +97,7 @@ impl Forecaster {
         })
     }
 
-    /// Horizons an outlook is asked for, rising, in steps.
+    /// Horizons at which an outlook is needed, rising, in steps.
     pub fn anchors(&self) -> &[usize] {
         &self.anchors
     }
@@ -107,15 +107,14 @@ impl Forecaster {
         self.history.len()
     }
 
-    /// Whether the next [`Self::observe`] keeps a forecast to learn from, and so is worth an
-    /// outlook.
+    /// Whether the next [`Self::observe`] records a forecast for learning, and so needs an outlook.
     pub fn wants_outlook(&self) -> bool {
         (self.history.len() + 1).is_multiple_of(self.config.stride)
     }
 
     /// Takes the mean of the next step; `None`, NaN, infinite and negative values are gaps.
-    /// `outlook`: what a forecaster that knows more than the series (job table, clients) expects
-    /// after this step, by [`Self::anchors`].
+    /// `outlook`: expectations after this step by [`Self::anchors`], from a source that knows more
+    /// than the series (job table, clients).
     pub fn observe(&mut self, value: Option<f64>, outlook: Option<&[f64]>) {
         let at = self.history.len();
         self.history.push(value);
@@ -168,7 +167,7 @@ impl Forecaster {
             .collect()
     }
 
-    /// Quantiles of every forecaster at every anchor.
+    /// Quantiles of every member at every anchor.
     fn members(&self, points: &[[Option<f64>; POINT_MEMBERS]]) -> Vec<[Option<Row>; MEMBERS]> {
         let y = self.history.values();
         let (mut scratch, mut pairs) = (Vec::new(), Vec::new());
@@ -197,9 +196,8 @@ impl Forecaster {
             .collect()
     }
 
-    /// Spread of a horizon nothing is on record for: past changes over as many steps where there
-    /// are, else the step's changes grown by the root of the horizon, and never less than half the
-    /// level.
+    /// Spread at a horizon without record: past changes over as many steps; if there are too few,
+    /// the step changes scaled by the root of the horizon, and never less than half the level.
     fn unlearned(&self, point: f64, h: usize, scratch: &mut Vec<f64>) -> Row {
         let y = self.history.values();
         scratch.clear();
@@ -217,8 +215,8 @@ impl Forecaster {
         LEVELS.map(|level| point + width * normal_quantile(level))
     }
 
-    /// Average of the forecasters' quantiles, weighed by trailing score, widened as coverage asks,
-    /// inside [0, 3 × peak].
+    /// Average of the members' quantiles, weighed by trailing score, widened by coverage, within
+    /// [0, 3 × peak].
     fn combine(&self, members: &[[Option<Row>; MEMBERS]]) -> Vec<Row> {
         let most = 3.0 * self.history.peak();
         let mut out = Vec::with_capacity(members.len());
@@ -245,8 +243,8 @@ impl Forecaster {
     }
 }
 
-/// Horizons that are computed; between them quantiles are interpolated: all of two days, every
-/// eighth of a day to a week, half a day beyond.
+/// Horizons computed: all of two days, every eighth of a day up to a week, half a day beyond.
+/// Quantiles are interpolated between them.
 fn anchors(day: usize, horizon: usize) -> Vec<usize> {
     let mut out: Vec<usize> = (1..=horizon.min(2 * day)).collect();
     let mut h = 2 * day;
@@ -257,7 +255,8 @@ fn anchors(day: usize, horizon: usize) -> Vec<usize> {
     out
 }
 
-/// Weights before any score: what knows most near, the last week's quantiles more and more far.
+/// Weights before any score: informed members near, the last week's quantiles more and more with
+/// distance.
 fn prior(h: usize, day: usize, members: &[Option<Row>; MEMBERS]) -> [f64; MEMBERS] {
     let hours = h as f64 * 24.0 / day as f64;
     let far = ((hours - 6.0) / 60.0).clamp(0.0, 0.6);
@@ -273,7 +272,7 @@ fn prior(h: usize, day: usize, members: &[Option<Row>; MEMBERS]) -> [f64; MEMBER
     out
 }
 
-/// Mean of the target's hour over the last two weeks, the days weighed by 0.85 a day.
+/// Mean of the target's hour over the last two weeks, with weights falling by 0.85 a day.
 fn seasonal(y: &[f64], h: usize, day: usize) -> Option<f64> {
     let target = y.len() + h - 1;
     let (mut sum, mut total, mut weight) = (0.0, 0.0, 1.0);
@@ -288,14 +287,14 @@ fn seasonal(y: &[f64], h: usize, day: usize) -> Option<f64> {
     (total > 0.0).then(|| sum / total)
 }
 
-/// Chance that an outage that has lasted `down` steps lasts until `h` more have passed: most end
-/// within hours; one in two of those a day old lasts another.
+/// Probability that an outage of `down` steps lasts for `h` more. Most end within hours; half of
+/// those a day old last another day.
 fn outage_probability(down: usize, h: usize, day: usize) -> f64 {
     let (past, ahead) = (down as f64 + 1.0, h as f64);
     (past / (past + ahead)).min(0.95) * (2.0 * day as f64 / (2.0 * day as f64 + ahead))
 }
 
-/// The distribution that is zero with probability `share` and `row` else.
+/// The distribution that is zero with probability `share` and `row` otherwise.
 fn mix_with_zero(row: &mut Row, share: f64) {
     let from = *row;
     for (q, level) in row.iter_mut().zip(LEVELS) {

@@ -1,6 +1,6 @@
-//! What is known of a series: gaps filled, outages told from demand that went away.
+//! History of a series, with gaps filled and outages told from lost demand.
 
-/// Values of a series by step, without holes.
+/// Values by step, without holes.
 #[derive(Debug, Clone)]
 pub(super) struct History {
     day: usize,
@@ -8,28 +8,28 @@ pub(super) struct History {
     values: Vec<f64>,
     /// As observed; gaps filled.
     raw: Vec<f64>,
-    /// Steps observed, ever.
+    /// Number of observed steps.
     known: usize,
     peak: f64,
     outages: bool,
     outage: Option<Outage>,
-    /// Steps at (almost) nothing that were no outage.
+    /// Steps near zero that were no outage.
     idle: usize,
 }
 
-/// A sudden drop to nothing that has not ended.
+/// A sudden drop to zero that has not ended.
 #[derive(Debug, Clone, Copy)]
 struct Outage {
     start: usize,
     level: f64,
 }
 
-/// Share of the level before that counts as nothing.
+/// Share of the level that counts as zero.
 const NOTHING: f64 = 0.02;
 
 impl History {
-    /// `day`: steps a day. `outages`: a sudden drop of the whole to nothing is taken for an outage
-    /// until two days have passed.
+    /// `day`: steps a day. `outages`: a sudden drop of the whole series to zero counts as an outage
+    /// for up to two days.
     pub(super) fn new(day: usize, outages: bool) -> Self {
         Self { day, values: Vec::new(), raw: Vec::new(), known: 0, peak: 0.0, outages, outage: None, idle: 0 }
     }
@@ -71,7 +71,7 @@ impl History {
         }
         self.outage = None;
         if down || value < 0.3 * outage.level {
-            // Demand went away: what was filled in was wrong.
+            // Demand really went away, so the filled values were wrong.
             self.idle += self.values.len() - outage.start;
             self.values.truncate(outage.start);
             self.values.extend_from_slice(&self.raw[outage.start..]);
@@ -79,8 +79,8 @@ impl History {
         self.values.push(value);
     }
 
-    /// All at once, from a steady level, in a series that is never idle: small teams go idle every
-    /// night, clusters do not.
+    /// Whether an outage starts: at once, from a steady level, in a series that is never idle.
+    /// Small teams go idle every night, clusters do not.
     fn starts_outage(&self, value: f64) -> bool {
         let n = self.values.len();
         if !self.outages || n < 3 * self.day || value > NOTHING * self.level() || self.idle > 0 {
@@ -101,7 +101,7 @@ impl History {
         if n >= self.day { self.values[n - self.day] } else { self.level() }
     }
 
-    /// Steps with a place in the series.
+    /// Steps of the series.
     pub(super) fn len(&self) -> usize {
         self.values.len()
     }
@@ -116,12 +116,12 @@ impl History {
         self.known
     }
 
-    /// Greatest value ever observed.
+    /// Largest value observed.
     pub(super) fn peak(&self) -> f64 {
         self.peak
     }
 
-    /// Steps since an outage began that has not ended.
+    /// Steps since the start of an outage that has not ended.
     pub(super) fn down_for(&self) -> Option<usize> {
         self.outage.map(|o| self.values.len() - o.start)
     }

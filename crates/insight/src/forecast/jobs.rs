@@ -1,48 +1,49 @@
-//! Demand from the job table: what runs and waits now, how long such jobs last, and what arrives.
+//! Demand from the job table: what runs and waits now, how long such jobs last, and what will
+//! arrive.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::survival::{Life, Survival};
 
-/// Upper bounds of the size classes, GPUs; the last has none.
+/// Upper bounds of the size classes, GPUs; the last is unbounded.
 const SIZES: [f64; 4] = [1.0, 4.0, 8.0, 32.0];
 const CLASSES: usize = SIZES.len() + 1;
-/// Names of the size classes, by rising size: series of demand by class of jobs are named so. `1`
-/// holds shares of a GPU too.
+/// Names of the size classes, by rising size, as used in series names. `1` includes fractions of a
+/// GPU.
 pub const SIZE_CLASSES: [&str; CLASSES] = ["1", "2-4", "5-8", "9-32", "33+"];
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;
-/// Lifetimes and arrivals learned from.
+/// History of lifetimes and arrivals to learn from.
 const WINDOW: i64 = 42 * DAY;
-/// A class with fewer jobs takes the survival of all.
+/// A class with fewer jobs uses the survival of all classes.
 const MIN_JOBS: usize = 30;
-/// A job that asks for more is a broken record: sums over it would say nothing of the rest.
+/// A larger request is a broken record, and would dominate every sum.
 pub const MAX_GPUS: f64 = 1e7;
 
-/// What happened to a job; times in µs since 1970.
+/// Job event; times in µs since 1970.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum JobEvent {
-    /// It was submitted and asks for `gpus` (a share of one is a fraction).
+    /// Submitted, asking for `gpus` (may be fractional).
     Submitted {
         /// Job.
         id: u64,
-        /// When.
+        /// Time.
         at_us: i64,
         /// GPUs asked for.
         gpus: f64,
     },
-    /// It started running.
+    /// Started running.
     Started {
         /// Job.
         id: u64,
-        /// When.
+        /// Time.
         at_us: i64,
     },
-    /// It ended, ran or not.
+    /// Ended, whether it ran or not.
     Ended {
         /// Job.
         id: u64,
-        /// When.
+        /// Time.
         at_us: i64,
     },
 }
@@ -60,7 +61,7 @@ struct Done {
     ended: i64,
 }
 
-/// Jobs of one series and what is learned from them. An event costs one map operation; learning
+/// Jobs of one series and what is learnt from them. An event costs one map operation; learning
 /// happens once a day.
 #[derive(Debug, Clone)]
 pub struct JobTable {
@@ -99,9 +100,8 @@ impl JobTable {
         }
     }
 
-    /// Takes one event. Events of unknown jobs, a second submission and sizes that are no positive
-    /// number or beyond [`MAX_GPUS`] are ignored; an end before the submission is taken as an end
-    /// at once.
+    /// Applies an event. Unknown jobs, repeated submissions, and sizes that are not positive or
+    /// above [`MAX_GPUS`] are ignored. An end before the submission counts as an immediate end.
     pub fn apply(&mut self, event: JobEvent) {
         match event {
             JobEvent::Submitted { id, at_us, gpus } => {
@@ -130,7 +130,7 @@ impl JobTable {
         self.open.values().map(|j| j.gpus).sum()
     }
 
-    /// Learns survival and forgets what is older than the window, once a day of event time.
+    /// Learns survival, and forgets what is older than the window, once a day of event time.
     pub fn learn(&mut self, now_us: i64) {
         let day = now_us.div_euclid(DAY);
         if self.learned.as_ref().is_some_and(|l| l.day >= day) {
@@ -194,19 +194,19 @@ impl JobTable {
         Some(out)
     }
 
-    /// What arrives in each hour from now on and is still there.
+    /// Adds arrivals of the coming hours that are still present.
     fn add_arrivals(&self, learned: &Learned, now_us: i64, ahead: &[f64], out: &mut [f64]) {
         let last = ahead.last().copied().unwrap_or(0.0);
         let hours = (last / 3600.0).ceil() as usize;
         let rates = self.rates(now_us, hours);
         for class in 0..CLASSES {
-            // Still there k half-hours after arrival.
+            // Share still present k half-hours after arrival.
             let keeps: Vec<f64> =
                 (0..=2 * hours + 1).map(|k| learned.sojourn[class].log_at(k as f64 * 1800.0).exp()).collect();
             for (value, more) in out.iter_mut().zip(ahead) {
                 let more = more / 3600.0;
                 for (s, rate) in rates.iter().enumerate().take_while(|(s, _)| (*s as f64) < more) {
-                    // The hour's arrivals up to the instant asked for, taken at their middle.
+                    // Arrivals of the hour up to the target time, taken at their middle.
                     let share = (more - s as f64).min(1.0);
                     let age = more - s as f64 - share / 2.0;
                     let place = 2.0 * age;
@@ -218,8 +218,8 @@ impl JobTable {
         }
     }
 
-    /// GPUs that arrive an hour by class in each of the next `hours`: half mean of the hour of the
-    /// week, half of the hour of the day.
+    /// Arriving GPUs per hour and class for each of the next `hours`: half the mean of that hour of
+    /// the week, half that of the hour of the day.
     fn rates(&self, now_us: i64, hours: usize) -> Vec<[f64; CLASSES]> {
         let now = now_us.div_euclid(HOUR);
         let from = now_us.saturating_sub(WINDOW).max(self.first.unwrap_or(now_us)).div_euclid(HOUR);
@@ -242,7 +242,7 @@ impl JobTable {
                 let mut rate = [0.0; CLASSES];
                 for (class, rate) in rate.iter_mut().enumerate() {
                     let daily = day[d][class] / day_hours[d].max(1.0);
-                    // An hour of the week not seen yet says nothing.
+                    // An hour of the week never seen says nothing.
                     let weekly = if week_hours[w] > 0.0 { week[w][class] / week_hours[w] } else { daily };
                     *rate = (daily + weekly) / 2.0;
                 }
@@ -252,9 +252,8 @@ impl JobTable {
     }
 }
 
-/// Name of the class of a job that asks for `gpus`; `None` for what is no size of a job. A job
-/// belongs to the class of what it was submitted with: if it moved with each resize, its class
-/// would lose it without an end.
+/// Size class of a job that asks for `gpus`; `None` for an invalid size. A job keeps the class it
+/// was submitted with; otherwise its old class would lose it without an end.
 pub fn size_class(gpus: f64) -> Option<&'static str> {
     (gpus > 0.0 && gpus <= MAX_GPUS).then(|| SIZE_CLASSES[class(gpus)])
 }

@@ -1,4 +1,4 @@
-//! What demand will be: quantiles per series and horizon, from the series, the job table and
+//! Demand forecasts: quantiles per series and horizon, from the series itself, the job table and
 //! clients.
 
 mod coverage;
@@ -19,16 +19,16 @@ pub use jobs::{JobEvent, JobTable, SIZE_CLASSES, size_class};
 pub use score::{Score, Summary, column, mean_probability_below};
 pub use serving::{Clients, erlang_c, gpus_by_capacity, servers_for};
 
-/// Why there is no forecast.
+/// Reason why there is no forecast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ForecastError {
-    /// Settings that make no sense.
+    /// Invalid settings.
     #[error("step must divide a day at least four times; horizon and stride must not be zero")]
     Config,
-    /// A load that is no load: negative, no number, or a promise outside its range.
+    /// Invalid load: negative, not a number, or a promise out of range.
     #[error("load, capacity and promise must be positive numbers")]
     Load,
-    /// Too little is known of the series for an honest answer.
+    /// Too few steps are known.
     #[error("{known} steps known, {needed} needed")]
     TooShort {
         /// Steps observed.

@@ -1,9 +1,9 @@
-//! Ridge regression of the change over each horizon, by normal equations shared between horizons.
+//! Ridge regression of the change over each horizon, by normal equations that horizons share.
 //!
 //! Coordinate descent (linfa-elasticnet with `l1_ratio` 0) gives the same forecasts to 1e-3 (test
-//! below) in some 70 ms a horizon where this takes 0.07 ms (`examples/speed.rs`): it passes over
-//! the whole matrix until it converges, and knows nothing of what horizons share. The factorisation
-//! is linfa's.
+//! below), but takes some 70 ms a horizon instead of 0.07 ms (`examples/speed.rs`): it passes over
+//! the whole matrix until it converges, and shares nothing between horizons. The factorisation is
+//! linfa's.
 
 use std::f64::consts::TAU;
 
@@ -21,21 +21,21 @@ const ALL: usize = SHARED + OWN;
 pub(super) struct Ridge {
     /// Steps a day.
     pub(super) day: usize,
-    /// Penalty over the number of rows, on standardised columns, one step ahead; it grows by itself
+    /// Penalty relative to the number of rows, on standardised columns, one step ahead; it grows
     /// with each day ahead.
     pub(super) penalty: f64,
-    /// Origins learned from, at most.
+    /// Most origins to learn from.
     pub(super) rows: usize,
 }
 
 impl Ridge {
-    /// Least number of steps before anything is learned.
+    /// Steps needed to learn.
     pub(super) fn least(&self) -> usize {
         4 * self.day
     }
 
     /// Expected value at each of `horizons` (rising, from 1) after the end of `y`; `None` where
-    /// fewer than two days of origins have a known target, or the series does not change.
+    /// fewer than two days of origins have a known target, or the series is constant.
     pub(super) fn predict(&self, y: &[f64], horizons: &[usize]) -> Vec<Option<f64>> {
         let now = y.len();
         let mut out = vec![None; horizons.len()];
@@ -46,8 +46,8 @@ impl Ridge {
             return out;
         }
         let z: Vec<f64> = y.iter().map(|v| (v - mean) / spread).collect();
-        // Lags that reach before the series repeat its first days; the first three days are no
-        // origin.
+        // Lags before the series repeat its first days; the first three days are not used as
+        // origins.
         let first = now.saturating_sub(self.rows).max(3 * self.day);
         let shared = Shared::new(&z, first, self.day);
         let mut gram = Gram::default();
@@ -91,7 +91,7 @@ impl Ridge {
             }
         }
         let penalty = self.penalty * (1.0 + h as f64 / self.day as f64);
-        // Penalty on standardised columns without scaling them: its weight is each column's
+        // Penalises standardised columns without scaling them: the weight is each column's
         // variance.
         for j in 0..ALL {
             let variance = matrix[[j, j]];
@@ -111,13 +111,13 @@ impl Ridge {
     }
 }
 
-/// How much of a target is measured against the last week's mean and not the last value: shrinking
-/// to "no change" is right for an hour and wrong for a week.
+/// Weight of the last week's mean against the last value as the anchor of a target. Shrinking to
+/// "no change" is right for an hour and wrong for a week.
 fn anchor_weight(h: usize, day: usize) -> f64 {
     ((h as f64 - day as f64 / 4.0) / (3.0 * day as f64)).clamp(0.0, 1.0)
 }
 
-/// Steps back from the target of the columns of horizon `h`, all known at the origin.
+/// Lags of the columns of horizon `h`, in steps before the target; all known at the origin.
 fn lags(h: usize, day: usize) -> [usize; OWN] {
     let (d, w) = (h.div_ceil(day) * day, h.div_ceil(7 * day) * 7 * day);
     [d, d + day, d + 2 * day, w, w + 7 * day]
@@ -177,7 +177,7 @@ impl Shared {
         (1.0 - weight) * self.last[row] + weight * self.week[row]
     }
 
-    /// The value `lag` steps before each origin's target, against the anchor.
+    /// The value `lag` steps before each origin's target, relative to the anchor.
     fn lagged(&self, z: &[f64], h: usize, lag: usize, anchors: &[f64]) -> Vec<f64> {
         (0..=self.count)
             .map(|r| {
@@ -189,8 +189,8 @@ impl Shared {
     }
 }
 
-/// Products of the shared columns over the origins so far; horizons come longest first, each adds
-/// the origins the longer one lacked.
+/// Products of the shared columns over the origins so far. Horizons come longest first; each adds
+/// the origins that the longer one lacked.
 #[derive(Default)]
 struct Gram {
     rows: usize,
@@ -223,7 +223,7 @@ fn solve(factor: &Array2<f64>, b: &mut [f64; ALL]) {
     }
 }
 
-/// Inner product in eight sums, so that it runs in vectors and in the same order on every machine.
+/// Inner product in eight partial sums: vectorised, and in the same order on every machine.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut lanes = [0.0; 8];
     let (x, y) = (a.chunks_exact(8), b.chunks_exact(8));

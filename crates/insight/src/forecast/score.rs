@@ -1,10 +1,10 @@
-//! Published forecasts against the truth: losses per forecast.
+//! Scores of published forecasts against the truth.
 
 use serde::{Deserialize, Serialize};
 
 use super::distribution::{Forecast, LEVELS, at_level};
 
-/// What one horizon of a published forecast turned out to be worth.
+/// Score of one horizon of a published forecast.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// Origin of the forecast, as index of the first step forecast.
@@ -48,10 +48,10 @@ impl Score {
     }
 }
 
-/// Scores of one series and horizon bucket taken together.
+/// Summary of the scores of one series and horizon bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Summary {
-    /// Scores.
+    /// Number of scores.
     pub count: usize,
     /// Weighted quantile loss: `2 Σ pinball / Σ |truth|`; zero where the truth is all zero.
     pub wql: f64,
@@ -64,7 +64,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Sums up scores.
+    /// Summarises scores.
     pub fn of(scores: &[Score]) -> Self {
         if scores.is_empty() {
             return Self::default();
@@ -82,8 +82,8 @@ impl Summary {
     }
 }
 
-/// Mean over the hours of a probability that demand is at most `value`: the distribution a static
-/// reservation faces. `None` without horizons.
+/// Mean over the hours of the probability that demand is at most `value`: the distribution that a
+/// static reservation faces. `None` without horizons.
 pub fn mean_probability_below(forecast: &Forecast, value: f64) -> Option<f64> {
     let n = forecast.horizons.len();
     let sum: Option<f64> = (0..n).map(|i| forecast.probability_below(i, value)).sum();
@@ -91,7 +91,7 @@ pub fn mean_probability_below(forecast: &Forecast, value: f64) -> Option<f64> {
     sum.map(|s| s / n as f64)
 }
 
-/// Quantile `level` of every row at once; used where a forecast is read column-wise.
+/// Quantile `level` of every row, as a column.
 pub fn column(forecast: &Forecast, level: f64) -> Vec<f64> {
     forecast.quantiles.iter().map(|row| at_level(row, level)).collect()
 }

@@ -1,9 +1,9 @@
-//! Serving demand: requests by client, and the GPUs that serve them.
+//! Serving demand: request rates by client, and the GPUs that serve them.
 
 use super::ForecastError;
 
-/// Rates of the clients of one model by step. A few clients make most of the traffic, each with its
-/// own rhythm; the sum hides it.
+/// Request rates of one model's clients by step. A few clients make most of the traffic, each with
+/// its own rhythm, which the sum hides.
 #[derive(Debug, Clone)]
 pub struct Clients {
     day: usize,
@@ -12,17 +12,17 @@ pub struct Clients {
     steps: usize,
 }
 
-/// Clients followed one by one; the others are one more.
+/// Clients forecast one by one; the others are summed into one.
 const FOLLOWED: usize = 24;
 
 impl Clients {
-    /// No step seen; `day` steps a day, at least 1.
+    /// No steps yet; `day` steps a day, at least 1.
     pub fn new(day: usize) -> Self {
         Self { day: day.max(1), rates: Vec::new(), steps: 0 }
     }
 
-    /// Takes the rates of the next step, by client; clients keep their place, new ones come at the
-    /// end. What is no number counts as no request.
+    /// Takes the rates of the next step, by client. Clients keep their place, new ones come last.
+    /// An invalid rate counts as none.
     pub fn observe(&mut self, rates: &[f64]) {
         if self.rates.len() < rates.len() {
             self.rates.resize(rates.len(), vec![0.0; self.steps]);
@@ -37,8 +37,8 @@ impl Clients {
     /// Expected total rate at each of `horizons` (steps from 1); `None` before two days were seen.
     ///
     /// A client's forecast is its daily profile over the last week (days weighed by 0.85 a day;
-    /// half of it the same day a week before, once seen), moved towards its present level as far as
-    /// its own last hours were off the profile, fading within a sixth of a day.
+    /// half of it the same day a week before, once seen). It is shifted by the client's deviation
+    /// from its profile in the last hours, which fades within a sixth of a day.
     pub fn outlook(&self, horizons: &[usize]) -> Option<Vec<f64>> {
         if self.steps < 2 * self.day {
             return None;
@@ -86,11 +86,11 @@ impl Clients {
     }
 }
 
-/// GPUs for `rate` requests a second at a measured capacity per GPU (requests a second at the
-/// latency promised), kept busy at most `utilisation` (0 to 1).
+/// GPUs for `rate` requests a second, at a measured capacity per GPU (requests a second at the
+/// promised latency) and a utilisation of at most `utilisation` (0 to 1).
 ///
 /// # Errors
-/// [`ForecastError::Load`] for a rate that is negative or no number, a capacity that is not
+/// [`ForecastError::Load`] for a rate that is negative or not a number, a capacity that is not
 /// positive, a utilisation outside (0, 1].
 pub fn gpus_by_capacity(rate: f64, per_gpu: f64, utilisation: f64) -> Result<f64, ForecastError> {
     let fits = rate.is_finite() && rate >= 0.0 && per_gpu.is_finite() && per_gpu > 0.0;
@@ -124,10 +124,10 @@ pub fn erlang_c(servers: u32, load: f64) -> f64 {
 
 /// Fewest servers at which at most `share` of the requests wait longer than `wait_s`, at `rate`
 /// requests a second of `service_s` seconds each: `C(n, a) e^{−(n − a) wait / service} ≤ share`
-/// (M/M/n). A server is what serves one request at a time: a GPU times its batch slots.
+/// (M/M/n). A server handles one request at a time: a GPU times its batch slots.
 ///
 /// # Errors
-/// [`ForecastError::Load`] for rates or times that are negative or no numbers, a share outside (0,
+/// [`ForecastError::Load`] for rates or times that are negative or not numbers, a share outside (0,
 /// 1), more than ten million servers.
 pub fn servers_for(rate: f64, service_s: f64, wait_s: f64, share: f64) -> Result<u32, ForecastError> {
     let load = rate * service_s;
@@ -139,7 +139,7 @@ pub fn servers_for(rate: f64, service_s: f64, wait_s: f64, share: f64) -> Result
         return Ok(0);
     }
     let late = |n: u32| erlang_c(n, load) * (-(f64::from(n) - load) * wait_s / service_s).exp();
-    // The share that waits falls with the servers: double until it is met, then halve the span.
+    // The waiting share falls with the number of servers: double until it is met, then bisect.
     let mut few = load as u32;
     let mut step = (load.sqrt() as u32).max(1);
     while late(few.saturating_add(step)) > share {
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn erlang_c_is_that_of_the_tables() {
-        // 2 servers at 1 erlang: 1/3 wait; 1 server: as much as it is loaded.
+        // 2 servers at 1 erlang: 1/3 wait; 1 server: its load.
         assert!((erlang_c(2, 1.0) - 1.0 / 3.0).abs() < 1e-12);
         assert!((erlang_c(1, 0.7) - 0.7).abs() < 1e-12);
         assert_eq!(erlang_c(3, 3.0), 1.0);

@@ -1,6 +1,6 @@
-//! How long jobs last: GPU-weighted Kaplan–Meier on a logarithmic grid of ages.
+//! Survival of jobs: GPU-weighted Kaplan–Meier on a logarithmic grid of ages.
 
-/// Shortest age told apart, seconds.
+/// Shortest age resolved, seconds.
 const MIN_AGE_S: f64 = 60.0;
 /// Longest: 90 days.
 const MAX_AGE_S: f64 = 90.0 * 86_400.0;
@@ -10,10 +10,10 @@ const CELLS: usize = 180;
 /// "never" or "always".
 const PRIOR: f64 = 0.5;
 
-/// One lifetime as seen in the window learned from.
+/// One lifetime within the learning window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Life {
-    /// Age at which it came under observation, seconds: jobs older than the window enter late (left
+    /// Age at the start of observation, seconds: jobs older than the window enter late (left
     /// truncation).
     pub(super) entry: f64,
     /// Age at its end, or now.
@@ -32,8 +32,8 @@ pub(super) struct Survival {
 }
 
 impl Survival {
-    /// Product-limit estimate: hazard of a cell = weight ended in it over weight at risk in it,
-    /// where a life that enters or is censored inside counts half.
+    /// Product-limit estimate: the hazard of a cell is the weight that ended in it over the weight
+    /// at risk, where a life that enters or is censored inside counts half.
     pub(super) fn fit(lives: impl Iterator<Item = Life>) -> Self {
         let (mut ended, mut risk) = ([0.0; CELLS], [0.0; CELLS + 1]);
         let (mut half, mut weight, mut count) = ([0.0; CELLS], 0.0, 0.0);
@@ -64,7 +64,7 @@ impl Survival {
         Self { log }
     }
 
-    /// ln S at an age in seconds; past the grid the hazard of its last two octaves goes on.
+    /// ln S at an age in seconds; beyond the grid the hazard of its last two octaves continues.
     pub(super) fn log_at(&self, age: f64) -> f64 {
         let place = place(age);
         let i = (place as usize).min(CELLS);
@@ -123,7 +123,7 @@ mod tests {
         // 50 end at ten minutes, 50 are censored before: of 50 at risk all end.
         let lives = (0..100).map(|i| if i < 50 { life(100.0, false) } else { life(600.0, true) });
         assert!(keeps(&Survival::fit(lives), 0.0, 700.0) < 0.05);
-        // Nobody ended: the estimate stays near one.
+        // No job ends, so the estimate stays near one.
         assert!(keeps(&Survival::fit((0..100).map(|_| life(6000.0, false))), 0.0, 3600.0) > 0.9);
     }
 

@@ -1,17 +1,16 @@
-//! What past forecasts turned out to be worth: residuals for the spread, scores for the weights,
-//! coverage for the calibration. Only truth that is known is used, so a forecast replayed from
-//! history is the forecast that would have been made.
+//! Track record of past forecasts: residuals give the spread, scores the weights, coverage the
+//! calibration. Only known truth is used, so a replayed forecast equals the one made at the time.
 
 use std::collections::VecDeque;
 
 use super::distribution::{LEVELS, quantiles_of_weighted};
 
-/// Forecasters that give one value a horizon; their spread comes from residuals.
+/// Members with one value per horizon; their spread comes from residuals.
 pub(super) const POINT_MEMBERS: usize = 4;
-/// All forecasters that are combined: the above and quantiles of the last week.
+/// All members: the above and the quantiles of the last week.
 pub(super) const MEMBERS: usize = POINT_MEMBERS + 1;
 
-/// Levels forecasts are weighed by, as indices into `LEVELS`: 0.1, 0.3, 0.5, 0.7, 0.9, 0.95.
+/// Levels by which members are weighed, as indices into `LEVELS`: 0.1, 0.3, 0.5, 0.7, 0.9, 0.95.
 const SCORED: [usize; 6] = [2, 6, 10, 14, 18, 19];
 
 /// Bounds of the horizon buckets, in steps for a day of 24.
@@ -26,14 +25,14 @@ pub(super) fn bucket(h: usize, day: usize) -> usize {
 /// Quantiles on all levels.
 pub(super) type Row = [f64; LEVELS.len()];
 
-/// A forecast on record until its last truth is known.
+/// A recorded forecast whose truth is not fully known.
 #[derive(Debug, Clone)]
 struct Record {
     origin: usize,
     /// By anchor.
     points: Vec<[Option<f64>; POINT_MEMBERS]>,
     members: Vec<[Option<[f64; SCORED.len()]>; MEMBERS]>,
-    /// q10, q50, q90 of what was published.
+    /// Published q10, q50, q90.
     whole: Vec<[f64; 3]>,
 }
 
@@ -42,23 +41,22 @@ struct Record {
 pub(super) struct Tuning {
     /// Steps between records.
     pub(super) stride: usize,
-    /// Residuals kept per forecaster and horizon.
+    /// Residuals kept per member and horizon.
     pub(super) kept: usize,
-    /// Weight kept by a residual each time a newer one comes.
+    /// Factor on a residual's weight for each newer one.
     pub(super) fade: f64,
-    /// Weight kept by a score each time a newer origin's come to the same bucket.
+    /// Factor on a score's weight for each newer origin in the same bucket.
     pub(super) forget: f64,
-    /// Power of the inverse score.
+    /// Exponent of the inverse score.
     pub(super) power: f64,
-    /// Scores that count as much as the prior weights.
+    /// Number of scores that weigh as much as the prior.
     pub(super) prior: f64,
-    /// Step of the adaptive calibration.
+    /// Step size of the adaptive calibration.
     pub(super) rate: f64,
 }
 
-/// Logarithm of the widening before any coverage is known: an average of forecasters errs less than
-/// each of them, so within a day their mean spread is too wide; days ahead, trailing residuals are
-/// too few and too alike.
+/// Initial logarithm of the widening. An average of members errs less than each, so within a day
+/// their mean spread is too wide. Days ahead, residuals are too few and too alike.
 const WIDENED: [[f64; 2]; BUCKET_COUNT] =
     [[0.0; 2], [-0.1; 2], [-0.1; 2], [-0.1; 2], [-0.1; 2], [0.0; 2], [0.1; 2], [0.2; 2], [0.2; 2]];
 
@@ -68,9 +66,9 @@ pub(super) struct Trailing {
     day: usize,
     tuning: Tuning,
     records: VecDeque<Record>,
-    /// By forecaster and anchor: truth less point, oldest first.
+    /// By member and anchor: truth less point, oldest first.
     residuals: Vec<VecDeque<f64>>,
-    /// By bucket and forecaster: weighted pinball and weight.
+    /// By bucket and member: weighted pinball and weight.
     scores: [[(f64, f64); MEMBERS]; BUCKET_COUNT],
     /// By bucket: logarithm of the widening below and above the median.
     widening: [[f64; 2]; BUCKET_COUNT],
@@ -89,7 +87,7 @@ impl Trailing {
         }
     }
 
-    /// Puts a forecast made at `origin` on record.
+    /// Records a forecast made at `origin`.
     pub(super) fn record(
         &mut self,
         origin: usize,
@@ -106,7 +104,7 @@ impl Trailing {
         });
     }
 
-    /// Takes the value of step `at` as the truth of every forecast on record that was made for it.
+    /// Takes the value of step `at`, the truth of all recorded forecasts of it.
     pub(super) fn observe_truth(&mut self, at: usize, y: f64) {
         let longest = self.anchors.last().copied().unwrap_or(0);
         while self.records.front().is_some_and(|r| r.origin + longest <= at) {
@@ -132,7 +130,7 @@ impl Trailing {
                 score.1 = keep * score.1 + 1.0;
             }
             let [low, middle, high] = record.whole[i];
-            // Overlapping forecasts miss together: one burst must not count as many.
+            // Overlapping forecasts miss together; one burst must not count as many.
             let alone = (self.tuning.stride as f64 / h as f64).min(1.0);
             let width = self.tuning.rate * alone / each;
             let [below, above] = &mut self.widening[bucket];
@@ -147,7 +145,8 @@ impl Trailing {
         }
     }
 
-    /// Signed residual quantiles of forecaster `k` at anchor `i`; `None` below `least` residuals.
+    /// Quantiles of the signed residuals of member `k` at anchor `i`; `None` below `least`
+    /// residuals.
     pub(super) fn spread(
         &self,
         k: usize,
@@ -169,23 +168,23 @@ impl Trailing {
         Some(quantiles_of_weighted(scratch))
     }
 
-    /// Weights of the forecasters at horizon `h`: the prior times the inverse trailing pinball to a
-    /// power, the power growing with the number of scores.
+    /// Weights of the members at horizon `h`: the prior times a power of the inverse trailing
+    /// pinball. The power grows with the number of scores.
     pub(super) fn weights(&self, h: usize, prior: [f64; MEMBERS]) -> [f64; MEMBERS] {
         let bucket = bucket(h, self.day);
         let scores = self.scores[bucket];
         let best = scores.iter().filter(|s| s.1 > 0.0).map(|s| s.0 / s.1).fold(f64::INFINITY, f64::min);
-        // A forecaster that was never wrong is as good as one that was hardly ever.
+        // A floor, so that a member that never erred is no better than one that hardly did.
         let worst = scores.iter().filter(|s| s.1 > 0.0).map(|s| s.0 / s.1).fold(0.0, f64::max);
         let floor = (1e-6 * worst).max(f64::MIN_POSITIVE);
         let each = anchors_in(&self.anchors, bucket, self.day);
         let mut weights = prior;
         for (weight, (sum, count)) in weights.iter_mut().zip(scores) {
             if count > 0.0 {
-                // Forecasts of far horizons overlap: they are right and wrong together.
+                // Forecasts of far horizons overlap, and are right or wrong together.
                 let origins = count / each * (self.tuning.stride as f64 / h as f64).min(1.0);
                 let power = self.tuning.power * origins / (origins + self.tuning.prior);
-                // Never to nothing: all others may have nothing to say.
+                // Never zero, because all other members may have no value.
                 *weight =
                     (*weight).max(1e-9) * ((sum / count).max(floor) / best.max(floor)).powf(-power).max(1e-9);
             }

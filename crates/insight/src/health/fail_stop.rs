@@ -1,22 +1,22 @@
-//! Which fault ended a job: the fail-stop joined to what the job's devices reported around its end.
+//! Cause of a fail-stop: joins the end of a job to the faults of its devices around it.
 
 use serde::Serialize;
 
 use super::xid::{XidClass, xid};
 use crate::straggler::{Evidence, Fault};
 
-/// How a job ended and where its ranks were.
+/// End of a job, and the nodes of its ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobEnd {
     /// When, µs since 1970.
     pub end_us: i64,
-    /// It ended by itself, with success.
+    /// The job ended successfully.
     pub succeeded: bool,
     /// Node of each rank.
     pub node: Vec<u32>,
 }
 
-/// What ended it.
+/// The fault that ended a job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cause {
     /// The rank whose device reported it.
@@ -27,28 +27,27 @@ pub struct Cause {
     pub time_us: i64,
     /// NVIDIA's code.
     pub xid: Option<u32>,
-    /// Probability that this ended the job, against the other faults and against none of them.
+    /// Probability that this fault ended the job, against the other faults and none.
     pub probability: f64,
-    /// What the probability rests on: the fault itself, how long before the end it was (seconds),
-    /// how many faults came before it, and how many others can have been it (their weight
-    /// together).
+    /// Basis of the probability: the fault, its time before the end (seconds), the number of faults
+    /// before it, and the other candidates with their joint weight.
     pub evidence: Vec<Evidence>,
 }
 
-/// "Preemptive cleanup, due to previous errors": says that a process was ended, and never why.
+/// "Preemptive cleanup, due to previous errors": reports that a process was ended, never why.
 const CLEARED_UP: u32 = 45;
-/// Faults this long before the end can have caused it; collectives time out after ten minutes, by
+/// How long before the end a fault may be its cause; collectives time out after ten minutes by
 /// default.
 const BEFORE_US: i64 = 660_000_000;
-/// The driver may log after the job has ended.
+/// Drivers may log after the end.
 const AFTER_US: i64 = 60_000_000;
 
-/// Joins the end of a job to the most probable of its faults (`rank` is the job's). `None`: it
-/// succeeded, or none can have been it.
+/// The most probable cause of a job's end among its faults (`rank` is the job's). `None` if the job
+/// succeeded, or no fault qualifies.
 ///
-/// Each fault weighs by what its code says of the device and by how soon the end followed; "none of
-/// them" weighs one. Of faults that all follow one another the first is the cause: later ones weigh
-/// half for each before it.
+/// A fault's score grows with what its code says about the device and with how soon the end
+/// followed; "no fault" has a weight of one. In a chain of faults the first is the cause: each
+/// later one weighs half for every fault before it.
 pub fn cause_of_end(end: &JobEnd, faults: &[Fault]) -> Option<Cause> {
     if end.succeeded {
         return None;
@@ -67,7 +66,7 @@ pub fn cause_of_end(end: &JobEnd, faults: &[Fault]) -> Option<Cause> {
     for (before, fault) in near.iter().enumerate() {
         let weight = fault.xid.map_or(2.0, |code| {
             let known = xid(code);
-            // A program's own mistake ends a job as well, without the device being bad.
+            // A fault of the program also ends the job, without implicating the device.
             if known.class == XidClass::Application {
                 1.0
             } else {
@@ -125,8 +124,7 @@ mod tests {
         let faults = [fault(0, 960, 45), fault(2, 950, 79), fault(1, 961, 45), fault(3, 100, 79)];
         let cause = cause_of_end(&end(false), &faults).unwrap();
         assert_eq!((cause.rank, cause.node, cause.xid), (2, 9, Some(79)));
-        // exp(4 + 1) at 50 s before the end, against none of them; that programs were ended is no
-        // cause.
+        // exp(4 + 1) at 50 s before the end, against 1 for no fault; code 45 is no cause.
         let score = (5.0_f64 - 50.0 / 300.0).exp();
         assert!((cause.probability - score / (score + 1.0)).abs() < 1e-12);
         assert_eq!(

@@ -1,5 +1,4 @@
-//! Which hours a node was in use, and which of them were bad: what [`lemons`](super::lemons) judges
-//! by, over 28 days.
+//! Hours in use and bad hours of nodes over 28 days, the input of [`lemons`](super::lemons).
 
 use std::collections::BTreeMap;
 
@@ -7,7 +6,7 @@ use super::lemon::NodeRecord;
 
 const HOUR_US: i64 = 3_600_000_000;
 const DAY_HOURS: i64 = 24;
-/// Days looked back on (RSC, HPCA'25).
+/// Days looked back (RSC, HPCA'25).
 const DAYS: i64 = 28;
 
 /// Hours of a day as bits.
@@ -17,9 +16,9 @@ struct Day {
     bad: u32,
 }
 
-/// Hours of all nodes. An hour counts as used if the node held work in any part of it, and as bad
-/// if in it a straggler signal of the node was confirmed, a device of it logged an XID that is not
-/// the program's, or the node ended a job.
+/// Hours of all nodes. An hour counts as used if the node was in use at any time of it, and as bad
+/// if a straggler signal of the node was confirmed in it, a device logged an XID other than the
+/// program's, or the node ended a job.
 #[derive(Debug, Clone, Default)]
 pub struct NodeHours {
     /// By node and day since 1970.
@@ -27,13 +26,13 @@ pub struct NodeHours {
 }
 
 impl NodeHours {
-    /// Nothing seen.
+    /// No hours yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The node was in use from `from_us` to `to_us` (µs since 1970). Of a longer time the last 28
-    /// days count; one that ends before it begins is left out.
+    /// Records use from `from_us` to `to_us` (µs since 1970). Of a longer span the last 28 days
+    /// count; an inverted span is ignored.
     pub fn record_use(&mut self, node: u32, from_us: i64, to_us: i64) {
         if to_us <= from_us {
             return;
@@ -46,7 +45,7 @@ impl NodeHours {
         }
     }
 
-    /// Something bad happened to the node at `at_us`; it was in use then.
+    /// Records a bad event at `at_us`; the node was in use then.
     pub fn record_bad(&mut self, node: u32, at_us: i64) {
         let hour = at_us.div_euclid(HOUR_US);
         let day = self.nodes.entry(node).or_default().entry(hour.div_euclid(DAY_HOURS)).or_default();
@@ -54,8 +53,7 @@ impl NodeHours {
         day.bad |= bit(hour);
     }
 
-    /// Records of the 28 days before the day of `now_us` and that day, by node; forgets what is
-    /// older.
+    /// Records over the day of `now_us` and the 28 days before it, by node. Forgets older days.
     pub fn records(&mut self, now_us: i64) -> Vec<NodeRecord> {
         let today = now_us.div_euclid(HOUR_US * DAY_HOURS);
         self.nodes.retain(|_, days| {
@@ -85,7 +83,7 @@ mod tests {
     #[test]
     fn parts_of_an_hour_are_one_hour_and_old_ones_are_forgotten() {
         let mut hours = NodeHours::new();
-        // 23:30 to 02:00 of the next day, told in two parts that overlap: 23, 0 and 1.
+        // 23:30 to 02:00 of the next day, recorded in two overlapping parts: hours 23, 0 and 1.
         hours.record_use(7, 47 * HOUR_US / 2, 25 * HOUR_US);
         hours.record_use(7, 24 * HOUR_US, 26 * HOUR_US);
         hours.record_bad(7, 24 * HOUR_US + 5);
@@ -93,7 +91,7 @@ mod tests {
         hours.record_bad(3, 40 * HOUR_US);
         let seven = NodeRecord { node: 7, hours: 3, bad_hours: 1 };
         assert_eq!(hours.records(30 * HOUR_US), [NodeRecord { node: 3, hours: 1, bad_hours: 1 }, seven]);
-        // The day of hour 23 is over for 28 days.
+        // Hour 23 is more than 28 days ago.
         let later = hours.records(29 * 24 * HOUR_US);
         assert_eq!(later[1], NodeRecord { hours: 2, ..seven });
         assert_eq!(hours.records(99 * 24 * HOUR_US), []);

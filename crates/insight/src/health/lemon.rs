@@ -1,23 +1,22 @@
-//! Lemon nodes: those that fail again and again. Per node the bad events (confirmed signals, XIDs,
-//! fail-stops) of 28 days over its hours are a Beta-Binomial shrunk to the fleet's mean (RSC'25
-//! names lemons by thresholds of a 28-day distribution; 42 % of the StepFun nodes that failed
-//! failed again).
+//! Lemon nodes, which fail again and again. The rate of bad hours (confirmed signals, XIDs,
+//! fail-stops) over 28 days is a Beta-Binomial shrunk to the fleet's mean. RSC'25 finds lemons by
+//! thresholds on a 28-day distribution; of the StepFun nodes that failed, 42 % failed again.
 
 use serde::Serialize;
 use statrs::distribution::{Beta, ContinuousCDF};
 
-/// What a node went through in the time looked at (28 days).
+/// Record of a node over 28 days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeRecord {
     /// Number of the node.
     pub node: u32,
     /// Hours it was in use.
     pub hours: u32,
-    /// Of these, hours with a bad event.
+    /// Hours with a bad event.
     pub bad_hours: u32,
 }
 
-/// The answer for a node.
+/// Verdict on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Lemon {
     /// Number of the node.
@@ -26,23 +25,22 @@ pub struct Lemon {
     pub rate: f64,
     /// Probability that its rate is above three times the fleet's.
     pub probability: f64,
-    /// Its rate over the fleet's.
+    /// Its rate relative to the fleet's.
     pub times: f64,
-    /// With a probability of 0.95 its rate is at least so many times the fleet's.
+    /// Lower bound of that ratio at a probability of 0.95.
     pub least_times: f64,
-    /// To be left out of jobs: the probability is above 0.95.
+    /// Whether to keep the node out of jobs: the probability is above 0.95.
     pub exclude: bool,
 }
 
-/// A node is a lemon above this multiple of the fleet's rate, if that is this sure.
+/// A lemon's rate is above this multiple of the fleet's, with this probability.
 const MULTIPLE: f64 = 3.0;
 const SURE: f64 = 0.95;
 
-/// Judges each node against the fleet, in the order given.
+/// Evaluates each node against the fleet, in the given order.
 ///
-/// The prior Beta(a, b) has the fleet's mean and, by moments, its spread beyond that of chance,
-/// with at least the weight of a day and at most that of 28. A fleet without a bad hour has no
-/// lemons.
+/// The prior Beta(a, b) has the fleet's mean and, by moments, its spread beyond chance, with a
+/// weight of at least one day and at most 28. A fleet without bad hours has no lemons.
 pub fn lemons(records: &[NodeRecord]) -> Vec<Lemon> {
     let bad = |record: &NodeRecord| f64::from(record.bad_hours.min(record.hours));
     let hours: f64 = records.iter().map(|record| f64::from(record.hours)).sum();
@@ -71,7 +69,7 @@ pub fn lemons(records: &[NodeRecord]) -> Vec<Lemon> {
             rate: a / (a + b),
             probability,
             times: a / (a + b) / fleet,
-            // Found by bisection, so for those alone that somebody asks about.
+            // Found by bisection, so only for excluded nodes.
             least_times: if exclude { rate.inverse_cdf(1.0 - SURE) / fleet } else { 0.0 },
             exclude,
         }
@@ -79,7 +77,7 @@ pub fn lemons(records: &[NodeRecord]) -> Vec<Lemon> {
     records.iter().map(judge).collect()
 }
 
-/// Weight of the prior in hours: from the variance of the nodes' rates beyond the binomial one.
+/// Weight of the prior in hours, from the variance of the nodes' rates beyond the binomial one.
 fn prior_weight(records: &[NodeRecord], fleet: f64) -> f64 {
     const LEAST: f64 = 24.0;
     const MOST: f64 = 28.0 * 24.0;
@@ -117,7 +115,7 @@ mod tests {
             [7]
         );
         assert!(often[7].rate < 12.0 / 600.0 && often[7].rate > often[8].rate);
-        // Excluded means just this: the bound is above three times.
+        // A node is excluded exactly when the bound is above three times.
         assert!(often[7].least_times > MULTIPLE && often[7].least_times < often[7].times);
         // The fleet has 10 + 12 bad hours in 60,000.
         assert!((often[7].times - often[7].rate * 60_000.0 / 22.0).abs() < 1e-9);

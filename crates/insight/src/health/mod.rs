@@ -1,5 +1,4 @@
-//! Health without step reports: what XIDs, memory, links and throttling say of a node, which nodes
-//! fail again and again, and which fault ended a job.
+//! Health: node health from XIDs, memory, links and throttling; lemon nodes; causes of job ends.
 
 mod fail_stop;
 mod hours;

@@ -1,19 +1,18 @@
-//! A node's probability of being bad from its devices alone, without step reports.
+//! Node health: the probability that a node is bad, from its devices alone.
 
 use serde::Serialize;
 
 use super::xid::{XidClass, xid};
 use crate::straggler::{Evidence, Fault};
 
-/// What one device of a node showed over the time looked at. `None`: not read; never zero in its
-/// place.
+/// Measurements of a device over the period evaluated. `None` means not measured, never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DeviceHealth {
-    /// The driver lists it no more.
+    /// The driver no longer lists it.
     pub lost: bool,
     /// Mean SM clock while busy, MHz.
     pub sm_clock_mhz: Option<f64>,
-    /// Share of the time slowed down by heat, hardware or a power brake: 0 to 1.
+    /// Share of the time with clocks lowered by heat, hardware or a power brake: 0 to 1.
     pub slowdown_share: Option<f64>,
     /// Width of the host link over its greatest width, under load: 0 to 1.
     pub link_width_ratio: Option<f64>,
@@ -21,19 +20,19 @@ pub struct DeviceHealth {
     pub link_retries: Option<u64>,
     /// New uncorrectable ECC errors.
     pub uncorrectable_errors: Option<u64>,
-    /// Rows wait to be remapped: a reset is due.
+    /// Rows await remapping: a reset is due.
     pub remap_pending: Option<bool>,
-    /// A row could not be remapped: the device is to be exchanged.
+    /// A row could not be remapped: the device must be replaced.
     pub remap_failed: Option<bool>,
 }
 
-/// How a node stands.
+/// Health state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nothing speaks against it.
+    /// No evidence against it.
     Healthy,
-    /// Something does; look before the next large job.
+    /// Some evidence: check it before the next large job.
     Watch,
     /// Probably bad: drain when it is free.
     Bad,
@@ -41,7 +40,7 @@ pub enum State {
     Failed,
 }
 
-/// The answer for a node.
+/// Health of a node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeHealth {
     /// Probability that the node is bad, 0 to 1.
@@ -50,20 +49,19 @@ pub struct NodeHealth {
     pub state: State,
     /// Device of the strongest evidence, by position.
     pub device: Option<usize>,
-    /// What speaks for it, strongest first.
+    /// Evidence against it, strongest first.
     pub evidence: Vec<Evidence>,
 }
 
-/// What a node is held against.
+/// Priors of node health.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HealthPrior {
     /// Probability that any node is bad at a time: about 0.5 % are slow (MegaScale, as Greyhound
-    /// cites it), and four fail in 1,000 node-days for 1.5 days (StepFun): 0.6 % more.
+    /// cites it), and four per 1,000 node-days fail for 1.5 days (StepFun), 0.6 % more.
     pub bad: f64,
-    /// Link retries a device has in the time looked at when its links are well.
+    /// Usual link retries of a healthy device over the period.
     pub retries: f64,
-    /// Of a node that fails again and again ([`lemons`](super::lemons)): its rate of bad hours over
-    /// the fleet's.
+    /// Of a lemon ([`lemons`](super::lemons)): its rate of bad hours relative to the fleet's.
     pub lemon_times: Option<f64>,
 }
 
@@ -73,13 +71,11 @@ impl Default for HealthPrior {
     }
 }
 
-/// Weighs a node's devices and the faults of the time looked at (`rank` of a fault is the device's
-/// position).
+/// Weighs a node's devices and faults (`rank` of a fault is the position of the device).
 ///
-/// Naive Bayes in log odds: each device's strongest item of a kind counts once, so that one broken
-/// part told ten times is not ten parts. Values that no device can show are left out. A lemon is as
-/// many times as probably bad as it fails more often than others, whatever it shows now, and is
-/// watched at least.
+/// Naive Bayes in log odds. Each device's strongest item of a kind counts once, so that one broken
+/// part reported ten times is not ten parts. Impossible values are ignored. The prior odds of a
+/// lemon are multiplied by its relative rate, whatever it shows now, and it is at least watched.
 pub fn node_health(devices: &[DeviceHealth], faults: &[Fault], prior: &HealthPrior) -> NodeHealth {
     let mut found: Vec<(usize, Evidence)> = Vec::new();
     let mut failed = false;
@@ -109,11 +105,11 @@ pub fn node_health(devices: &[DeviceHealth], faults: &[Fault], prior: &HealthPri
         let slowed = share(device.slowdown_share).filter(|share| *share > 0.3);
         let ratio = clock_ratio(devices, at).filter(|ratio| *ratio < 0.95);
         match (slowed, ratio) {
-            // All devices of a node slowed down together are hot together: its cooling, still its
-            // own.
+            // If all devices of a node are throttled, its cooling is at fault, which still is the
+            // node's.
             (Some(share), Some(_)) => add("slowed_down_alone", share, 4.0),
             (Some(share), None) => add("slowed_down", share, 1.5),
-            // A lower clock without a reason may be a device with less to do.
+            // A lower clock without a reason may be a lighter load.
             (None, Some(ratio)) => add("clock_below_peers", ratio, 1.0),
             (None, None) => {}
         }
@@ -238,7 +234,7 @@ mod tests {
             (calm_now.state, calm_now.device, calm_now.evidence[0].rule),
             (State::Watch, None, "lemon")
         );
-        // Its part that fails now weighs more and stands first.
+        // The part that fails now weighs more and comes first.
         let fault = Fault { rank: 2, time_us: 0, xid: Some(64) };
         let failing = node_health(&calm(), &[fault], &prior(4.0));
         let rules: Vec<&str> = failing.evidence.iter().map(|item| item.rule).collect();

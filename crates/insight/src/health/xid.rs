@@ -1,14 +1,14 @@
-//! NVIDIA's XID codes: what each says about the device, not the program. Source: NVIDIA "XID
-//! Errors" (r580), catalogue and recommended actions; the classes of Meta's RSC study (HPCA'25) for
-//! which ones precede the loss of a node.
+//! NVIDIA's XID codes: what each says about the device rather than the program. Source: NVIDIA "XID
+//! Errors" (r580), catalogue and recommended actions; Meta's RSC study (HPCA'25) for the classes
+//! that precede the loss of a node.
 
 use serde::Serialize;
 
-/// What an XID speaks of.
+/// Subject of an XID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum XidClass {
-    /// The program's own mistake, e.g. an illegal address. Says nothing about the device.
+    /// A fault of the program, e.g. an illegal address. Says nothing about the device.
     Application,
     /// Memory: ECC, remapped rows, contained errors.
     Memory,
@@ -24,18 +24,18 @@ pub enum XidClass {
     Unknown,
 }
 
-/// One line of the catalogue.
+/// Entry of the catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Xid {
-    /// What it speaks of.
+    /// Subject.
     pub class: XidClass,
-    /// Logarithm of the likelihood ratio of a bad device that one occurrence adds.
+    /// Logarithm of the likelihood ratio of a bad device per occurrence.
     pub weight: f64,
-    /// The device does no more work until it is reset or exchanged.
+    /// The device does no more work until it is reset or replaced.
     pub fatal: bool,
 }
 
-/// Looks a code up. An unknown code adds a little: it is rarer on good devices than on bad ones.
+/// Looks up a code. An unknown code adds a little, because it is rarer on good devices.
 pub fn xid(code: u32) -> Xid {
     use XidClass::{Application, Firmware, Host, Link, Lost, Memory, Unknown};
     let (class, weight, fatal) = match code {

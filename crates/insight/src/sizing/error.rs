@@ -1,8 +1,8 @@
-//! What sizing refuses: each error says what was wrong, where, and how to mend it.
+//! Errors of sizing: each states what is wrong, where, and how to fix it.
 
 use thiserror::Error;
 
-/// Input that sizing cannot answer honestly.
+/// Input that sizing cannot use.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum SizingError {
     /// No hours, no paths, no candidates.
@@ -20,7 +20,7 @@ pub enum SizingError {
         what: &'static str,
         /// Position in it.
         at: usize,
-        /// What stood there.
+        /// The value.
         value: f64,
     },
     /// A price, a share or another parameter is out of its range.
@@ -30,16 +30,15 @@ pub enum SizingError {
         what: &'static str,
         /// What was given.
         value: f64,
-        /// What it may be, in words.
+        /// The allowed range.
         range: &'static str,
     },
-    /// Quantile levels do not rise inside (0, 1), or a row of quantiles is not as long as them or
-    /// falls.
+    /// Quantile levels do not rise inside (0, 1), or a row of quantiles differs in length or falls.
     #[error("quantiles of hour {hour}: {problem}")]
     Quantiles {
         /// Hour of the forecast, from 0.
         hour: usize,
-        /// What is wrong and how to mend it.
+        /// What is wrong and how to fix it.
         problem: &'static str,
     },
     /// Two arguments that belong together differ in length.
@@ -47,9 +46,9 @@ pub enum SizingError {
     Length {
         /// Which argument.
         what: &'static str,
-        /// How many it has.
+        /// Its length.
         got: usize,
-        /// How many it should have.
+        /// The length it should have.
         expected: usize,
     },
     /// Too little history for scenario paths.
@@ -62,7 +61,7 @@ pub enum SizingError {
     },
 }
 
-/// Refuses a parameter outside what `holds` accepts; NaN never passes.
+/// Rejects a parameter outside what `holds` accepts; NaN never passes.
 pub(super) fn parameter(
     what: &'static str,
     value: f64,
@@ -76,7 +75,7 @@ pub(super) fn parameter(
     }
 }
 
-/// Refuses demand that is empty, negative or not a number.
+/// Rejects demand that is empty, negative or not a number.
 pub(super) fn demand(what: &'static str, values: &[f64]) -> Result<(), SizingError> {
     if values.is_empty() {
         return Err(SizingError::Empty { what });

@@ -1,18 +1,17 @@
-//! Which rule to follow, by what each would have cost in decisions whose hours have passed.
+//! Choice among rules, by their costs in past decisions.
 //!
-//! [`follow`] keeps to one rule and leaves it only if the saving pays for the switch; [`blend`]
-//! weighs all of them. What a policy may use is only decisions whose whole term lies before the one
-//! to come.
+//! [`follow`] keeps to one rule and leaves it only if the saving exceeds a switching cost;
+//! [`blend`] weighs all of them. Only decisions whose whole term has passed may be used.
 
 use super::{Sample, SizingError, error};
 
-/// A switch is worth a regret that is lower by so much: 1 % of what the cheapest commitments cost.
+/// Regret that a switch must save: 1 % of the cost of the cheapest commitments.
 pub const SWITCHING: f64 = 0.01;
-/// Regret by which an expert counts e times less in the blend. Both as tried on public traces
+/// Regret by which an expert's weight in the blend falls by e. Both tuned on public traces
 /// (`crates/evaluation/src/sizing`).
 pub const TEMPERATURE: f64 = 0.1;
 
-/// What each expert would have cost in one past decision.
+/// Cost of each expert in one past decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     /// Cost of each expert's commitment, in the experts' order.
@@ -22,7 +21,7 @@ pub struct Decision {
 }
 
 /// Regret of each expert over past decisions: total cost over the oracle's, less one. All 0 where
-/// the oracle's total is 0 and so nothing can be told.
+/// the oracle's total is 0.
 ///
 /// # Errors
 /// Decisions of another number of experts than `experts`; costs that are not finite.
@@ -44,7 +43,7 @@ pub fn regrets(past: &[Decision], experts: usize) -> Result<Vec<f64>, SizingErro
 }
 
 /// Follow the leader: the expert of least trailing regret, unless the `current` one is within
-/// `switching_cost` (a share of the oracle's cost, as regret is) of it.
+/// `switching_cost` of it (a share of the oracle's cost, as regret is).
 ///
 /// # Errors
 /// As [`regrets`]; no experts; a `current` that is none of them; a negative switching cost.
@@ -71,13 +70,13 @@ pub fn follow(
     }
 }
 
-/// All experts at once: the quantile at `level` of their commitments, each weighed by
+/// Blend of all experts: the quantile at `level` of their commitments, each weighed by
 /// `exp(-(regret - least) / temperature)`.
 ///
-/// That the commitments are blended by a quantile and not a mean follows from the same cost as a
-/// single commitment's: each expert's number is a guess at demand, too much costs the reserved
-/// price and too little the rest, so the guess to take is again the one at the critical ratio. On
-/// public traces at a break-even of 0.6 its regret was below the weighed mean's.
+/// A quantile rather than a mean, by the same cost as of a single commitment: each expert's number
+/// is an estimate of demand; too much costs the reserved price, too little the elastic one. So the
+/// best estimate again lies at the critical ratio. On public traces at a break-even of 0.6 its
+/// regret was below the weighted mean's.
 ///
 /// # Errors
 /// As [`regrets`]; no experts, a commitment that is negative or not finite, a level outside 0..=1,
@@ -107,12 +106,12 @@ pub fn blend(
             return Ok(gpus);
         }
     }
-    // Rounding alone can leave the sum short of a level of 1.
+    // Rounding can leave the sum short of a level of 1.
     Ok(weighed[weighed.len() - 1].0)
 }
 
 impl Decision {
-    /// Prices the experts' commitments against the hours that came.
+    /// Prices the experts' commitments on the demand of their term.
     ///
     /// # Errors
     /// Demand that is empty, negative or not finite.
@@ -148,9 +147,9 @@ mod tests {
 
     #[test]
     fn a_blend_is_a_weighed_quantile() {
-        // Without a past all weigh the same: of 1, 2, 3, 4, 5 the 40 % quantile is 2.
+        // Without past decisions all weigh the same: of 1, 2, 3, 4, 5 the 40 % quantile is 2.
         assert_eq!(blend(&[], &[5.0, 3.0, 1.0, 4.0, 2.0], 0.4, 0.1), Ok(2.0));
-        // The second is far better, so it alone counts.
+        // The second is far better, so only it counts.
         assert_eq!(blend(&past(&[[30.0, 10.0]]), &[1.0, 9.0], 0.4, 0.1), Ok(9.0));
         assert!(blend(&[], &[], 0.4, 0.1).is_err());
         assert!(blend(&[], &[f64::NAN], 0.4, 0.1).is_err());

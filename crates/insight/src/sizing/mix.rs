@@ -1,10 +1,10 @@
-//! Which capacity to own, which to reserve, and what to leave to spot and on demand.
+//! Buying mix: which capacity to own, which to reserve, and what to leave to spot and on demand.
 //!
-//! Every GPU of demand has a rank: the k-th is needed in a share `u_k` of the hours, which falls
-//! with k. An offer costs `fixed` for each hour it is held and `used` for each hour it works, so
-//! for the k-th GPU `fixed + used * u_k`: the screening curve of power systems. Cheapest for each k
-//! is a nesting in order of `used`; with limits on offers the best nesting is found exactly, over
-//! boundaries between offers, by dynamic programming.
+//! Order the GPUs of demand: the k-th is needed in a share `u_k` of the hours, which falls with k.
+//! An offer costs `fixed` per hour held and `used` per hour of use, so the k-th GPU costs `fixed +
+//! used * u_k`: the screening curve of power systems. The cheapest mix nests offers in order of
+//! `used`. With limits on offers, the best boundaries between them are found exactly by dynamic
+//! programming.
 
 use serde::Serialize;
 
@@ -12,38 +12,38 @@ use super::{SizingError, Spread, error::parameter};
 
 /// Hours in a year.
 const YEAR_HOURS: f64 = 8766.0;
-/// Most steps the load is cut into; larger demand is cut into larger steps.
+/// Most steps that the load is cut into; a larger demand has larger steps.
 const STEPS: usize = 4096;
 
-/// One way to have a GPU, as two prices per GPU-hour.
+/// A way to buy a GPU, as two prices per GPU-hour.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Offer {
-    /// Name, as it is to be reported.
+    /// Name for reports.
     pub name: String,
     /// Paid for every hour, used or not.
     pub fixed: f64,
-    /// Paid for every hour of use besides.
+    /// Paid in addition for every hour of use.
     pub used: f64,
     /// Most GPUs of it, if limited.
     pub limit_gpus: Option<u32>,
-    /// Length of the commitment in hours: 0 for none. Reported, and not to exceed the paths.
+    /// Length of the commitment in hours; 0 for none. For reports; must not exceed the paths.
     pub term_hours: u32,
 }
 
-/// What an owned GPU costs.
+/// Cost of an owned GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct OwnedCost {
     /// Price of a GPU with its share of node, network and storage.
     pub capital: f64,
-    /// What of it is got back at the end.
+    /// Value at the end of its life.
     pub residual: f64,
-    /// Years it is written off over, more than 0.
+    /// Years of depreciation, more than 0.
     pub years: f64,
     /// Yearly cost of capital, e.g. 0.08.
     pub interest: f64,
     /// Space, support, spares, insurance: per GPU and year.
     pub yearly: f64,
-    /// People who run it: per GPU and year.
+    /// Staff: per GPU and year.
     pub people_yearly: f64,
     /// Power when idle, kW, cooling included.
     pub idle_kw: f64,
@@ -53,17 +53,17 @@ pub struct OwnedCost {
     pub kwh: f64,
 }
 
-/// What spot capacity costs besides its price.
+/// Terms of spot capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SpotTerms {
     /// Price of an hour.
     pub price: f64,
     /// Interruptions per GPU-hour held.
     pub interruptions_per_hour: f64,
-    /// Hours of a GPU lost in each: work since the last checkpoint, restart, waiting.
+    /// GPU-hours lost in each: work since the last checkpoint, restart, waiting.
     pub lost_hours: f64,
-    /// Share of the demand above the commitments that spot can serve: what tolerates interruption
-    /// and finds capacity.
+    /// Share of the demand above the commitments that spot can serve, because it tolerates
+    /// interruption and finds capacity.
     pub share: f64,
 }
 
@@ -72,9 +72,9 @@ pub struct SpotTerms {
 pub struct MixShare {
     /// Its name.
     pub name: String,
-    /// GPUs to commit to; for what is paid by use alone, the most it is used for.
+    /// GPUs to commit to; of an offer paid by use alone, the most used.
     pub gpus: u32,
-    /// The same, path by path, had the path been known.
+    /// The cheapest number path by path, with hindsight.
     pub gpus_by_path: Spread,
     /// Expected cost per hour.
     pub cost_per_hour: f64,
@@ -91,13 +91,13 @@ pub struct Mix {
     pub cost_per_hour: f64,
     /// Cost of this mix per hour, over paths.
     pub cost_by_path: Spread,
-    /// GPUs a step of the load is: the mix is exact in multiples of it.
+    /// GPUs per step of the load; the mix is exact in multiples of it.
     pub step_gpus: u32,
 }
 
 impl OwnedCost {
-    /// As an offer: capital as an annuity at `interest` over `years`, less the residual's; idle
-    /// power is paid always, the rest with use.
+    /// Owned GPUs as an offer: capital as an annuity at `interest` over `years`, less that of the
+    /// residual. Idle power is always paid, the rest with use.
     ///
     /// # Errors
     /// A cost that is negative or not finite, a term of 0 years, a residual above the capital, more
@@ -138,8 +138,8 @@ impl OwnedCost {
 }
 
 impl SpotTerms {
-    /// Price of an hour of work that is kept: `price / (1 - interruptions * lost hours)`; infinite
-    /// when all of it is lost.
+    /// Price of an hour of kept work: `price / (1 - interruptions * lost hours)`; infinite when all
+    /// work is lost.
     ///
     /// # Errors
     /// A term that is negative or not finite, a share outside 0..=1.
@@ -156,7 +156,7 @@ impl SpotTerms {
         Ok(if kept > 0.0 { self.price / kept } else { f64::INFINITY })
     }
 
-    /// Demand above commitments as an offer: spot for its share where its useful price is below
+    /// Demand above the commitments as an offer: spot for its share where its useful price is below
     /// `on_demand`, the rest on demand.
     ///
     /// # Errors
@@ -172,13 +172,13 @@ impl SpotTerms {
     }
 }
 
-/// The mix of `offers` of least expected cost over `paths` of hourly demand, all equally likely, in
-/// multiples of `node_gpus`. Levels are held over the whole path: a commitment that ends before is
+/// The mix of `offers` of least expected cost over equally likely `paths` of hourly demand, in
+/// multiples of `node_gpus`. Levels hold for the whole path: a commitment that ends earlier is
 /// renewed at the same size.
 ///
 /// # Errors
 /// No offers or paths; demand, prices or nodes out of range; no offer without a limit; a commitment
-/// longer than the shortest path, whose rest nobody has looked at.
+/// longer than the shortest path.
 pub fn buying_mix(paths: &[Vec<f64>], offers: &[Offer], node_gpus: u32) -> Result<Mix, SizingError> {
     let offers = check(paths, offers, node_gpus)?;
     let peak = paths.iter().flatten().copied().fold(0.0, f64::max);
@@ -217,7 +217,7 @@ pub fn buying_mix(paths: &[Vec<f64>], offers: &[Offer], node_gpus: u32) -> Resul
     })
 }
 
-/// Offers in order of use, cheapest use first, once everything is in range.
+/// Checks the input, and sorts offers by `used`, cheapest first.
 fn check(paths: &[Vec<f64>], offers: &[Offer], node_gpus: u32) -> Result<Vec<Offer>, SizingError> {
     parameter("GPUs of a node", f64::from(node_gpus), "1 or more", |gpus| gpus >= 1.0)?;
     let Some(shortest) = paths.iter().map(Vec::len).min() else {
@@ -244,14 +244,14 @@ fn check(paths: &[Vec<f64>], offers: &[Offer], node_gpus: u32) -> Result<Vec<Off
     Ok(ordered)
 }
 
-/// `load[k]`: sum over the first k steps of the share of hours each is needed, a partly needed step
-/// counting in part.
+/// `load[k]`: sum over the first k steps of the share of hours in which each is needed; partly
+/// needed steps count in part.
 fn load(path: &[f64], step: usize, steps: usize) -> Vec<f64> {
     let mut sorted = path.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let mut load = Vec::with_capacity(steps + 1);
     let (mut below, mut sum_below) = (0, 0.0);
-    // Mean of min(demand, k steps), in steps: what k steps serve.
+    // Mean of min(demand, k steps), in steps: the demand that k steps serve.
     for k in 0..=steps {
         let gpus = (k * step) as f64;
         while below < sorted.len() && sorted[below] <= gpus {
@@ -288,7 +288,7 @@ fn nest(load: &[f64], offers: &[Offer], step: usize) -> Vec<usize> {
     bounds
 }
 
-/// One offer more: for each boundary the cheapest place to begin, at most `most` steps before: a
+/// Adds one offer: for each boundary the cheapest start, at most `most` steps before it, by a
 /// sliding minimum.
 fn extend(best: &[f64], load: &[f64], offer: &Offer, most: usize, step: usize) -> (Vec<f64>, Vec<usize>) {
     let up_to = |at: usize| slice_cost(offer, load, 0, at, step);

@@ -1,9 +1,9 @@
-//! Sizing: how much capacity to commit to, and in which way to buy it.
+//! Sizing: how much capacity to commit to, and how to buy it.
 //!
-//! Read [`reservation`] first: one commitment at two prices is a quantile of demand. [`rules`] say
-//! what that quantile will be, [`leader`] picks among them by what each would have cost, [`paths`]
-//! draws demand for terms longer than any forecast and [`mix`] splits capacity over owned,
-//! reserved, spot and on-demand. Demand is a mean number of GPUs per hour throughout.
+//! Start with [`reservation`]: one commitment at two prices is a quantile of demand. [`rules`]
+//! estimate that quantile, [`leader`] chooses among them by past costs, [`paths`] draws demand for
+//! terms longer than any forecast, and [`mix`] splits capacity over owned, reserved, spot and
+//! on-demand. Demand is the mean number of GPUs of an hour throughout.
 
 mod error;
 mod leader;

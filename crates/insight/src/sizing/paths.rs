@@ -1,9 +1,10 @@
-//! Demand for terms longer than any forecast: past weeks in a new order, on a trend.
+//! Scenario paths: demand for terms longer than any forecast, as past weeks in a new order on a
+//! trend.
 //!
-//! A stationary block bootstrap of whole weeks keeps what a week looks like and, in blocks of some
-//! weeks, how its level wanders; growth is drawn once a path from what the weeks say about it and
-//! what is believed without them. A year cannot be checked on months of data: what comes out is a
-//! spread, not a promise.
+//! A stationary block bootstrap of whole weeks keeps the shape of a week and, in blocks of some
+//! weeks, how the level wanders. Growth is drawn once per path, from the trend of the weeks
+//! combined with a prior. A year cannot be validated on months of data, so the result is a spread,
+//! not a promise.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -12,16 +13,15 @@ use serde::Serialize;
 use super::{SizingError, error};
 
 const WEEK: usize = 168;
-/// Weeks a block holds on average.
+/// Mean length of a block, weeks.
 const BLOCK_WEEKS: f64 = 4.0;
 /// Weeks in a year of 8,766 hours.
 const YEAR_WEEKS: f64 = 8766.0 / 168.0;
-/// Growth is held inside a factor of this much a year, either way: the exponent of a short trend
-/// knows no limit, fleets do.
+/// Growth is clamped to this factor a year, up or down: the trend of a short history has no bound,
+/// fleets do.
 const GROWTH_LIMIT: f64 = 4.0;
 
-/// What is believed of growth before the weeks are looked at: the logarithm of the factor a year,
-/// normal.
+/// Prior on growth: the logarithm of the yearly factor, normal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct GrowthPrior {
     /// Mean of the logarithm of the yearly factor: 0 is no growth.
@@ -31,14 +31,14 @@ pub struct GrowthPrior {
 }
 
 impl Default for GrowthPrior {
-    /// No growth, give or take a factor of 1.5 a year: a small weight, so that a year of weeks
-    /// speaks for itself.
+    /// No growth, give or take a factor of 1.5 a year. The weight is small, so that a year of weeks
+    /// outweighs it.
     fn default() -> Self {
         Self { log_mean: 0.0, log_sd: 0.4 }
     }
 }
 
-/// Growth as drawn from: logarithm of the factor a year.
+/// Distribution that growth is drawn from: the logarithm of the yearly factor.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Growth {
     /// Mean.
@@ -60,9 +60,8 @@ pub struct PathPlan {
     pub seed: u64,
 }
 
-/// Growth by the weeks of `history`: least squares of the logarithm of weekly means over time, its
-/// variance multiplied for weeks that resemble their neighbours, combined with `prior` by
-/// precision.
+/// Growth in the weeks of `history`: least squares on the logarithm of weekly means. Its variance
+/// is inflated for correlated neighbours, and it is combined with `prior` by precision.
 ///
 /// # Errors
 /// Demand that is negative or not finite, fewer than two whole weeks, a prior without width.
@@ -70,7 +69,8 @@ pub fn growth(history: &[f64], prior: GrowthPrior) -> Result<Growth, SizingError
     let weeks = weeks(history)?;
     error::parameter("the prior's mean", prior.log_mean, "finite", |_| true)?;
     error::parameter("the prior's deviation", prior.log_sd, "more than 0", |sd| sd > 0.0)?;
-    // A week at zero has no logarithm; one GPU is little in every fleet that reserves.
+    // Plus one, because a week at zero has no logarithm; one GPU is little in any fleet that
+    // reserves.
     let levels: Vec<f64> =
         weeks.iter().map(|week| (week.iter().sum::<f64>() / WEEK as f64 + 1.0).ln()).collect();
     let Some((slope, variance)) = trend(&levels) else {
@@ -104,8 +104,8 @@ fn growth_checked(history: &[f64]) -> Result<Growth, SizingError> {
     growth(history, GrowthPrior::default())
 }
 
-/// Whole weeks of history, oldest first, all ending at the same hour of the week as the history: a
-/// path goes on in phase.
+/// Whole weeks of history, oldest first, ending where the history ends, so that a path continues in
+/// phase.
 fn weeks(history: &[f64]) -> Result<Vec<&[f64]>, SizingError> {
     error::demand("history", history)?;
     if history.len() < 2 * WEEK {
@@ -120,7 +120,7 @@ fn path(weeks: &[&[f64]], hours: usize, growth: Growth, random: &mut ChaCha8Rng)
     let mut path = Vec::with_capacity(hours + WEEK);
     let mut at = random.random_range(0..weeks.len());
     while path.len() < hours {
-        // Time from the week drawn to the week drawn for: the trend between them is what is added.
+        // Time from the drawn week to the week it stands for; the trend over it is added.
         let ahead = (path.len() / WEEK + weeks.len() - at) as f64;
         let factor = (yearly * ahead / YEAR_WEEKS).exp();
         path.extend(weeks[at].iter().map(|hour| hour * factor));
@@ -139,8 +139,8 @@ fn normal(random: &mut ChaCha8Rng) -> f64 {
 
 /// Slope per step and its variance; `None` with fewer than three points. The variance is multiplied
 /// by `(1 + r) / (1 - r)` for residuals whose neighbours correlate by r. Residuals of a fitted line
-/// show too little of that, by (2 + 4 r) / n in the mean (Marriott and Pope, Biometrika 41 (1954)
-/// 390-402): it is added.
+/// underestimate r by (2 + 4 r) / n in the mean (Marriott and Pope, Biometrika 41 (1954) 390-402),
+/// which is added.
 fn trend(levels: &[f64]) -> Option<(f64, f64)> {
     let n = levels.len() as f64;
     if levels.len() < 3 {
@@ -206,7 +206,7 @@ mod tests {
         let paths = scenario_paths(&doubling, plan(8766, Some(found))).unwrap();
         let last = paths[0][8765];
         assert!((last / 4000.0 - 1.0).abs() < 0.1, "{last}");
-        // Two weeks say nothing of a year.
+        // Two weeks say nothing about a year.
         let unknown = growth(&doubling[..2 * WEEK], GrowthPrior::default()).unwrap();
         assert_eq!((unknown.log_mean, unknown.log_sd), (0.0, 0.4));
     }

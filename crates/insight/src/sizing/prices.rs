@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{SizingError, error::parameter};
 
-/// Prices per GPU-hour, in any one currency. Made by [`Prices::new`], so always in range.
+/// Prices per GPU-hour in one currency. [`Prices::new`] keeps them in range.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Prices {
     reserved: f64,
@@ -13,13 +13,13 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// `reserved`: paid always for what is committed. `elastic`: paid for demand above it: the
-    /// on-demand price or the value of the GPU-hour that has to wait. `lend`: earned for what is
-    /// committed and idle; 0 if it cannot be lent.
+    /// `reserved` is paid always for what is committed. `elastic` is paid for demand above it: the
+    /// on-demand price, or the value of a GPU-hour that has to wait. `lend` is earned by committed
+    /// idle GPUs; 0 if they cannot be lent.
     ///
     /// # Errors
     /// A price that is negative or not a number; `reserved` of 0 (everything would be reserved);
-    /// `lend` not below both others (each idle GPU would earn, and no commitment is the largest).
+    /// `lend` not below both others (every idle GPU would earn, so no commitment is the largest).
     pub fn new(reserved: f64, elastic: f64, lend: f64) -> Result<Self, SizingError> {
         parameter("the reserved price", reserved, "more than 0 per GPU-hour", |price| price > 0.0)?;
         parameter("the elastic price", elastic, "0 or more per GPU-hour", |price| price >= 0.0)?;
@@ -40,7 +40,7 @@ impl Prices {
         Self::new(rho, 1.0, 0.0)
     }
 
-    /// Share of the hours that a GPU must be busy to be worth its commitment: `(p_r - l) / (p_o -
+    /// Share of the hours that a GPU must be busy to pay for its commitment: `(p_r - l) / (p_o -
     /// l)`, at most 1. At 1 nothing is worth reserving.
     pub fn break_even(&self) -> f64 {
         if self.elastic <= self.reserved {
@@ -50,7 +50,7 @@ impl Prices {
         }
     }
 
-    /// Critical ratio: the level of the demand quantile that is the cheapest commitment, `1 -
+    /// Critical ratio: the quantile level of demand at which a commitment is cheapest, `1 -
     /// break_even`.
     pub fn critical_ratio(&self) -> f64 {
         1.0 - self.break_even()
@@ -66,15 +66,15 @@ impl Prices {
         self.elastic
     }
 
-    /// What an hour of commitment `reserved_gpus` costs when demand is `demand`, both in GPUs:
-    /// `p_r R + p_o (y - R)+ - l (R - y)+`.
+    /// Cost of an hour with commitment `reserved_gpus` and demand `demand`, both in GPUs: `p_r R +
+    /// p_o (y - R)+ - l (R - y)+`.
     pub fn hour(&self, reserved_gpus: f64, demand: f64) -> f64 {
         let over = (demand - reserved_gpus).max(0.0);
         let idle = (reserved_gpus - demand).max(0.0);
         self.reserved * reserved_gpus + self.elastic * over - self.lend * idle
     }
 
-    /// What commitment `reserved_gpus` costs over the hours of `demand`.
+    /// Cost of commitment `reserved_gpus` over the hours of `demand`.
     pub fn total(&self, reserved_gpus: f64, demand: &[f64]) -> f64 {
         demand.iter().map(|&demand| self.hour(reserved_gpus, demand)).sum()
     }

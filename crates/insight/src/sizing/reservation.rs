@@ -1,21 +1,21 @@
 //! One commitment beside an elastic price.
 //!
-//! Cost of R GPUs over T hours: `C(R) = p_r R T + p_o sum (y - R)+ - l sum (R - y)+`. It is convex,
-//! and least where `P(y > R) = (p_r - l) / (p_o - l)`: the quantile of demand at one minus the
-//! break-even utilisation (the newsvendor's rule).
+//! R GPUs over T hours cost `C(R) = p_r R T + p_o sum (y - R)+ - l sum (R - y)+`. The cost is
+//! convex, and least where `P(y > R) = (p_r - l) / (p_o - l)`: the quantile of demand at one minus
+//! the break-even utilisation (the newsvendor's rule).
 
 use serde::Serialize;
 
 use super::{Marginals, Prices, Rule, Sample, SizingError, error};
 
-/// What is committed to: whole nodes, for how long, how many at most.
+/// Terms of a commitment: hours, node size, limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Term {
     /// Hours of the commitment, 1 or more.
     pub hours: u32,
     /// GPUs are committed in multiples of this; 1 or more.
     pub node_gpus: u32,
-    /// Most GPUs that can be had, if it is limited.
+    /// Most GPUs available, if limited.
     pub limit_gpus: Option<u32>,
 }
 
@@ -27,7 +27,7 @@ impl Term {
     }
 }
 
-/// What lies between the 10 % and 90 % quantiles over scenario paths.
+/// The 10 % and 90 % quantiles over scenario paths.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     /// Exceeded by 90 % of the paths.
@@ -47,41 +47,40 @@ impl Spread {
     }
 }
 
-/// A commitment, and what it rests on. Costs are in the currency of the prices.
+/// A commitment and its basis. Costs are in the currency of the prices.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Reservation {
     /// GPUs to commit to: whole nodes.
     pub gpus: u32,
     /// The same in nodes.
     pub nodes: u32,
-    /// Cheapest number were GPUs divisible.
+    /// Cheapest commitment if GPUs were divisible.
     pub exact_gpus: f64,
     /// A committed GPU pays if it is busy at least this share of the hours.
     pub break_even_utilisation: f64,
-    /// Share of the hours in which the last node committed is needed, at least in part; `None` if
-    /// none is.
+    /// Share of the hours in which the last committed node is needed, at least in part; `None` if
+    /// none is committed.
     pub marginal_utilisation: Option<f64>,
-    /// Demand served from the commitment over the commitment; `None` if nothing is committed.
+    /// Demand served by the commitment over the commitment; `None` if nothing is committed.
     pub utilisation: Option<f64>,
     /// Expected cost of the whole term.
     pub cost: f64,
     /// Expected cost of the term with nothing committed.
     pub cost_elastic: f64,
-    /// How far the cheapest number and the cost of this one differ between paths; `None` where no
-    /// paths were drawn.
+    /// Spread over paths of the cheapest commitment and of this one's cost; `None` without paths.
     pub spread: Option<ReservationSpread>,
 }
 
-/// How uncertain a long commitment is.
+/// Uncertainty of a long commitment.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ReservationSpread {
-    /// GPUs that would have been the cheapest, over paths.
+    /// Cheapest commitment, over paths, GPUs.
     pub gpus: Spread,
-    /// Cost of the commitment advised, over paths.
+    /// Cost of the advised commitment, over paths.
     pub cost: Spread,
 }
 
-/// Commitment from demand seen: the trailing quantile.
+/// Commitment from past demand: the trailing quantile.
 ///
 /// # Errors
 /// A term of 0, nodes of 0 GPUs; [`Sample::new`] checks the demand.
@@ -90,7 +89,7 @@ pub fn reserve_by_sample(sample: &Sample, prices: &Prices, term: Term) -> Result
     hold_by_sample(sample, prices, term, sample.cheapest(prices, term.node_gpus, term.limit_gpus))
 }
 
-/// What a commitment of `gpus`, however it was found, means for demand as it was seen.
+/// Evaluates a given commitment of `gpus` on past demand.
 ///
 /// # Errors
 /// As [`reserve_by_sample`].
@@ -118,11 +117,11 @@ pub fn hold_by_sample(
 }
 
 /// Commitment from a quantile forecast of every hour of the term. Use a dense grid: with four
-/// levels the regret measured was a tenth higher.
+/// levels the measured regret was a tenth higher.
 ///
 /// # Errors
-/// As [`Sample::from_forecast`] and [`reserve_by_sample`]; a forecast of another number of hours than
-/// the term.
+/// As [`Sample::from_forecast`] and [`reserve_by_sample`]; a forecast of another number of hours
+/// than the term.
 pub fn reserve_by_forecast(
     forecast: Marginals<'_>,
     prices: &Prices,
@@ -140,8 +139,8 @@ pub fn reserve_by_forecast(
     reserve_by_sample(&sample, prices, term)
 }
 
-/// Commitment for a long term over scenario paths ([`super::scenario_paths`]), all equally likely:
-/// least expected cost, with what would have been cheapest path by path as its uncertainty.
+/// Commitment for a long term over equally likely scenario paths ([`super::scenario_paths`]): the
+/// least expected cost, with the cheapest commitment path by path as its uncertainty.
 ///
 /// # Errors
 /// No paths, or one that is empty or holds no demand; a term of 0.
@@ -151,8 +150,8 @@ pub fn reserve_by_paths(paths: &[Vec<f64>], prices: &Prices, term: Term) -> Resu
     over_paths(&all, paths, prices, term, gpus)
 }
 
-/// What a commitment of `gpus`, however it was found, costs over scenario paths, with what would
-/// have been cheapest path by path.
+/// Evaluates a given commitment of `gpus` over scenario paths, with the cheapest commitment path by
+/// path.
 ///
 /// # Errors
 /// As [`reserve_by_paths`].
@@ -185,15 +184,15 @@ fn over_paths(
     Ok(advice)
 }
 
-/// What a commitment cost beside what others would have: each a share above the cheapest commitment
+/// Cost of a commitment compared with alternatives, each as a share above the cheapest commitment
 /// known afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Comparison {
     /// Cost of the cheapest commitment, known afterwards.
     pub oracle_cost: f64,
-    /// The commitment that would have been it, GPUs.
+    /// That cheapest commitment, GPUs.
     pub oracle_gpus: u32,
-    /// Regret of the commitment in question.
+    /// Regret of the evaluated commitment.
     pub chosen: Option<f64>,
     /// Regret of the quantile of the last week.
     pub trailing_quantile: Option<f64>,
@@ -203,8 +202,8 @@ pub struct Comparison {
     pub peak: Option<f64>,
 }
 
-/// Compares `chosen_gpus` once the hours of the term have passed. A regret is `None` where the
-/// cheapest cost was 0 and a ratio to it says nothing.
+/// Compares `chosen_gpus` with alternatives after the term. A regret is `None` where the cheapest
+/// cost was 0.
 ///
 /// # Errors
 /// Demand or history that is empty, negative or not finite; nodes of 0 GPUs.
@@ -298,7 +297,7 @@ mod tests {
         let spread = advice.spread.unwrap();
         assert_eq!((spread.gpus.low, spread.gpus.high), (2.0, 10.0));
         assert!(spread.cost.low < advice.cost && advice.cost < spread.cost.high);
-        // Another number than the cheapest, 2: 0.5 x 2 and the mean of 0, 0, 1 to 9 an hour.
+        // A given commitment, 2: 0.5 x 2 and the mean of 0, 0, 1 to 9 an hour.
         let held = hold_by_paths(&paths, &Prices::from_ratio(0.5).unwrap(), TERM, 2).unwrap();
         assert!((held.cost - 10.0 * (1.0 + 45.0 / 11.0)).abs() < 1e-9, "{held:?}");
         assert_eq!((held.gpus, held.spread.unwrap().gpus), (2, spread.gpus));

@@ -1,13 +1,13 @@
-//! Rules that turn the hours before a decision into a commitment. Each is one expert for
-//! [`super::leader`]; a forecast is one more. That a rule is simple does not make it weak: for a
-//! week ahead the quantile of the last week beats most models.
+//! Rules that turn past hours into a commitment. Each is one expert for [`super::leader`]; a
+//! forecast is one more. Simple rules are strong: for a week ahead the quantile of the last week
+//! beats most models.
 
 use serde::Serialize;
 
-/// Hours apart at which changes are collected: neighbours say nearly the same.
+/// Hours between the terms sampled for changes; neighbouring terms say nearly the same.
 const CHANGE_STRIDE: usize = 3;
 
-/// A rule. `hours` is how far it looks back; a shorter history is taken whole.
+/// A rule. `hours` is how far it looks back; a shorter history is used whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
@@ -30,21 +30,21 @@ pub enum Rule {
         /// Hours looked back.
         hours: usize,
     },
-    /// The last hour, changed as demand changed over the terms that began in those hours: the
-    /// quantile of `y(u + s) - y(u)`, or of their ratio, over s in the term.
+    /// The last hour, changed as demand changed over past terms: the quantile of `y(u + s) - y(u)`,
+    /// or of their ratio, over s in the term.
     Change {
         /// Hours looked back.
         hours: usize,
-        /// Ratios in place of differences.
+        /// Ratios instead of differences.
         ratio: bool,
-        /// Only of terms that began within two hours of this time of the day.
+        /// Only terms that began within two hours of this time of day.
         same_hour: bool,
     },
 }
 
 impl Rule {
-    /// Experts worth their place by regret on public traces: fast ones (for a day), slow ones (for
-    /// a week) and changes.
+    /// Experts that earned their place by regret on public traces: fast ones (for a day), slow ones
+    /// (for a week) and changes.
     pub const EXPERTS: [Self; 10] = [
         Self::Last,
         Self::Quantile { hours: 24 },
@@ -58,9 +58,8 @@ impl Rule {
         Self::Change { hours: 1008, ratio: true, same_hour: true },
     ];
 
-    /// Commitment in GPUs, not rounded, for a term of `term_hours`, from hourly demand up to the
-    /// decision. `level` is the critical ratio. 0 without history. Values that are not finite give
-    /// no order and must be kept out before.
+    /// Commitment in GPUs, not rounded, for a term of `term_hours`, from the hourly demand before
+    /// it. `level` is the critical ratio. 0 without history. Values must be finite.
     pub fn reserve(self, history: &[f64], term_hours: usize, level: f64) -> f64 {
         let Some(&last) = history.last() else { return 0.0 };
         let back = |hours: usize| &history[history.len().saturating_sub(hours.max(1))..];
@@ -72,8 +71,7 @@ impl Rule {
             Self::Quantile { hours } => quantile(back(hours).to_vec(), level),
             Self::Change { hours, ratio, same_hour } => {
                 let changes = changes(back(hours.saturating_add(term_hours)), term_hours, ratio, same_hour);
-                // Too few terms have passed to know how demand changes over one: the last week
-                // stands in.
+                // Too few past terms to know how demand changes: the last week stands in.
                 if changes.is_empty() {
                     quantile(back(168).to_vec(), level)
                 } else if ratio {
@@ -86,8 +84,8 @@ impl Rule {
     }
 }
 
-/// How demand changed from the hour before a term to each of its hours, over all terms inside
-/// `history`; empty with fewer than eight of them.
+/// Changes of demand from the hour before a term to each of its hours, over all terms in `history`;
+/// empty with fewer than eight terms.
 fn changes(history: &[f64], term_hours: usize, ratio: bool, same_hour: bool) -> Vec<f64> {
     let Some(newest) = history.len().checked_sub(term_hours) else { return Vec::new() };
     let begins = |start: &usize| {
@@ -112,7 +110,7 @@ fn changes(history: &[f64], term_hours: usize, ratio: bool, same_hour: bool) -> 
     changes
 }
 
-/// Quantile with linear interpolation between the order statistics; 0 of nothing.
+/// Quantile with linear interpolation between order statistics; 0 if empty.
 fn quantile(mut values: Vec<f64>, level: f64) -> f64 {
     let Some(last) = values.len().checked_sub(1) else { return 0.0 };
     let position = last as f64 * level.clamp(0.0, 1.0);

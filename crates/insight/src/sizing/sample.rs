@@ -1,13 +1,12 @@
-//! Demand as a weighted sample: of hours seen, of hours of scenario paths, or of the quantiles
-//! forecast for hours to come.
+//! Demand as a sample of equal weights: past hours, hours of scenario paths, or quantiles of
+//! forecast hours.
 
 use super::{Prices, SizingError, error};
 
-/// Points each hour's forecast distribution is cut into: its quantiles at (k + 1/2) / 100.
+/// Points per forecast hour: its quantiles at (k + 1/2) / 100.
 const POINTS: usize = 100;
 
-/// A quantile forecast, hour by hour. Costs add up over hours, so the joint distribution of the
-/// hours is not needed.
+/// Quantile forecast by hour. Costs add up over hours, so their joint distribution is not needed.
 #[derive(Debug, Clone, Copy)]
 pub struct Marginals<'a> {
     /// Levels, rising, inside (0, 1).
@@ -16,8 +15,7 @@ pub struct Marginals<'a> {
     pub quantiles: &'a [f64],
 }
 
-/// Values of demand in GPUs, sorted, each of the same weight, with sums that make any commitment's
-/// cost a look-up.
+/// Sorted demand, GPUs, with prefix sums that make the cost of any commitment a look-up.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     sorted: Vec<f64>,
@@ -43,9 +41,9 @@ impl Sample {
         Ok(Self { sorted: values, sums })
     }
 
-    /// The mixture of the hours of a forecast: its distribution function is `G(R) = mean over hours
-    /// of F_t(R)`. Between levels a quantile is linear; beyond the outer levels the outer slope
-    /// goes on, never below zero.
+    /// Mixture of the hours of a forecast, with distribution function `G(R) = mean over hours of
+    /// F_t(R)`. Quantiles are linear between levels; beyond the outer levels the outer slope
+    /// continues, never below zero.
     ///
     /// # Errors
     /// Levels that do not rise inside (0, 1), rows that fall, are cut short, negative or not
@@ -78,7 +76,7 @@ impl Sample {
         Self::new(values)
     }
 
-    /// Values in it.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.sorted.len()
     }
@@ -98,11 +96,10 @@ impl Sample {
         self.sorted[self.sorted.len() - 1]
     }
 
-    /// Smallest R with `P(y > R) <= 1 - level`: the quantile at which the expected cost of a
-    /// commitment is least.
+    /// Smallest R with `P(y > R) <= 1 - level`: the cheapest commitment at the critical ratio.
     pub fn quantile(&self, level: f64) -> f64 {
         let n = self.sorted.len() as f64;
-        // Prices come through a division: without the slack 0.6 of 10 hours would be 7.
+        // `level` comes from a division of prices; without the slack 0.6 of 10 hours would be 7.
         let rank = (level * n - 1e-9 * n.max(1.0)).ceil().max(1.0) as usize;
         if level <= 1e-12 { 0.0 } else { self.sorted[rank.min(self.sorted.len()) - 1] }
     }
@@ -129,14 +126,13 @@ impl Sample {
         prices.hour(reserved_gpus, busy.min(reserved_gpus)) + prices.elastic() * above
     }
 
-    /// The multiple of `step` GPUs, at most `limit`, that costs least; the smaller of equals.
-    /// `step` is 1 or more.
+    /// The cheapest multiple of `step` GPUs, at most `limit`; of equals the smaller. `step` is 1 or
+    /// more.
     pub fn cheapest(&self, prices: &Prices, step: u32, limit: Option<u32>) -> u32 {
         let exact = self.quantile(prices.critical_ratio());
         let step_gpus = f64::from(step.max(1));
         let most = limit.unwrap_or(u32::MAX) / step.max(1);
-        // The cost is convex in R: of the multiples only the two around its minimum can be the
-        // least.
+        // The cost is convex in R, so only the two multiples around its minimum can be cheapest.
         let below = ((exact / step_gpus).floor().min(f64::from(most))) as u32;
         let above = below.saturating_add(1).min(most);
         let cost = |steps: u32| self.cost(prices, f64::from(steps) * step_gpus);

@@ -1,5 +1,6 @@
 //! CUSUM bank: many series watched for an upward change, each with its own baseline (Page 1954), in
 //! flat arrays, O(1) per value.
+//!
 //! Values are logarithms of ratios, or shares of a step; a change of 0.05 is 5 %.
 
 use super::history::{DEPTH, Rows};

@@ -33,6 +33,7 @@ pub struct Counts {
 }
 
 /// Watches one job.
+///
 /// Reports may come late, twice, or not at all. Nothing is decided before [`Detector::advance`]
 /// passes it, so any order of arrival before that gives the same signals, byte for byte.
 #[derive(Debug, Clone)]

@@ -1,8 +1,10 @@
 //! Stragglers: which rank, node or group makes a job slow, since when, why, and at what cost.
+//!
 //! A [`Detector`] watches one job. At each step the computing time of every rank, less what its
 //! tokens explain, is compared with the median of its peers and with its own past. A CUSUM raises a
 //! suspicion, persistence confirms it, evidence names the class. [`Settings`] lists the thresholds
 //! and their sources.
+//!
 //! Files in the order of the data: `step_buffer` (open steps) → `job` (closes a step) → `workload`,
 //! `cusum` (series) → `episode` (tests) → `cause`, `fusion` (class) → `signal`. `late_reports`
 //! inserts reports of closed steps, `throttle` judges devices without step reports, `structure`,

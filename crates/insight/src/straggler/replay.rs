@@ -1,6 +1,7 @@
 //! Replay of a step, operation by operation. It shows what the closed form of
 //! [`whatif`](super::whatif) cannot, which knows only a worker's mean micro-batch: micro-batches of
 //! uneven length leave gaps that a mean does not have.
+//!
 //! Order of a stage in one-forward-one-backward (PipeDream-flush, Megatron's default): `P - 1 - s`
 //! forwards first, then a forward and a backward by turns, then the remaining backwards. A forward
 //! waits for its micro-batch's forward on the stage before, a backward for that on the stage after.

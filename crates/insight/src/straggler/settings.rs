@@ -144,6 +144,7 @@ impl Default for Settings {
 
 impl Settings {
     /// CUSUM limit for `series` series watched together, in units of the noise at slack 0.5.
+    ///
     /// From ARL0 ~ 2 exp(h + 1.166) (Siegmund 1985): one false suspicion of the whole job per
     /// `false_alarm_steps`.
     pub(super) fn limit(&self, series: usize) -> f64 {

@@ -1,6 +1,7 @@
 //! Throttling detection for jobs without step reports: devices with lowered clocks while the others
 //! of their node have none. Only clocks and throttling accuse a device, because in a synchronous
 //! job all devices idle when one is slow.
+//!
 //! A lower clock at no less power than the peers', or throttling that the peers lack, is a
 //! suspicion. Both together, throughout the hold, are a confirmation. A lower clock alone is
 //! neither, because the device may have less to do.

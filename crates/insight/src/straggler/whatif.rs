@@ -1,5 +1,6 @@
 //! What-if analysis: what a step would take with evenly spread work, and who accounts for the
 //! difference.
+//!
 //! With `P` stages, `M` micro-batches and `tau[d, s]` the time of worker (d, s) for one of them, a
 //! step takes `T = max_d (sum_s tau[d, s] + (M - 1) max_s tau[d, s])`, and with even work `(P + M -
 //! 1) mean(tau)`. On the three public traces this differs from the full simulator of the ByteDance

@@ -50,6 +50,7 @@ impl Backtest {
     }
 
     /// Decides at `at_us`, a midnight, from all `hours` before it.
+    ///
     /// # Errors
     /// As [`Decision::priced`], [`follow`] and [`blend`]: demand that is not finite.
     pub fn choose(&mut self, hours: &[f64], at_us: i64, prices: &Prices) -> Result<Choice, SizingError> {

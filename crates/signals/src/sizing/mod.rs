@@ -1,5 +1,6 @@
 //! Advice on how much of each pool to commit to for a week, a month and a year, by past demand and
 //! the prices in force.
+//!
 //! Advice is published at midnights (UTC): on Mondays, because the shortest commitment is a week
 //! and does not change by the day; on each day of a series' first week, so that a new pool has
 //! advice soon; and at the first midnight with other prices. A price entered for a time that has

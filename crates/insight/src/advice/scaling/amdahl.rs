@@ -1,23 +1,23 @@
-//! Speed-up with few sizes seen: `x(k) = x(1) k / (1 + s (k - 1))` for a share s that does not
-//! scale.
+//! Amdahl's law, for families seen at few sizes: `x(k) = x(1) k / (1 + s (k - 1))` with a serial
+//! share s.
 
 use serde::Serialize;
 
 use super::{Point, Size};
 
-/// Share taken where no two sizes were seen, and its weight beside them: half of linear at 21 GPUs.
+/// Prior of the serial share (half of linear speed-up at 21 GPUs), and its weight.
 const PRIOR_SHARE: f64 = 0.05;
 const PRIOR_WEIGHT: f64 = 1e-3;
-/// Shares tried: the fit is one number, and a grid finds it without fail.
+/// Shares tried. The fit has one parameter, so a grid search is safe.
 const GRID: u32 = 1_000;
 
-/// Amdahl's law for one local batch: with k GPUs a step of k batches takes `(1 + s (k - 1))` of one
-/// GPU's.
+/// Amdahl's law for one local batch: with k GPUs a step of k batches takes `(1 + s (k - 1))` times
+/// that of one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Amdahl {
-    /// Seconds a sample takes on one GPU.
+    /// Seconds per sample on one GPU.
     pub sample_s: f64,
-    /// Share that does not scale, 0 to 1.
+    /// Serial share, 0 to 1.
     pub serial: f64,
 }
 
@@ -28,11 +28,11 @@ impl Amdahl {
         self.sample_s * f64::from(size.local_batch) * (1.0 + self.serial * more)
     }
 
-    /// Least squares of the logarithm of steps. `points` is not empty.
+    /// Least squares on the logarithm of step times. `points` is not empty.
     pub(super) fn fit(points: &[Point]) -> Self {
         let mut best = (f64::INFINITY, Self { sample_s: 1.0, serial: PRIOR_SHARE });
         for k in 0..=GRID {
-            // Shares near 0 matter most for many GPUs.
+            // Small shares matter most for many GPUs, so the grid is denser there.
             let serial = (f64::from(k) / f64::from(GRID)).powi(3);
             let shape = Self { sample_s: 1.0, serial };
             let gaps: Vec<f64> =

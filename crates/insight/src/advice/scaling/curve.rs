@@ -1,4 +1,4 @@
-//! A fitted curve and how sure it is.
+//! Fitted scaling curve with its uncertainty.
 
 use std::collections::BTreeSet;
 
@@ -6,20 +6,20 @@ use serde::Serialize;
 
 use super::{AdviceError, Amdahl, Observations, Point, Pollux, Size, weighted};
 
-/// Normal quantile of 90 %: an interval reaches from 10 % to 90 %.
+/// Normal quantile of 90 %, for intervals from 10 % to 90 %.
 const Z: f64 = 1.281_551_6;
-/// Error of a form fitted to a size it has seen, as a share, before residuals say otherwise.
+/// Smallest relative error of a fit at sizes seen.
 const FLOOR: f64 = 0.02;
-/// Least a form is taken to be off, as a logarithm per doubling beyond the sizes seen:
-/// extrapolation is not interpolation.
+/// Smallest error per doubling beyond the sizes seen, as a logarithm: extrapolation is not
+/// interpolation.
 const BEYOND: f64 = 0.05;
 
 /// The form that was fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// Pollux's: at least three numbers of GPUs were seen, and it foretold the larger of them from
-    /// the smaller best.
+    /// Pollux's model: at least three numbers of GPUs were seen, and it predicted the larger ones
+    /// best from the smaller.
     Pollux(Pollux),
     /// Amdahl's.
     Amdahl(Amdahl),
@@ -28,11 +28,11 @@ pub enum Form {
 /// An estimate with the interval from its 10 % to its 90 % quantile.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Expected.
+    /// Expected value.
     pub value: f64,
-    /// 10 %.
+    /// 10 % quantile.
     pub low: f64,
-    /// 90 %.
+    /// 90 % quantile.
     pub high: f64,
 }
 
@@ -40,15 +40,15 @@ pub struct Estimate {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Curve {
     form: Form,
-    /// Fits with one number of GPUs and nodes left out each.
+    /// Fits without one placement (GPUs and nodes) each, for the jackknife.
     without: Vec<Form>,
-    /// Standard deviation of the logarithm of a step about the fit.
+    /// Standard deviation of the logarithm of steps around the fit.
     residual: f64,
-    /// How far the form was off per doubling, as a logarithm.
+    /// Error of the form per doubling, as a logarithm.
     beyond: f64,
     /// Most GPUs seen.
     most_gpus: u32,
-    /// Whether two or more GPUs on one node, and over nodes, were seen.
+    /// Whether multi-GPU placements on one node, and over nodes, were seen.
     seen: [bool; 2],
 }
 
@@ -74,13 +74,13 @@ impl Form {
         (squares / points.len().max(1) as f64).sqrt()
     }
 
-    /// The form to use, and how far it was off on the larger half of the sizes when fitted on the
-    /// smaller: that is what it will be used for.
+    /// Chooses the form, and its error on the larger half of the sizes when fitted on the smaller,
+    /// which is how it will be used.
     fn choose(points: &[Point]) -> Result<(Self, f64), AdviceError> {
         let gpus: BTreeSet<u32> = points.iter().map(|point| point.size.gpus).collect();
         let amdahl = Self::Amdahl(Amdahl::fit(points));
-        // The form has four numbers for one local batch on one node: with fewer than three sizes
-        // Amdahl's two are all there is.
+        // Pollux has four parameters for one local batch on one node; with fewer than three sizes
+        // only Amdahl's two can be fitted.
         if gpus.len() < 3 {
             return Ok((amdahl, BEYOND));
         }
@@ -100,7 +100,7 @@ impl Form {
 }
 
 impl Curve {
-    /// Fits what was observed. The same observations give the same curve.
+    /// Fits the observations; deterministic.
     ///
     /// # Errors
     /// Nothing observed; an optimiser that gives up.
@@ -132,7 +132,7 @@ impl Curve {
         })
     }
 
-    /// What was fitted.
+    /// The fitted form.
     pub fn form(&self) -> &Form {
         &self.form
     }
@@ -147,8 +147,8 @@ impl Curve {
         Ok(estimate(value, self.spread(size, |form| samples_s(form, size).ln(), value.ln())))
     }
 
-    /// What `more` GPUs over `nodes` nodes in all add to the throughput at `size`, samples a
-    /// second; can be negative.
+    /// Throughput that `more` GPUs, over `nodes` nodes in all, add at `size`, samples a second; can
+    /// be negative.
     ///
     /// # Errors
     /// As [`Self::throughput`], of either size.
@@ -157,22 +157,22 @@ impl Curve {
         size.check()?;
         let gain = |form: &Form| samples_s(form, larger) / samples_s(form, size);
         let (now, ratio) = (samples_s(&self.form, size), gain(&self.form));
-        // The level is common to both sizes: what is uncertain is their ratio.
+        // The level is common to both sizes, so only their ratio is uncertain.
         let spread = self.spread(larger, |form| gain(form).ln(), ratio.ln());
         let estimate = estimate(ratio, spread);
         let added = |ratio: f64| now * (ratio - 1.0);
         Ok(Estimate { value: added(estimate.value), low: added(estimate.low), high: added(estimate.high) })
     }
 
-    /// Standard deviation of the logarithm of an estimate: jackknife over sizes, residual, and
-    /// distance from what was seen.
+    /// Standard deviation of the logarithm of an estimate, from the jackknife, the residual, and
+    /// the distance from the sizes seen.
     fn spread(&self, size: Size, of: impl Fn(&Form) -> f64, at: f64) -> f64 {
         let n = self.without.len() as f64;
         let jackknife: f64 = self.without.iter().map(|form| (of(form) - at).powi(2)).sum::<f64>()
             * (n - 1.0).max(0.0)
             / n.max(1.0);
         let doublings = (f64::from(size.gpus) / f64::from(self.most_gpus)).log2().max(0.0);
-        // A kind of link never seen is a guess: as far off as two doublings.
+        // A kind of link never seen counts as two doublings.
         let strange = if size.gpus > 1 && !self.seen[usize::from(size.nodes > 1)] { 2.0 } else { 0.0 };
         let alone = if self.without.is_empty() && size.gpus > 1 { 2.0 } else { 0.0 };
         let beyond = self.beyond * (doublings + strange + alone);

@@ -1,8 +1,8 @@
-//! How much faster a job runs on more GPUs, learnt from the steps it reports.
+//! Scaling: how much faster a job runs on more GPUs, learnt from its step times.
 //!
-//! [`Observations`] keep one cell for each size a job family ran at. [`Curve::fit`] fits the form
-//! of Pollux (OSDI '21) where the cells say enough and Amdahl's law where they do not, and says how
-//! sure it is by leaving each size out in turn.
+//! [`Observations`] keep one cell per size of a job family. [`Curve::fit`] fits Pollux's model
+//! (OSDI '21) where there are enough cells and Amdahl's law otherwise, and estimates its error by
+//! leaving out each size in turn.
 
 mod amdahl;
 mod curve;
@@ -17,14 +17,14 @@ pub use amdahl::Amdahl;
 pub use curve::{Curve, Estimate, Form};
 pub use pollux::Pollux;
 
-/// A size a job can run at.
+/// Size of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Size {
     /// GPUs, one replica each.
     pub gpus: u32,
     /// Nodes they are spread over: at least 1, at most `gpus`.
     pub nodes: u32,
-    /// Samples each GPU works through in a step.
+    /// Samples per GPU and step.
     pub local_batch: u32,
 }
 
@@ -43,30 +43,30 @@ impl Size {
 /// Steps seen at one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 struct Cell {
-    /// Steps that the mean rests on; those that faded count in part.
+    /// Steps behind the mean; faded ones count in part.
     steps: f64,
-    /// Mean of the logarithm of a step's seconds: a few slow steps move it less than the mean.
+    /// Mean of the logarithm of step seconds; single slow steps move it less than the mean.
     log_mean: f64,
 }
 
-/// Steps of one job family, by size; grows with sizes and not with steps.
+/// Steps of one job family by size. Memory grows with sizes, not with steps.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Observations {
     cells: BTreeMap<Size, Cell>,
 }
 
-/// A size and how long its steps take.
+/// A size and the duration of its steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Point {
     size: Size,
     log_step: f64,
-    /// Square of the GPUs over the most seen: the next size to be asked about is beyond the
-    /// largest, and no form holds at all sizes.
+    /// Square of the GPUs over the most seen. Predictions are made beyond the largest size, and no
+    /// form holds at all sizes.
     weight: f64,
 }
 
 impl Observations {
-    /// Takes `steps` steps at `size` that took `step_s` seconds each.
+    /// Adds `steps` steps at `size` of `step_s` seconds each.
     ///
     /// # Errors
     /// A size without GPUs, batch or a sensible number of nodes; a time that is not above 0; no
@@ -75,11 +75,10 @@ impl Observations {
         self.add_fading(size, step_s, steps, 1.0)
     }
 
-    /// The same, where what was seen at this size before counts for a share `keep` (0 to 1) of what
-    /// it did.
+    /// As [`add`](Self::add), with earlier observations of this size weighed by `keep` (0 to 1).
     ///
     /// # Errors
-    /// As [`add`](Self::add), and of a share that is none.
+    /// As [`add`](Self::add), and of a `keep` outside its range.
     pub fn add_fading(&mut self, size: Size, step_s: f64, steps: u64, keep: f64) -> Result<(), AdviceError> {
         size.check()?;
         parameter("a step in seconds", step_s, "above 0 and at most a year", |step| {
@@ -105,7 +104,7 @@ impl Observations {
     }
 }
 
-/// Weighs points by the largest among them.
+/// Weighs points by their size relative to the largest.
 fn weighted(mut points: Vec<Point>) -> Vec<Point> {
     let most = points.iter().map(|point| point.size.gpus).max().unwrap_or(1);
     for point in &mut points {

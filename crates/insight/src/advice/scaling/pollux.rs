@@ -1,8 +1,8 @@
-//! Throughput as Pollux models it.
+//! Pollux's throughput model.
 //!
 //! `T_grad = a + b m` for a local batch of m. `T_sync` is 0 on one GPU, `a_l + b_l (k - 2)` for k
-//! on one node and `a_n + b_n (k - 2)` over nodes. They overlap: `T = (T_grad^g + T_sync^g)^(1/g)`,
-//! from their sum at g = 1 to nearly the larger of them at g = 10.
+//! GPUs on one node, and `a_n + b_n (k - 2)` over nodes. They overlap: `T = (T_grad^g +
+//! T_sync^g)^(1/g)`, from their sum at g = 1 to nearly the larger of them at g = 10.
 
 use argmin::{
     core::{CostFunction, Executor, State},
@@ -13,31 +13,31 @@ use serde::Serialize;
 use super::{AdviceError, Point, Size};
 
 const PARAMETERS: usize = 7;
-/// Weight of a parameter's distance from its start, of a squared error in the logarithm of a step
-/// summed over points: little where points speak, all where none does.
+/// Weight of a parameter's distance from its prior, relative to the summed squared errors: little
+/// where points exist, all where none does.
 const RIDGE: f64 = 1e-4;
-/// Starts of the simplex again from where it stopped: it can stop short.
+/// Restarts of the simplex from where it stopped, because it can stop too early.
 const RESTARTS: usize = 4;
 const ITERATIONS: u64 = 1_500;
-/// Bounds of the overlap.
+/// Bounds of the overlap exponent.
 const OVERLAP: [f64; 2] = [1.0, 10.0];
 
-/// Parameters, seconds; all 0 or more.
+/// Parameters in seconds; all 0 or more.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Pollux {
-    /// Gradient: for a step of any batch.
+    /// Gradient: fixed time per step.
     pub grad_s: f64,
-    /// Gradient: for each sample of the local batch.
+    /// Gradient: time per sample of the local batch.
     pub grad_sample_s: f64,
-    /// Synchronising two GPUs of a node.
+    /// Synchronisation of two GPUs on a node.
     pub local_s: f64,
-    /// For each GPU more.
+    /// For each further GPU.
     pub local_gpu_s: f64,
-    /// Synchronising two GPUs over nodes.
+    /// Synchronisation of two GPUs over nodes.
     pub node_s: f64,
-    /// For each GPU more.
+    /// For each further GPU.
     pub node_gpu_s: f64,
-    /// Overlap of the two, 1 to 10.
+    /// Overlap exponent, 1 to 10.
     pub overlap: f64,
 }
 
@@ -51,20 +51,19 @@ impl Pollux {
             (_, 0 | 1) => self.local_s + self.local_gpu_s * more,
             _ => self.node_s + self.node_gpu_s * more,
         };
-        // Scaled by the larger, so that no power overflows.
+        // Scaled by the larger term, so that no power overflows.
         let large = grad.max(sync).max(f64::MIN_POSITIVE);
         large
             * ((grad / large).powf(self.overlap) + (sync / large).powf(self.overlap)).powf(1.0 / self.overlap)
     }
 
-    /// Least squares of the logarithm of steps, from `start` or from what the fastest step
-    /// suggests.
+    /// Least squares on the logarithm of step times, starting from `start` or from the fastest
+    /// step.
     pub(super) fn fit(points: &[Point], start: Option<&Self>) -> Result<Self, AdviceError> {
         let fastest = points.iter().map(|point| point.log_step).fold(f64::INFINITY, f64::min).exp();
         let batch = points.iter().map(|point| f64::from(point.size.local_batch)).fold(1.0, f64::max);
         let scale = Scale { second: fastest, batch };
-        // Most of a step computes, some waits, and each GPU adds a little: where nothing was seen
-        // this stands.
+        // Prior: most of a step computes, some waits, and each GPU adds a little.
         let prior = [0.3f64.ln(), 0.7f64.ln(), 0.1f64.ln(), 0.01f64.ln(), 0.3f64.ln(), 0.02f64.ln(), -1.0];
         let mut best = start.map_or(prior, |start| scale.encode(start));
         for _ in 0..RESTARTS {

@@ -59,7 +59,7 @@ fn few_sizes_fall_back_to_amdahl() {
     let four = curve.throughput(size(4, 1, 16)).unwrap();
     let truth = 64.0 / TRUTH.step_s(size(4, 1, 16));
     assert!((four.value / truth - 1.0).abs() < 0.1, "{four:?} {truth}");
-    // One size says how fast one GPU is and nothing of more: the interval shows it.
+    // One size gives the speed of one GPU and nothing on more, as the interval shows.
     let alone = Curve::fit(&seen([size(1, 1, 16)])).unwrap();
     let (one, eight) = (alone.throughput(size(1, 1, 16)).unwrap(), alone.throughput(size(8, 1, 16)).unwrap());
     assert!(eight.high / eight.low > 2.0 * (one.high / one.low - 1.0) + 1.0);

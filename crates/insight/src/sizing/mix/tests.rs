@@ -10,7 +10,7 @@ fn gpus(mix: &Mix) -> Vec<(&str, u32)> {
     mix.shares.iter().map(|share| (share.name.as_str(), share.gpus)).collect()
 }
 
-/// Cost of an hour, dispatched in order of use, GPU by GPU.
+/// Cost per hour when GPUs are dispatched in order of use, one by one.
 fn dispatched(paths: &[Vec<f64>], offers: &[Offer], sizes: &[u32]) -> f64 {
     let hours: Vec<f64> = paths.concat();
     let hour = |demand: f64| {
@@ -28,8 +28,8 @@ fn dispatched(paths: &[Vec<f64>], offers: &[Offer], sizes: &[u32]) -> f64 {
 
 #[test]
 fn each_gpu_goes_where_its_use_is_cheapest() {
-    // Unit k of 10 is busy (11 - k) / 10 of the time. Owned 0.3 + 0.1 u, reserved 0.6, on demand u:
-    // owned beats on demand for u > 1/3, so 7 units; reserved beats owned nowhere.
+    // Unit k of 10 is busy (11 - k) / 10 of the time. Owned costs 0.3 + 0.1 u, reserved 0.6, on
+    // demand u. Owned beats on demand for u > 1/3, so 7 units; reserved never beats owned.
     let path: Vec<f64> = (1..=10).map(f64::from).collect();
     let offers = [
         offer("on demand", 0.0, 1.0, None),
@@ -40,7 +40,7 @@ fn each_gpu_goes_where_its_use_is_cheapest() {
     assert_eq!(gpus(&mix), [("reserved", 0), ("owned", 7), ("on demand", 3)]);
     // Owned: 7 x 0.3 + 0.1 x (1 + 0.9 + ... + 0.4); on demand 0.3 + 0.2 + 0.1.
     assert!((mix.cost_per_hour - (2.1 + 0.49 + 0.6)).abs() < 1e-9);
-    // Only three may be owned: reserved at 0.6 then pays for units busy more than 0.6.
+    // With three owned at most, reserved at 0.6 pays for units busy more than 0.6.
     let limited = [offers[0].clone(), offer("owned", 0.3, 0.1, Some(3)), offers[2].clone()];
     let mix = buying_mix(&[path], &limited, 1).unwrap();
     assert_eq!(mix.shares.iter().map(|share| share.gpus).sum::<u32>(), 10);

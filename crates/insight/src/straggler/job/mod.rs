@@ -1,4 +1,5 @@
 //! One run of a job: closes its steps one by one, and keeps its series and episodes.
+//!
 //! [`measure`] writes a step's values, [`episodes`] starts and moves episodes on them, [`loss`]
 //! counts what they cost, [`classification`] turns them into signals.
 
