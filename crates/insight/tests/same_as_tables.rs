@@ -24,14 +24,15 @@ fn number(row: &[(String, String)], name: &str) -> f64 {
 
 /// Profiles of a GPU model as shares of the device, and the whole device.
 fn slices(model: &str) -> Vec<Slice> {
-    let table = include_str!("../../../pipelines/mig_profiles.sql");
+    let table = include_str!("../../../schemas/mig_profiles.csv");
     let mut slices = Vec::new();
-    for line in table.lines().filter(|line| line.trim_start().starts_with(&format!("('{model}'"))) {
-        let cells: Vec<&str> = line.trim().trim_start_matches('(').split(", ").collect();
+    for line in table.lines().filter(|line| line.starts_with(&format!("{model},"))) {
+        // Only the last column, which is not read here, is quoted.
+        let cells: Vec<&str> = line.split(',').collect();
         let number = |at: usize| cells[at].parse::<f64>().expect("a number");
         let milli = |part: f64, of: f64| (1_000.0 * part / of).ceil();
         slices.push(Slice {
-            name: cells[1].trim_matches('\'').to_owned(),
+            name: cells[1].to_owned(),
             memory_bytes: number(5) as u64,
             sm_share: number(4) / number(8),
             cost_share: milli(number(2), number(6)).max(milli(number(3), number(7))) / 1_000.0,

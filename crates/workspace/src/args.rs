@@ -1,13 +1,13 @@
 //! Command-line arguments that several commands share: data folder, pace, retention, times, sizes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use chrono::{DateTime, NaiveDate, NaiveTime};
 use clap::Args;
 use tidegate_lake::maintenance::Maintenance;
 use tidegate_lake::maintenance::retention::Retention;
-use tidegate_lake::pipeline::{Pipeline, Plan, gpu_peaks};
+use tidegate_lake::pipeline::{Pipeline, Plan, gpu_peaks, load_folder};
 use tidegate_lake::runner::Pace;
 
 use crate::CommandError;
@@ -35,7 +35,7 @@ pub struct DataArgs {
     #[arg(long, value_name = "DIR", default_value = "tidegate-data", env = "TIDEGATE_DATA")]
     pub data: PathBuf,
 
-    /// Folder with additional pipelines (*.sql); may be given several times
+    /// Folder with additional pipelines (*.sql, also in folders below it); may be given several times
     #[arg(long = "pipelines", value_name = "DIR", env = "TIDEGATE_PIPELINES", value_delimiter = ':')]
     pub pipelines: Vec<PathBuf>,
 
@@ -61,16 +61,6 @@ impl DataArgs {
         }
         Ok(pipelines)
     }
-}
-
-/// Loads every pipeline file (`*.sql`) of a folder, in order of name.
-pub fn load_folder(folder: &Path) -> Result<Vec<Pipeline>, CommandError> {
-    let listing =
-        std::fs::read_dir(folder).map_err(|e| format!("read pipelines folder {}: {e}", folder.display()))?;
-    let mut files = listing.map(|entry| entry.map(|e| e.path())).collect::<Result<Vec<_>, _>>()?;
-    files.retain(|file| file.extension().is_some_and(|e| e == "sql"));
-    files.sort();
-    Ok(files.iter().map(|file| Pipeline::load(file)).collect::<Result<_, _>>()?)
 }
 
 /// How often a command that works through history commits.

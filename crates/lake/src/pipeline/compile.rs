@@ -244,13 +244,11 @@ fn column(field: &Field, pipeline: &Pipeline) -> Result<Column> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::load_folder;
 
     #[tokio::test]
     async fn shipped_pipelines_compile() {
-        let folder = std::path::Path::new("../../pipelines");
-        let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
-        files.retain(|f| f.extension().is_some_and(|e| e == "sql"));
-        let pipelines = files.iter().map(|f| Pipeline::load(f).unwrap()).collect();
+        let pipelines = load_folder(std::path::Path::new("../../pipelines")).unwrap();
         let plan = Plan::compile(pipelines).await.unwrap();
         let jobs = plan.groups.iter().find(|g| g.raw.spec.name == "job_events").unwrap();
         let keyed: Vec<_> = jobs.keyed.iter().map(|p| p.spec.name.as_str()).collect();

@@ -2,9 +2,11 @@
 //!
 //! [`Plan::compile`] turns [`Pipeline`]s into an executable [`Plan`].
 
+mod catalog_file;
 mod check;
 mod compile;
 pub(crate) mod definition;
+mod folder;
 pub mod gpu_peaks;
 mod parse;
 pub(crate) mod partials;
@@ -15,6 +17,7 @@ pub(crate) mod rollup;
 mod shipped;
 
 pub use definition::{Extent, Pipeline, Shape};
+pub use folder::load_folder;
 pub use parse::parse_duration_ms;
 pub use plan::{AS_OF, Group, Plan, Planned};
 pub use rollup::Rollup;

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::error::{LakeError, Result};
+use crate::pipeline::catalog_file::{self, CatalogFile, CatalogHeader};
 use crate::pipeline::definition::{Extent, Pipeline, Shape};
 
 #[derive(Deserialize)]
@@ -22,6 +23,7 @@ struct Header {
     question: Option<String>,
     example: Option<String>,
     sources: Vec<String>,
+    catalog: Option<CatalogHeader>,
     #[serde(default)]
     key: Vec<String>,
     per: Option<Vec<String>>,
@@ -72,15 +74,27 @@ fn one_hour() -> String {
 }
 
 impl Pipeline {
-    /// Reads and parses a pipeline file.
+    /// Reads a pipeline file, and the CSV file that it names as its catalogue.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| LakeError::Io(format!("read pipeline {}", path.display()), e))?;
         Self::parse(&path.display().to_string(), &text)
     }
 
-    /// Parses the text of a pipeline file. `file` names it in messages.
+    /// Parses the text of a pipeline file; `file` names it in messages, and is where a catalogue
+    /// that is not shipped is looked for.
     pub fn parse(file: &str, text: &str) -> Result<Self> {
+        Self::parse_with(file, text, &[], |name| Ok(vec![CatalogFile::find(name, Path::new(file))?]))
+    }
+
+    /// Like [`Self::parse`]; `catalog` gives the CSV files by the name that the header has, and
+    /// `required` are columns that each of them must have.
+    pub(crate) fn parse_with(
+        file: &str,
+        text: &str,
+        required: &[&str],
+        catalog: impl Fn(&str) -> Result<Vec<CatalogFile>>,
+    ) -> Result<Self> {
         let refuse = |message: String| LakeError::Pipeline { file: file.to_owned(), message };
         let header_lines = text.lines().take_while(|line| line.starts_with("--!")).count();
         let header: String =
@@ -91,11 +105,17 @@ impl Pipeline {
                 e.to_string().trim_end()
             ))
         })?;
-        let sql: String = text.lines().skip(header_lines).map(|line| format!("{line}\n")).collect();
+        let mut sql: String = text.lines().skip(header_lines).map(|line| format!("{line}\n")).collect();
         if sql.trim().is_empty() {
             return Err(refuse("there is no SELECT after the header".into()));
         }
         let shape = header.shape().map_err(refuse)?;
+        if let Some(named) = &header.catalog {
+            if shape != Shape::View || !header.sources.is_empty() {
+                return Err(refuse("`catalog` is for views without sources only".into()));
+            }
+            sql = catalog_file::with_rows(named, &catalog(&named.file)?, required, &sql)?;
+        }
         if !header.stored && !matches!(shape, Shape::Keyed { .. } | Shape::Joined { .. }) {
             return Err(refuse(
                 "`stored = false` is for keyed and joined pipelines only; a view is never stored anyway"
