@@ -10,7 +10,7 @@ use datafusion::prelude::{SessionContext, ident, lit};
 use futures::FutureExt;
 
 use super::Catalog;
-use super::overlay::{cast_columns, public};
+use super::overlay::{cast_columns, public_rows};
 use crate::engine::{self, Limits};
 use crate::error::Result;
 use crate::pipeline::plan::{Plan, Planned};
@@ -59,7 +59,7 @@ pub async fn register_views(
 /// Tables are registered in a new session, not in the one that made the rows. Each table owns its
 /// rows and each `DataFrame` owns its session, so registering them there would be a reference cycle
 /// and leak the catalog.
-pub async fn build(
+pub async fn public_catalog(
     runtime: &Arc<RuntimeEnv>,
     plan: &Plan,
     stored: Vec<(Arc<TableSpec>, DataFrame, u32)>,
@@ -73,7 +73,7 @@ pub async fn build(
         }
         let table = Arc::clone(&spec);
         let provider: Arc<dyn TableProvider> = Arc::new(DeferredView::new(spec.public_schema(), move || {
-            Ok(public(&table, rows.clone(), partitions)?.into_unoptimized_plan())
+            Ok(public_rows(&table, rows.clone(), partitions)?.into_unoptimized_plan())
         }));
         ctx.register_table(spec.name.as_str(), Arc::clone(&provider))?;
         catalog.tables.insert(spec.name.clone(), provider);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use url::Url;
 
-use super::overlay::{Overlay, with_overlay};
+use super::overlay::{Overlay, overlaid};
 use super::{Catalog, build};
 use crate::delta::DeltaStore;
 use crate::engine::{self, Limits};
@@ -25,10 +25,10 @@ pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Resul
             Some(store) => (Some(store.provider().await?), partition_count(store)?),
             None => (None, 0),
         };
-        let rows = with_overlay(&ctx, &spec, provider, Overlay::default())?;
+        let rows = overlaid(&ctx, &spec, provider, Overlay::default())?;
         stored.push((spec, rows, partitions));
     }
-    build::build(&runtime, plan, stored).await
+    build::public_catalog(&runtime, plan, stored).await
 }
 
 fn partition_count(store: &DeltaStore) -> Result<u32> {

@@ -32,7 +32,7 @@ pub struct Overlay {
 }
 
 /// A stored table with every column: committed rows that are not hidden, and the rows in memory.
-pub fn with_overlay(
+pub fn overlaid(
     ctx: &SessionContext,
     spec: &TableSpec,
     committed: Option<Arc<dyn TableProvider>>,
@@ -47,10 +47,10 @@ pub fn with_overlay(
     }
     let keys: ArrayRef =
         Arc::new(overlay.hide_keys.iter().map(|(_, key)| Some(*key)).collect::<Int64Array>());
-    rows = without(ctx, rows, KEY, overlay.hide_keys.iter().map(|(p, _)| *p).collect(), keys)?;
+    rows = anti_join(ctx, rows, KEY, overlay.hide_keys.iter().map(|(p, _)| *p).collect(), keys)?;
     let segments: ArrayRef =
         Arc::new(overlay.hide_segments.iter().map(|(_, name)| Some(name)).collect::<StringArray>());
-    rows = without(ctx, rows, SEGMENT, overlay.hide_segments.iter().map(|(p, _)| *p).collect(), segments)?;
+    rows = anti_join(ctx, rows, SEGMENT, overlay.hide_segments.iter().map(|(p, _)| *p).collect(), segments)?;
     let mut rows = rows.select(cast_columns(&schema))?.union(ctx.read_table(Arc::new(in_memory))?)?;
     if !overlay.streams.is_empty() {
         rows = rows.union(ctx.read_table(Arc::new(StreamingTable::try_new(schema, overlay.streams)?))?)?;
@@ -62,7 +62,7 @@ pub fn with_overlay(
 ///
 /// This is a join and not a list of literals: the scan turns a list into nested ORs, and thousands
 /// of them overflow the stack.
-fn without(
+fn anti_join(
     ctx: &SessionContext,
     rows: DataFrame,
     column: &str,
@@ -91,7 +91,7 @@ pub(super) fn cast_columns(schema: &SchemaRef) -> Vec<Expr> {
 
 /// The table as queries see it: public columns, with the rows of several log partitions and partial
 /// aggregates merged.
-pub fn public(spec: &TableSpec, rows: DataFrame, partitions: u32) -> Result<DataFrame> {
+pub fn public_rows(spec: &TableSpec, rows: DataFrame, partitions: u32) -> Result<DataFrame> {
     if spec.layout == Layout::Windowed && (partitions > 1 || !spec.partials.is_empty()) {
         return merge::merge_rows(spec, rows);
     }

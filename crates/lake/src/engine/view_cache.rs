@@ -1,6 +1,6 @@
 //! View cache: rows of materialized views, kept between queries.
 //!
-//! A view's rows are held by its [`ViewSlot`], for the next query, and by every query that reads
+//! A view's rows are held by its `ViewSlot`, for the next query, and by every query that reads
 //! them. Their memory stays claimed from the pool until the last holder drops them.
 
 use std::fmt;

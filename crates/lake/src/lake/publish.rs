@@ -25,6 +25,7 @@ use crate::window::{Segment, runs};
 pub(super) enum Visibility {
     /// Committed rows, overlaid with those in memory.
     All,
+    /// Committed rows only.
     Committed,
 }
 
@@ -77,13 +78,13 @@ impl Lake {
     /// Committed rows and rows in memory of a stored table, all columns.
     async fn stored_rows(&self, ctx: &SessionContext, spec: &Arc<TableSpec>) -> Result<DataFrame> {
         let provider = self.stores[&spec.name].provider().await?;
-        overlay::with_overlay(ctx, spec, Some(provider), self.overlay(spec)?)
+        overlay::overlaid(ctx, spec, Some(provider), self.overlay(spec)?)
     }
 
     fn overlay(&self, spec: &TableSpec) -> Result<Overlay> {
         let mut overlay = Overlay::default();
         let mut hide = |condition: Expr| {
-            overlay.hide = Some(overlay.hide.take().map_or(condition.clone(), |h| h.or(condition)))
+            overlay.hide = Some(overlay.hide.take().map_or(condition.clone(), |h| h.or(condition)));
         };
         let changed = self.states.values().filter(|s| s.changed);
         for state in changed {
@@ -176,12 +177,12 @@ impl Lake {
         for planned in self.plan.stored_joined() {
             stored.push((Arc::clone(&planned.spec), self.committed_rows(&ctx, &planned.spec).await?, 1));
         }
-        build::build(&self.runtime, &self.plan, stored).await
+        build::public_catalog(&self.runtime, &self.plan, stored).await
     }
 
     async fn committed_rows(&self, ctx: &SessionContext, spec: &TableSpec) -> Result<DataFrame> {
         let committed = Some(self.stores[&spec.name].provider().await?);
-        overlay::with_overlay(ctx, spec, committed, Overlay::default())
+        overlay::overlaid(ctx, spec, committed, Overlay::default())
     }
 }
 

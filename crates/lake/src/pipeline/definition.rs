@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use crate::window::Segment;
 
-/// A parsed pipeline file. [`crate::pipeline::plan`] interprets its SQL.
+/// A parsed pipeline file. [`crate::pipeline::Plan`] interprets its SQL.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     /// Name of the pipeline and of its table: a-z, 0-9 and `_`.
@@ -33,7 +33,7 @@ pub struct Pipeline {
     /// pipelines of its shape.
     pub stored: bool,
     /// Whether a view's rows are computed once and shared by all readers, see
-    /// [`crate::views::materialized`].
+    /// `views::materialized`.
     pub materialized: bool,
     /// The table whose windows this one sums up to wider ones, see [`crate::catalog::rollup`].
     pub rolls_up: Option<String>,

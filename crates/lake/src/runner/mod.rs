@@ -199,7 +199,7 @@ impl Runner {
         };
         let mut idle = Duration::ZERO;
         let mut targets = None;
-        let is_kept = ends.iter().any(|(at, _)| (at.topic.as_str(), at.partition) == Lake::joined_owner());
+        let is_owned = ends.iter().any(|(at, _)| (at.topic.as_str(), at.partition) == Lake::joined_owner());
         loop {
             let read = match self.read_or_rejoin(idle).await {
                 // A broker that has just started does not know its topics at once.
@@ -218,8 +218,8 @@ impl Runner {
                     self.flush_or_rejoin().await?;
                 } else if self.reached(&ends)? {
                     self.update_joined_or_rejoin().await?;
-                    let of = targets.get_or_insert_with(|| self.lake.joined_targets());
-                    if !is_kept || self.lake.joined_reached(of).await? {
+                    let targets = targets.get_or_insert_with(|| self.lake.joined_targets());
+                    if !is_owned || self.lake.joined_reached(targets).await? {
                         break;
                     }
                     idle = IDLE;
@@ -246,8 +246,8 @@ impl Runner {
         let mut fresh = false;
         while !*stop.borrow_and_update() {
             let read = match self.read_or_rejoin(Duration::ZERO).await {
-                Err(LakeError::Log(away)) if is_unavailable(&away) => {
-                    tracing::warn!(%away, "waiting for the log");
+                Err(LakeError::Log(error)) if is_unavailable(&error) => {
+                    tracing::warn!(%error, "waiting for the log");
                     tokio::time::sleep(IDLE).await;
                     continue;
                 }
@@ -270,7 +270,7 @@ impl Runner {
             }
             if retained.elapsed() >= RETAIN_EVERY {
                 match self.apply_retention().await {
-                    Err(LakeError::Log(away)) if is_unavailable(&away) => {}
+                    Err(LakeError::Log(error)) if is_unavailable(&error) => {}
                     applied => applied?,
                 }
                 retained = Instant::now();
@@ -343,7 +343,7 @@ impl Runner {
     }
 
     /// Looks where the partition ends and reads a piece of it. The cursor moves only once the piece
-    /// is taken in: the partition may be lost to another member until then, and a flush may have to
+    /// is absorbed: the partition may be lost to another member until then, and a flush may have to
     /// end where an interrupted one did. Records that retention dropped are an error here.
     async fn peek(&self, cursor: &Cursor) -> Result<(Cursor, Piece)> {
         let log = Arc::clone(&self.log);
@@ -404,7 +404,7 @@ impl Runner {
             let here = self.cursors.iter().filter(|cursor| cursor.at.topic == *topic);
             match member.commit(&here.map(|c| (c.at.clone(), c.next)).collect::<Vec<_>>()) {
                 // The tables have it. The group gets it with the next flush.
-                Err(away) if away.is_passing() => self.moved = true,
+                Err(error) if error.is_passing() => self.moved = true,
                 committed => committed?,
             }
         }

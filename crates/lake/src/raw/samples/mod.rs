@@ -25,7 +25,7 @@ pub use chunk::SampleChunk;
 pub(crate) use rows::gather;
 
 /// Samples that weigh as much as one other event when uncommitted events are counted: 2.5 million
-/// samples by default. With [`FULL_COLUMNS`] metrics these take 700 MiB, and their file as much
+/// samples by default. With 36 metrics these take 700 MiB, and their file as much
 /// again; with more metrics proportionally fewer samples fit.
 pub const SAMPLES_PER_EVENT: u64 = 10;
 const FULL_COLUMNS: usize = 36;
