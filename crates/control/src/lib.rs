@@ -11,6 +11,8 @@ mod foreseen;
 mod informed;
 mod journal;
 mod pager;
+pub mod policy_file;
+pub mod service;
 pub mod slurm;
 mod tail;
 

@@ -1,6 +1,6 @@
-//! The autopilot as commands run it: its loop on a real cluster, a demonstration on a simulated
-//! one, and its record in the tables.
+//! The autopilot as commands run it: the service on a real cluster, a demonstration on a simulated
+//! one, and its journal in the tables.
 
 pub mod demo;
-pub mod live;
 pub mod record;
+pub mod service;

@@ -14,6 +14,7 @@ use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::executor::{ExecutorState, JournalEntry, JournalEvent};
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::scorecard::{summary, trust};
+use tidegate_control::service::{Service, ServiceConfig};
 use tidegate_control::{Control, authority};
 use tidegate_server::{Metrics, serve};
 use tokio::sync::watch;
@@ -22,7 +23,7 @@ use super::{
     CommandError, CommandResult, DataArgs, LogArgs, Workspace, ask, bind, block_on, chain, committed, policy,
     stop_on_signals, tried,
 };
-use crate::autopilot::live::{Config, Live};
+use crate::autopilot::service;
 
 /// Let the autopilot act, stop it, and see its record
 #[derive(Debug, Args)]
@@ -137,7 +138,7 @@ the journal, on /metrics, and sent where the deployment file's [pager] says.")]
 pub fn run(args: AutopilotArgs) -> CommandResult {
     match args.command {
         Command::Run { config, once, shadow, listen, data, log } => {
-            let config = Config::read(&config)?.shadowed_by(shadow);
+            let config = ServiceConfig::read(&config)?.shadowed_by(shadow);
             act(config, once, listen.as_deref(), &data, &log)?;
         }
         Command::Pause { why, data } => {
@@ -160,7 +161,7 @@ pub fn run(args: AutopilotArgs) -> CommandResult {
 }
 
 fn act(
-    config: Config,
+    config: ServiceConfig,
     once: bool,
     listen: Option<&str>,
     data: &DataArgs,
@@ -168,27 +169,27 @@ fn act(
 ) -> Result<(), CommandError> {
     let workspace = Workspace::open(&data.data, log)?;
     workspace.create_topics()?;
-    let mut live = Live::open(config, &data.data, &workspace.log)?;
-    live.told().iter().for_each(|line| say!("{line}"));
+    let mut autopilot = Service::open(config, &data.data, &workspace.log)?;
+    autopilot.describe().iter().for_each(|line| say!("{line}"));
     block_on(async {
         let (stop, stopped) = watch::channel(false);
         stop_on_signals(stop)?;
         let metrics = Arc::new(Metrics::default());
         match committed(data).await {
-            Ok(service) => {
-                live.learn_from(&service).await;
+            Ok(tables) => {
+                service::learn_from(&mut autopilot, &tables).await;
                 if let Some(listen) = listen {
                     let listener = bind(listen).await?;
                     say!("metrics http://{}/metrics", listener.local_addr()?);
                     let mut until = stopped.clone();
                     let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
-                    tokio::spawn(serve(listener, service, Arc::clone(&metrics), None, until));
+                    tokio::spawn(serve(listener, tables, Arc::clone(&metrics), None, until));
                 }
             }
             Err(error) if listen.is_some() => return Err(error),
             Err(error) => tracing::warn!("the forecast begins with nothing: {}", chain(error.as_ref())),
         }
-        tokio::task::spawn_blocking(move || live.run(&stopped, once, &metrics)).await?
+        tokio::task::spawn_blocking(move || service::run(autopilot, &stopped, once, &metrics)).await?
     })?
 }
 

@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use tidegate_autopilot::policy::{NAMED, Policy, PolicyChange, changes};
-use tidegate_autopilot::rollout::{Canary, Rollout};
+use tidegate_autopilot::rollout::Canary;
 use tidegate_control::authority::Signers;
+use tidegate_control::policy_file::take_rollout;
+pub use tidegate_control::policy_file::{find_policy as named, read_policy as read};
 
 use super::{CommandError, CommandResult};
 
@@ -63,7 +65,7 @@ pub fn run(args: PolicyArgs) -> CommandResult {
 
 fn check(file: &Path, against: Option<&str>, signers: Option<&Path>) -> Result<(), CommandError> {
     let policy = read(file)?;
-    let tried = candidates(&mut policy.clone(), file)?;
+    let tried = take_rollout(&mut policy.clone(), file)?;
     say!("{}: {} can be used", file.display(), policy.name);
     if let Some(shadow) = &tried.shadow {
         say!("shadow  {}, which only thinks", shadow.name);
@@ -92,29 +94,4 @@ fn check(file: &Path, against: Option<&str>, signers: Option<&Path>) -> Result<(
         signed.by.iter().for_each(|signer| say!("signed by {signer}"));
     }
     Ok(())
-}
-
-/// The policy of that name that comes with the program, or else of that file.
-pub fn named(name: &str) -> Result<Policy, super::CommandError> {
-    match Policy::named(name) {
-        Some(policy) => Ok(policy),
-        None => read(std::path::Path::new(name)),
-    }
-}
-
-/// What a policy of `file` tries beside it, taken out of it: by the names of policies, or files
-/// beside it.
-pub fn candidates(policy: &mut Policy, file: &std::path::Path) -> Result<Rollout, super::CommandError> {
-    let folder = file.parent().unwrap_or(std::path::Path::new(""));
-    let found = Rollout::from_policy(policy, |named| match Policy::named(named) {
-        Some(policy) => Ok(policy),
-        None => read(&folder.join(named)).map_err(|e| super::chain(e.as_ref())),
-    });
-    found.map_err(|e| format!("{}: {e}", file.display()).into())
-}
-
-/// The policy of a file.
-pub fn read(file: &std::path::Path) -> Result<Policy, super::CommandError> {
-    let text = std::fs::read_to_string(file).map_err(|e| format!("read {}: {e}", file.display()))?;
-    Policy::parse(&text).map_err(|e| format!("{}: {e}", file.display()).into())
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use tidegate_control::service::{Service, ServiceConfig};
 use tidegate_lake::runner::{Pace, Runner};
 use tidegate_log::{EventLog, TopicPartition};
 use tidegate_server::{Ingest, Metrics, QueryLimits, QueryService, serve};
@@ -22,7 +23,7 @@ use super::{
     name_full_disk, query_memory, stop_on_signals, table_counts,
 };
 use crate::autopilot::demo as demo_cluster;
-use crate::autopilot::live::{Config, Live};
+use crate::autopilot::service as autopilot_service;
 use demo::{Demo, Speed, Trace};
 use view::View;
 
@@ -115,7 +116,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
         asked_for || (!args.ingest && args.autopilot.is_none() && is_empty(workspace.log.as_ref())?);
     workspace.create_topics()?;
     let live = match &args.autopilot {
-        Some(file) => Some(Live::open(Config::read(file)?, &args.data.data, &workspace.log)?),
+        Some(file) => Some(Service::open(ServiceConfig::read(file)?, &args.data.data, &workspace.log)?),
         None => None,
     };
     let pace = Pace { refresh_every: Some(REFRESH_EVERY), maintenance, ..Pace::default() };
@@ -132,7 +133,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     if args.ingest {
         say!("events  http://{address}  (tidegate agent --log http://{address})");
     }
-    for line in live.iter().flat_map(Live::told) {
+    for line in live.iter().flat_map(Service::describe) {
         say!("{line}");
     }
     if with_demo {
@@ -171,8 +172,8 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
         let insight = insight.then(|| insight::spawn(Arc::clone(&workspace.log), stopped.clone()));
         let autopilot = match live {
             Some(mut live) => {
-                live.learn_from(&service).await;
-                Some(live.spawn(stopped.clone(), Arc::clone(&metrics)))
+                autopilot_service::learn_from(&mut live, &service).await;
+                Some(autopilot_service::spawn(live, stopped.clone(), Arc::clone(&metrics)))
             }
             None => None,
         };

@@ -1,0 +1,47 @@
+//! Which approvals count: where the site asks for signatures, those with a valid one.
+
+use tidegate_autopilot::action::ActionId;
+use tidegate_autopilot::executor::JournalEvent;
+use tidegate_autopilot::intent::{IntentEvent, Transition};
+
+use super::Service;
+use crate::control::Approval;
+
+impl Service {
+    /// Approvals that count, with the approver. Where signatures are required, refused approvals
+    /// are journaled with the reason.
+    ///
+    /// `leads`: whether this process held the lease at its last step. Before that it does not know
+    /// what was decided and cannot check a signature.
+    pub(super) fn counted_approvals(&mut self, given: &[Approval], leads: bool) -> Vec<(ActionId, String)> {
+        let Some(signers) = &self.signers else {
+            return given.iter().map(|approval| (approval.action.clone(), approval.by.clone())).collect();
+        };
+        let mut counted = Vec::new();
+        for approval in given.iter().filter(|_| leads) {
+            let action = &approval.action;
+            let state = self.executor.state();
+            let plan = state.intents.get(action).map(|intent| intent.plan.clone());
+            // A canary that ended is restarted by an approval too.
+            let canary_start = state.canaries.get(action).map(|standing| standing.beginning());
+            let Some(about) = plan.clone().or(canary_start) else {
+                tracing::warn!("{action} was approved by {}, but no plan decided on it", approval.by);
+                continue;
+            };
+            match signers.approval(approval, &self.config.cluster, &about, chrono::Utc::now()) {
+                Ok(signer) => counted.push((action.clone(), signer.to_string())),
+                Err(why) => {
+                    tracing::warn!("the approval of {action} by {} does not count: {why}", approval.by);
+                    if plan.is_none() {
+                        continue;
+                    }
+                    let transition = Transition::ApprovalRefused { by: approval.by.clone(), why };
+                    // Time and generation are filled in when the entry is written.
+                    let event = IntentEvent { action: action.clone(), at_us: 0, generation: 0, transition };
+                    self.executor.record_when_leading(JournalEvent::Step(Box::new(event)));
+                }
+            }
+        }
+        counted
+    }
+}

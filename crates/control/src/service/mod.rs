@@ -1,0 +1,258 @@
+//! The autopilot's service loop on a real cluster: observe, plan, act, every few seconds.
+//!
+//! The loop knows no signals, no metrics library and no tables: whether to stop, where status and
+//! lines go, and past demand come in as arguments.
+
+mod approvals;
+mod config;
+mod policy;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tidegate_autopilot::executor::{Executor, JournalEvent, Role, Settings};
+use tidegate_autopilot::forecast::{Chosen, Series};
+use tidegate_autopilot::intent::Limits;
+use tidegate_autopilot::rollout::Rollout;
+use tidegate_autopilot::target::Target;
+use tidegate_log::EventLog;
+
+use crate::authority::Signers;
+use crate::control::Control;
+use crate::foreseen::LogForecasts;
+use crate::informed::Informed;
+use crate::journal::LogJournal;
+use crate::pager::Pager;
+use crate::slurm::{SlurmConfig, SlurmTarget};
+
+pub use config::ServiceConfig;
+use status::StepLines;
+
+pub use status::ServiceStatus;
+
+/// Why the service cannot start or go on.
+pub type ServiceError = Box<dyn Error + Send + Sync>;
+
+/// Spacing of the observations that the forecast learns from, microseconds.
+const OBSERVATION_US: i64 = 600_000_000;
+
+/// Demand of one team in one pool over one hour, for the forecast to learn from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DemandHour {
+    /// Start of the hour, microseconds since 1970.
+    pub at_us: i64,
+    /// Pool.
+    pub pool: String,
+    /// Team.
+    pub team: String,
+    /// GPUs held and queued for, on average.
+    pub gpus: f64,
+}
+
+/// Where the loop reports to, and when it stops.
+pub struct Hooks<'a> {
+    /// Whether to stop.
+    pub stopped: &'a dyn Fn() -> bool,
+    /// Takes lines for people.
+    pub line: &'a dyn Fn(&str),
+    /// Takes the status after each step.
+    pub status: &'a dyn Fn(ServiceStatus),
+}
+
+impl std::fmt::Debug for Hooks<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hooks").finish_non_exhaustive()
+    }
+}
+
+/// An autopilot that has opened its cluster, ready to run.
+#[derive(Debug)]
+pub struct Service {
+    config: ServiceConfig,
+    executor: Executor<LogJournal, Chosen>,
+    forecasts: LogForecasts,
+    target: Informed<SlurmTarget>,
+    control: Control,
+    /// Lines about the candidates that run beside the policy.
+    candidates: Vec<String>,
+    signers: Option<Signers>,
+    pager: Option<Pager>,
+}
+
+impl Service {
+    /// Opens policy, cluster, journal and pager. Changes nothing on the cluster.
+    ///
+    /// # Errors
+    /// The policy is wrong or lacks signatures, the cluster cannot be reached, or the log has no
+    /// topic for the journal.
+    pub fn open(config: ServiceConfig, data: &Path, log: &Arc<dyn EventLog>) -> Result<Self, ServiceError> {
+        let acting = config.acting_policy(log)?;
+        let slurm = SlurmTarget::open(config.slurm.clone().unwrap_or_default())?;
+        let begun_ms = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+        let holder = format!("{}/{}/{begun_ms}", host.trim(), std::process::id());
+        let journal = LogJournal::open(Arc::clone(log), &config.cluster, &holder)?;
+        let ms = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX / 1_000_000) * 1_000;
+        let settings = Settings {
+            holder,
+            lease_ms: ms(config.lease_s),
+            plan_every_ms: ms(config.plan_every_s),
+            limits: Limits { look_every_ms: ms(config.look_every_s), ..Limits::default() },
+            ..Settings::default()
+        };
+        let names = config.slurm.as_ref().map(SlurmConfig::series_names).unwrap_or_default();
+        let forecast = Chosen::new(acting.policy.forecast, names);
+        let forecasts = LogForecasts::new(Arc::clone(log), &config.cluster, begun_ms)?;
+        let mut target = Informed::new(slurm, Arc::clone(log), &config.cluster)?;
+        if let Some(canary) = &acting.rollout.canary {
+            canary.check_owners(&target.observe()?)?;
+        }
+        let candidates = describe_rollout(&acting.rollout);
+        let mut executor =
+            Executor::new(acting.policy, settings, journal, forecast).with_rollout(acting.rollout);
+        if let Some(adopted) = acting.adopted {
+            executor.record_when_leading(JournalEvent::Policy(adopted));
+        }
+        let pager = config.pager.as_ref().map(|pager| Pager::start(pager, &config.folder, &config.cluster));
+        Ok(Self {
+            executor,
+            forecasts,
+            target,
+            control: Control::of(data),
+            signers: acting.signers,
+            pager: pager.transpose()?,
+            config,
+            candidates,
+        })
+    }
+
+    /// Lines for people: what it can do on this cluster, by which policy, and whether the switch
+    /// lets it.
+    pub fn describe(&self) -> Vec<String> {
+        let capabilities = self.target.capabilities();
+        let kinds: Vec<&str> = capabilities.kinds.iter().map(|kind| kind.name()).collect();
+        let mut lines = vec![
+            format!("cluster {} on {}: it can {}", self.config.cluster, capabilities.name, kinds.join(", ")),
+            format!("policy  {}", self.executor.policy().name),
+            format!("switch  {}", self.control.told().unwrap_or_else(|e| format!("cannot be read: {e}"))),
+        ];
+        lines.extend(self.candidates.iter().cloned());
+        lines.push(match &self.signers {
+            Some(signers) => format!("signers {}", signers.told()),
+            None => {
+                "signers none: policies and approvals count unsigned, an approval by its login".to_owned()
+            }
+        });
+        lines.extend(capabilities.lacking.iter().map(|lacking| format!("lacks   {lacking}")));
+        lines
+    }
+
+    /// Name of the cluster, as its collectors spell it.
+    pub fn cluster(&self) -> &str {
+        &self.config.cluster
+    }
+
+    /// Lets the forecast learn from past hours, in the order of their time.
+    pub fn learn(&mut self, hours: &[DemandHour]) {
+        for DemandHour { at_us, pool, team, gpus } in hours {
+            let series = Series { owner: team, pool };
+            (0..6).for_each(|step| {
+                let at_us = at_us + step * OBSERVATION_US;
+                self.executor.learn(|forecast| forecast.past().observe(series, at_us, *gpus));
+            });
+        }
+    }
+
+    /// Runs until told to stop; with `once`, makes a single step.
+    ///
+    /// # Errors
+    /// The clock stands before 1970. What cannot be reached for a while is waited for.
+    pub fn run(mut self, once: bool, hooks: &Hooks<'_>) -> Result<(), ServiceError> {
+        let mut lines = StepLines::default();
+        while !(hooks.stopped)() {
+            self.step(&mut lines, hooks)?;
+            if once {
+                break;
+            }
+            wait(Duration::from_secs(self.config.look_every_s), hooks.stopped);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, lines: &mut StepLines, hooks: &Hooks<'_>) -> Result<(), ServiceError> {
+        if let Some(why) = self.pager.as_ref().and_then(Pager::trouble) {
+            tracing::warn!("the pager does not take alerts, and is retried until it does: {why}");
+        }
+        let given = self.control.approved();
+        let led_before = lines.leads();
+        let approved = self.counted_approvals(&given, led_before);
+        let now_us = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?;
+        self.read_forecasts();
+        let control = &self.control;
+        match self.executor.step(&mut self.target, &mut || control.switch(), &approved, now_us) {
+            Ok(step) => {
+                let leads = matches!(step.role, Role::Leading { .. });
+                if leads {
+                    if self.signers.is_none() || led_before {
+                        control.took_up(&given);
+                    }
+                    if let Some(pager) = &self.pager {
+                        pager.tell(self.executor.state().slo.firing().cloned().collect());
+                    }
+                }
+                (hooks.status)(self.status(leads, now_us));
+                lines.lines(&step).iter().for_each(|line| (hooks.line)(line));
+                if let Some(error) = &step.observe_error {
+                    tracing::warn!("the cluster cannot be observed, nothing is begun: {error}");
+                }
+            }
+            Err(error) => tracing::warn!("the autopilot waits, and begins nothing: {error}"),
+        }
+        Ok(())
+    }
+
+    /// Takes in forecasts published since the last step. Those it has grow old if the log cannot be
+    /// read, and old ones are not used.
+    fn read_forecasts(&mut self) {
+        let Self { forecasts, executor, .. } = self;
+        executor.learn(|forecast| {
+            if let Err(error) = forecasts.read(forecast.published()) {
+                tracing::warn!("published forecasts cannot be read: {error}");
+            }
+        });
+    }
+
+    fn status(&self, leads: bool, now_us: i64) -> ServiceStatus {
+        let objectives = self.executor.state().slo.standings(&self.executor.policy().slo, now_us);
+        ServiceStatus {
+            cluster: self.config.cluster.clone(),
+            stepped_s: now_us.div_euclid(1_000_000),
+            leads,
+            objectives,
+        }
+    }
+}
+
+fn describe_rollout(rollout: &Rollout) -> Vec<String> {
+    let shadow = rollout.shadow.iter().map(|shadow| format!("shadow  {}: it only thinks", shadow.name));
+    let canary = rollout.canary.iter().map(|canary| {
+        let owners: Vec<&str> = canary.owners.iter().map(String::as_str).collect();
+        format!("canary  {} for {}", canary.policy.name, owners.join(", "))
+    });
+    shadow.chain(canary).collect()
+}
+
+/// Waits, but not longer than until told to stop.
+fn wait(time: Duration, stopped: &dyn Fn() -> bool) {
+    const SLICE: Duration = Duration::from_millis(50);
+    let mut waited = Duration::ZERO;
+    while waited < time && !stopped() {
+        std::thread::sleep(SLICE);
+        waited += SLICE;
+    }
+}
