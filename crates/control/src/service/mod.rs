@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tidegate_autopilot::executor::{Executor, JournalEvent, Role, Settings};
-use tidegate_autopilot::forecast::{Chosen, Series};
+use tidegate_autopilot::forecast::{SelectedForecast, Series};
 use tidegate_autopilot::intent::Limits;
 use tidegate_autopilot::rollout::Rollout;
 use tidegate_autopilot::target::Target;
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Hooks<'_> {
 #[derive(Debug)]
 pub struct Service {
     config: ServiceConfig,
-    executor: Executor<LogJournal, Chosen>,
+    executor: Executor<LogJournal, SelectedForecast>,
     forecasts: LogForecasts,
     target: Informed<SlurmTarget>,
     control: Control,
@@ -106,7 +106,7 @@ impl Service {
             ..Settings::default()
         };
         let names = config.slurm.as_ref().map(SlurmConfig::series_names).unwrap_or_default();
-        let forecast = Chosen::new(acting.policy.forecast, names);
+        let forecast = SelectedForecast::new(acting.policy.forecast, names);
         let forecasts = LogForecasts::new(Arc::clone(log), &config.cluster, begun_ms)?;
         let mut target = Informed::new(slurm, Arc::clone(log), &config.cluster)?;
         if let Some(canary) = &acting.rollout.canary {
@@ -228,7 +228,7 @@ impl Service {
     }
 
     fn status(&self, leads: bool, now_us: i64) -> ServiceStatus {
-        let objectives = self.executor.state().slo.standings(&self.executor.policy().slo, now_us);
+        let objectives = self.executor.state().slo.status(&self.executor.policy().slo, now_us);
         ServiceStatus {
             cluster: self.config.cluster.clone(),
             stepped_s: now_us.div_euclid(1_000_000),

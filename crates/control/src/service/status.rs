@@ -1,7 +1,7 @@
 //! What the service reports: its status for monitoring, and lines for people.
 
 use tidegate_autopilot::executor::{Role, StepReport};
-use tidegate_autopilot::slo::Standing;
+use tidegate_autopilot::slo::ObjectiveStatus;
 
 /// Status after one step, for monitoring.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,8 +12,8 @@ pub struct ServiceStatus {
     pub stepped_s: i64,
     /// Whether this process holds the lease.
     pub leads: bool,
-    /// Standing of each objective of the policy's `[slo]`.
-    pub objectives: Vec<Standing>,
+    /// ObjectiveStatus of each objective of the policy's `[slo]`.
+    pub objectives: Vec<ObjectiveStatus>,
 }
 
 /// Turns step reports into lines for people.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use serde::Deserialize;
-use tidegate_autopilot::slo::Standing;
+use tidegate_autopilot::slo::ObjectiveStatus;
 use tidegate_control::service::{DemandHour, Hooks, Service, ServiceStatus};
 use tidegate_server::{AutopilotKept, Metrics, ObjectiveKept, QueryService};
 use tokio::sync::watch;
@@ -78,7 +78,7 @@ pub fn spawn(service: Service, stopped: watch::Receiver<bool>, metrics: Arc<Metr
 }
 
 fn gauges(status: ServiceStatus) -> AutopilotKept {
-    let objective = |standing: &Standing| ObjectiveKept {
+    let objective = |standing: &ObjectiveStatus| ObjectiveKept {
         objective: standing.series.objective.name(),
         kind: standing.series.kind.map_or("all", |kind| kind.name()),
         attained_ppm: standing.attained_ppm,
