@@ -12,14 +12,14 @@ use crate::time::TimeReader;
 
 /// A text field of an event.
 #[derive(Debug, Default)]
-pub(crate) struct Text {
-    origin: TextOrigin,
+pub(crate) struct TextField {
+    origin: TextSource,
     default: Option<String>,
     pub(crate) decode: Option<Decode>,
 }
 
 #[derive(Debug, Default)]
-enum TextOrigin {
+enum TextSource {
     #[default]
     Absent,
     Column(usize),
@@ -34,7 +34,7 @@ enum Piece {
 
 /// A numeric field, converted to the event's unit.
 #[derive(Debug)]
-pub(crate) struct Number {
+pub(crate) struct NumberField {
     pub(crate) columns: Vec<usize>,
     product: bool,
     scale: i64,
@@ -42,12 +42,13 @@ pub(crate) struct Number {
     name: &'static str,
 }
 
+/// A time field: a column or a constant, plus a duration if given.
 #[derive(Debug)]
-pub(crate) struct Time {
+pub(crate) struct TimeField {
     column: Option<usize>,
     constant_ms: Option<i64>,
     format: TimeFormat,
-    plus: Option<Number>,
+    plus: Option<NumberField>,
 }
 
 /// Meaning of a state name.
@@ -67,7 +68,7 @@ struct StateName {
 }
 
 /// Settings shared by all fields.
-pub(crate) struct Context {
+pub(crate) struct RowContext {
     nulls: Vec<String>,
     null_numbers: Vec<i64>,
     states: Vec<StateName>,
@@ -77,19 +78,19 @@ pub(crate) struct Context {
 /// The current row, with the settings needed to read its cells.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<'r> {
-    pub(crate) context: &'r Context,
+    pub(crate) context: &'r RowContext,
     pub(crate) rows: &'r dyn Rows,
 }
 
 /// Binds fields to the columns of one file.
-pub(crate) struct Resolver<'a> {
+pub(crate) struct ColumnBinder<'a> {
     pub(crate) mapping: &'a Mapping,
     pub(crate) file: &'a str,
     pub(crate) columns: &'a [Column],
 }
 
-impl Resolver<'_> {
-    pub(crate) fn context(&self) -> Result<Context, ImportError> {
+impl ColumnBinder<'_> {
+    pub(crate) fn context(&self) -> Result<RowContext, ImportError> {
         for group in &self.mapping.require_one_of {
             if !group.iter().any(|name| self.columns.iter().any(|column| column.name == *name)) {
                 return Err(self.missing(&group.join(" or "), "this kind of row"));
@@ -108,7 +109,7 @@ impl Resolver<'_> {
                 other => State::Final(other.parse().unwrap_or(FinalState::Unknown)),
             },
         });
-        Ok(Context {
+        Ok(RowContext {
             nulls: self.mapping.null.clone(),
             null_numbers: self.mapping.null.iter().filter_map(|null| null.parse().ok()).collect(),
             states: states.collect(),
@@ -165,19 +166,19 @@ impl Resolver<'_> {
         self.mapping.columns.get(field)
     }
 
-    pub(crate) fn text(&self, field: &str) -> Result<Text, ImportError> {
+    pub(crate) fn text(&self, field: &str) -> Result<TextField, ImportError> {
         let default = self.mapping.defaults.get(field).cloned();
         let Some(spec) = self.spec(field) else {
-            return Ok(Text { default, ..Text::default() });
+            return Ok(TextField { default, ..TextField::default() });
         };
         let origin = match (&spec.column, &spec.template, &spec.value) {
             (Some(name), _, _) => self
                 .column(name, field, FieldKind::Text, spec.optional || default.is_some())?
-                .map_or(TextOrigin::Absent, TextOrigin::Column),
-            (_, Some(template), _) => TextOrigin::Pieces(self.pieces(template, field)?),
-            (_, _, value) => TextOrigin::Pieces(value.iter().cloned().map(Piece::Literal).collect()),
+                .map_or(TextSource::Absent, TextSource::Column),
+            (_, Some(template), _) => TextSource::Pieces(self.pieces(template, field)?),
+            (_, _, value) => TextSource::Pieces(value.iter().cloned().map(Piece::Literal).collect()),
         };
-        Ok(Text { origin, default, decode: spec.decode })
+        Ok(TextField { origin, default, decode: spec.decode })
     }
 
     fn pieces(&self, template: &str, field: &str) -> Result<Vec<Piece>, ImportError> {
@@ -195,7 +196,7 @@ impl Resolver<'_> {
     }
 
     /// `unit` is the default unit of the numbers.
-    pub(crate) fn number(&self, field: &'static str, unit: Unit) -> Result<Option<Number>, ImportError> {
+    pub(crate) fn number(&self, field: &'static str, unit: Unit) -> Result<Option<NumberField>, ImportError> {
         let Some(spec) = self.spec(field) else {
             return Ok(None);
         };
@@ -211,7 +212,7 @@ impl Resolver<'_> {
                 None => return Ok(None),
             }
         }
-        Ok(Some(Number {
+        Ok(Some(NumberField {
             columns,
             product: spec.sum.is_none(),
             scale: unit.scale(),
@@ -220,11 +221,11 @@ impl Resolver<'_> {
         }))
     }
 
-    pub(crate) fn required_time(&self, field: &'static str) -> Result<Time, ImportError> {
+    pub(crate) fn required_time(&self, field: &'static str) -> Result<TimeField, ImportError> {
         self.time(field)?.ok_or_else(|| self.missing(field, field))
     }
 
-    pub(crate) fn time(&self, field: &'static str) -> Result<Option<Time>, ImportError> {
+    pub(crate) fn time(&self, field: &'static str) -> Result<Option<TimeField>, ImportError> {
         let Some(spec) = self.spec(field) else {
             return Ok(None);
         };
@@ -235,7 +236,7 @@ impl Resolver<'_> {
             let constant = TimeReader::new(Tz::UTC, 0).read(Cell::Text(value), TimeFormat::Auto);
             let constant_ms = constant
                 .map_err(|reject| ImportError::Header { file: self.file.into(), what: reject.reason })?;
-            return Ok(Some(Time { column: None, constant_ms, format, plus: None }));
+            return Ok(Some(TimeField { column: None, constant_ms, format, plus: None }));
         }
         let Some(name) = &spec.column else {
             return Ok(None);
@@ -249,7 +250,7 @@ impl Resolver<'_> {
                 let Some(column) = self.column(name, field, kind, spec.optional)? else {
                     return Ok(None);
                 };
-                Some(Number {
+                Some(NumberField {
                     columns: vec![column],
                     product: true,
                     scale: unit.scale(),
@@ -259,7 +260,7 @@ impl Resolver<'_> {
             }
             _ => None,
         };
-        Ok(Some(Time { column: Some(column), constant_ms: None, format, plus }))
+        Ok(Some(TimeField { column: Some(column), constant_ms: None, format, plus }))
     }
 }
 
@@ -277,7 +278,7 @@ impl<'r> Row<'r> {
     }
 }
 
-impl Context {
+impl RowContext {
     /// Whether the mapping skips this row.
     pub(crate) fn skips(&self, rows: &dyn Rows) -> bool {
         self.skip.iter().any(|(column, values)| {
@@ -321,12 +322,12 @@ fn as_text(cell: Cell<'_>) -> Option<Cow<'_, str>> {
     }
 }
 
-impl Text {
+impl TextField {
     pub(crate) fn read<'r>(&'r self, row: Row<'r>) -> Option<Cow<'r, str>> {
         let found = match &self.origin {
-            TextOrigin::Absent => None,
-            TextOrigin::Column(column) => as_text(row.cell(*column)),
-            TextOrigin::Pieces(pieces) => {
+            TextSource::Absent => None,
+            TextSource::Column(column) => as_text(row.cell(*column)),
+            TextSource::Pieces(pieces) => {
                 let mut text = String::new();
                 for piece in pieces {
                     match piece {
@@ -351,7 +352,7 @@ impl Text {
 
     /// Whether any row can have a value.
     pub(crate) fn is_given(&self) -> bool {
-        !matches!(self.origin, TextOrigin::Absent) || self.default.is_some()
+        !matches!(self.origin, TextSource::Absent) || self.default.is_some()
     }
 }
 
@@ -360,7 +361,7 @@ pub(crate) fn missing(field: &str) -> Reject {
     Reject::new(RejectCode::MissingValue, format!("{field} has no value, and a row needs one"))
 }
 
-impl Number {
+impl NumberField {
     /// The value in the event's unit; `None` if any of the columns is empty.
     pub(crate) fn read(&self, row: Row<'_>) -> Result<Option<i64>, Reject> {
         let mut whole = Some(if self.product { 1_i64 } else { 0 });
@@ -408,7 +409,7 @@ impl Number {
     }
 }
 
-impl Time {
+impl TimeField {
     pub(crate) fn read(&self, row: Row<'_>, times: &mut TimeReader) -> Result<Option<i64>, Reject> {
         let time = match self.column {
             Some(column) => times.read(row.cell(column), self.format)?,

@@ -9,7 +9,7 @@ use tidegate_log::{EventLog, TopicConfig};
 
 use crate::duplicates::{Duplicates, RowCheck};
 use crate::error::{ImportError, Reject, RejectCode};
-use crate::fields::{Context, Resolver, Row};
+use crate::fields::{ColumnBinder, Row, RowContext};
 use crate::fleet::Fleet;
 use crate::jobs::JobScratch;
 use crate::mapping::Mapping;
@@ -106,9 +106,9 @@ pub fn import(
     // The mapping's check admits only an ASCII delimiter.
     let dialect = Dialect { delimiter: mapping.csv.delimiter as u8, quoted: mapping.csv.quoted };
     let mut rows = open(source, dialect)?;
-    let resolver = Resolver { mapping, file: &origin, columns: rows.columns() };
-    let context = resolver.context()?;
-    let plan = RowMapper::new(&resolver, options.cluster.as_deref())?;
+    let binder = ColumnBinder { mapping, file: &origin, columns: rows.columns() };
+    let context = binder.context()?;
+    let plan = RowMapper::new(&binder, options.cluster.as_deref())?;
     let mut out = Outbox::new(log, &mapping.name, options.topics);
     out.prepare(plan.schema())?;
     out.prepare(SchemaId::DeadLetter)?;
@@ -161,7 +161,7 @@ struct Run<'a> {
     origin: String,
     /// Cluster of dead letters: an unreadable row does not name one.
     cluster: String,
-    context: Context,
+    context: RowContext,
     times: TimeReader,
     scratch: JobScratch,
     duplicates: Duplicates,

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::accepted_row::AcceptedRow;
 use crate::error::{ImportError, Reject, RejectCode};
-use crate::fields::{Number, Resolver, Row, Text, Time, missing};
+use crate::fields::{ColumnBinder, NumberField, Row, TextField, TimeField, missing};
 use crate::jobs::{JobMapper, JobScratch};
 use crate::mapping::{Kind, Unit};
 use crate::outbox::Outbox;
@@ -23,21 +23,21 @@ pub(crate) enum RowMapper {
 }
 
 impl RowMapper {
-    pub(crate) fn new(resolver: &Resolver<'_>, cluster: Option<&str>) -> Result<Self, ImportError> {
+    pub(crate) fn new(binder: &ColumnBinder<'_>, cluster: Option<&str>) -> Result<Self, ImportError> {
         let cluster = match cluster {
-            Some(name) => Text::constant(name),
-            None => resolver.text("cluster")?,
+            Some(name) => TextField::constant(name),
+            None => binder.text("cluster")?,
         };
         if !cluster.is_given() {
-            let (file, mapping) = (resolver.file.into(), resolver.mapping.name.clone());
+            let (file, mapping) = (binder.file.into(), binder.mapping.name.clone());
             return Err(ImportError::NoCluster { file, mapping });
         }
-        Ok(match resolver.mapping.kind {
-            Kind::Jobs => Self::Jobs(Box::new(JobMapper::new(resolver, cluster)?)),
-            Kind::Quotas => Self::Quotas(QuotaMapper::new(resolver, cluster)?),
-            Kind::PoolSamples => Self::PoolSamples(Box::new(SampleMapper::new(resolver, cluster)?)),
-            Kind::Nodes => Self::Nodes(Box::new(NodeMapper::new(resolver, cluster)?)),
-            Kind::NodeFaults => Self::Faults(FaultMapper::new(resolver, cluster)?),
+        Ok(match binder.mapping.kind {
+            Kind::Jobs => Self::Jobs(Box::new(JobMapper::new(binder, cluster)?)),
+            Kind::Quotas => Self::Quotas(QuotaMapper::new(binder, cluster)?),
+            Kind::PoolSamples => Self::PoolSamples(Box::new(SampleMapper::new(binder, cluster)?)),
+            Kind::Nodes => Self::Nodes(Box::new(NodeMapper::new(binder, cluster)?)),
+            Kind::NodeFaults => Self::Faults(FaultMapper::new(binder, cluster)?),
         })
     }
 
@@ -69,7 +69,7 @@ impl RowMapper {
 }
 
 /// The number as an unsigned value; `None` if mapping or row lack it.
-fn unsigned(number: Option<&Number>, row: Row<'_>) -> Result<Option<u64>, Reject> {
+fn unsigned(number: Option<&NumberField>, row: Row<'_>) -> Result<Option<u64>, Reject> {
     let Some(value) = number.map_or(Ok(None), |number| number.read(row))? else {
         return Ok(None);
     };
@@ -78,7 +78,7 @@ fn unsigned(number: Option<&Number>, row: Row<'_>) -> Result<Option<u64>, Reject
     u64::try_from(value).map(Some).map_err(negative)
 }
 
-fn owned(text: &Text, row: Row<'_>) -> Option<String> {
+fn owned(text: &TextField, row: Row<'_>) -> Option<String> {
     text.read(row).map(Cow::into_owned)
 }
 
@@ -94,23 +94,23 @@ fn facts<'r>(cluster: Cow<'r, str>, name: &str, first_ms: i64, last_ms: i64, par
 
 /// Maps quotas: an owner's quota from a time on.
 pub(crate) struct QuotaMapper {
-    cluster: Text,
-    owner: Text,
-    pool: Text,
-    gpu_model: Text,
-    gpus: Option<Number>,
-    time: Time,
+    cluster: TextField,
+    owner: TextField,
+    pool: TextField,
+    gpu_model: TextField,
+    gpus: Option<NumberField>,
+    time: TimeField,
 }
 
 impl QuotaMapper {
-    fn new(resolver: &Resolver<'_>, cluster: Text) -> Result<Self, ImportError> {
+    fn new(binder: &ColumnBinder<'_>, cluster: TextField) -> Result<Self, ImportError> {
         Ok(Self {
             cluster,
-            owner: resolver.text("owner")?,
-            pool: resolver.text("pool")?,
-            gpu_model: resolver.text("gpu_model")?,
-            gpus: resolver.number("gpus", Unit::Gpus)?,
-            time: resolver.required_time("time")?,
+            owner: binder.text("owner")?,
+            pool: binder.text("pool")?,
+            gpu_model: binder.text("gpu_model")?,
+            gpus: binder.number("gpus", Unit::Gpus)?,
+            time: binder.required_time("time")?,
         })
     }
 
@@ -141,31 +141,31 @@ impl QuotaMapper {
 
 /// Maps pool samples: GPUs held and queued by a pool, valid for an interval.
 pub(crate) struct SampleMapper {
-    cluster: Text,
-    owner: Text,
-    pool: Text,
-    time: Time,
+    cluster: TextField,
+    owner: TextField,
+    pool: TextField,
+    time: TimeField,
     interval_ms: u64,
-    quota_gpus: Option<Number>,
-    held_gpus: Option<Number>,
-    queued_gpus: Option<Number>,
-    running_jobs: Option<Number>,
-    pending_jobs: Option<Number>,
+    quota_gpus: Option<NumberField>,
+    held_gpus: Option<NumberField>,
+    queued_gpus: Option<NumberField>,
+    running_jobs: Option<NumberField>,
+    pending_jobs: Option<NumberField>,
 }
 
 impl SampleMapper {
-    fn new(resolver: &Resolver<'_>, cluster: Text) -> Result<Self, ImportError> {
+    fn new(binder: &ColumnBinder<'_>, cluster: TextField) -> Result<Self, ImportError> {
         Ok(Self {
             cluster,
-            owner: resolver.text("owner")?,
-            pool: resolver.text("pool")?,
-            time: resolver.required_time("time")?,
-            interval_ms: resolver.mapping.interval_ms.unwrap_or_default(),
-            quota_gpus: resolver.number("quota_gpus", Unit::Gpus)?,
-            held_gpus: resolver.number("held_gpus", Unit::Gpus)?,
-            queued_gpus: resolver.number("queued_gpus", Unit::Gpus)?,
-            running_jobs: resolver.number("running_jobs", Unit::Count)?,
-            pending_jobs: resolver.number("pending_jobs", Unit::Count)?,
+            owner: binder.text("owner")?,
+            pool: binder.text("pool")?,
+            time: binder.required_time("time")?,
+            interval_ms: binder.mapping.interval_ms.unwrap_or_default(),
+            quota_gpus: binder.number("quota_gpus", Unit::Gpus)?,
+            held_gpus: binder.number("held_gpus", Unit::Gpus)?,
+            queued_gpus: binder.number("queued_gpus", Unit::Gpus)?,
+            running_jobs: binder.number("running_jobs", Unit::Count)?,
+            pending_jobs: binder.number("pending_jobs", Unit::Count)?,
         })
     }
 
@@ -181,7 +181,7 @@ impl SampleMapper {
         let pool = owned(&self.pool, row);
         let until_ms = time_ms.saturating_add_unsigned(self.interval_ms);
         let facts = facts(cluster, &owner, time_ms, until_ms, pool.as_deref().unwrap_or_default());
-        let read = |number: &Option<Number>| unsigned(number.as_ref(), row);
+        let read = |number: &Option<NumberField>| unsigned(number.as_ref(), row);
         out.add(&mut Event::PoolSample(v1::PoolSample {
             envelope: envelope(&facts.cluster, time_ms),
             owner: owner.into_owned(),
@@ -199,27 +199,27 @@ impl SampleMapper {
 
 /// Maps nodes and their devices.
 pub(crate) struct NodeMapper {
-    cluster: Text,
-    node: Text,
-    pool: Text,
-    gpu_model: Text,
-    gpus: Option<Number>,
-    cpus: Option<Number>,
-    memory: Option<Number>,
-    time: Time,
+    cluster: TextField,
+    node: TextField,
+    pool: TextField,
+    gpu_model: TextField,
+    gpus: Option<NumberField>,
+    cpus: Option<NumberField>,
+    memory: Option<NumberField>,
+    time: TimeField,
 }
 
 impl NodeMapper {
-    fn new(resolver: &Resolver<'_>, cluster: Text) -> Result<Self, ImportError> {
+    fn new(binder: &ColumnBinder<'_>, cluster: TextField) -> Result<Self, ImportError> {
         Ok(Self {
             cluster,
-            node: resolver.text("node")?,
-            pool: resolver.text("pool")?,
-            gpu_model: resolver.text("gpu_model")?,
-            gpus: resolver.number("gpus", Unit::Gpus)?,
-            cpus: resolver.number("cpus", Unit::Cpus)?,
-            memory: resolver.number("memory", Unit::Bytes)?,
-            time: resolver.required_time("time")?,
+            node: binder.text("node")?,
+            pool: binder.text("pool")?,
+            gpu_model: binder.text("gpu_model")?,
+            gpus: binder.number("gpus", Unit::Gpus)?,
+            cpus: binder.number("cpus", Unit::Cpus)?,
+            memory: binder.number("memory", Unit::Bytes)?,
+            time: binder.required_time("time")?,
         })
     }
 
@@ -233,7 +233,7 @@ impl NodeMapper {
         let time_ms = self.time.read(row, times)?.ok_or_else(|| missing("time"))?;
         let node = self.node.required("node", row)?;
         let facts = facts(cluster, &node, time_ms, time_ms, "");
-        let read = |number: &Option<Number>| unsigned(number.as_ref(), row);
+        let read = |number: &Option<NumberField>| unsigned(number.as_ref(), row);
         out.add(&mut Event::Node(v1::NodeEvent {
             envelope: envelope(&facts.cluster, time_ms),
             kind: v1::NodeEventKind::NodeRegistered.into(),
@@ -251,27 +251,27 @@ impl NodeMapper {
 
 /// Maps faults of nodes. A fault without an end is still open.
 pub(crate) struct FaultMapper {
-    cluster: Text,
-    node: Text,
-    fault_id: Text,
-    fault_level: Text,
-    fault_class: Text,
-    description: Text,
-    start_time: Time,
-    end_time: Option<Time>,
+    cluster: TextField,
+    node: TextField,
+    fault_id: TextField,
+    fault_level: TextField,
+    fault_class: TextField,
+    description: TextField,
+    start_time: TimeField,
+    end_time: Option<TimeField>,
 }
 
 impl FaultMapper {
-    fn new(resolver: &Resolver<'_>, cluster: Text) -> Result<Self, ImportError> {
+    fn new(binder: &ColumnBinder<'_>, cluster: TextField) -> Result<Self, ImportError> {
         Ok(Self {
             cluster,
-            node: resolver.text("node")?,
-            fault_id: resolver.text("fault_id")?,
-            fault_level: resolver.text("fault_level")?,
-            fault_class: resolver.text("fault_class")?,
-            description: resolver.text("description")?,
-            start_time: resolver.required_time("start_time")?,
-            end_time: resolver.time("end_time")?,
+            node: binder.text("node")?,
+            fault_id: binder.text("fault_id")?,
+            fault_level: binder.text("fault_level")?,
+            fault_class: binder.text("fault_class")?,
+            description: binder.text("description")?,
+            start_time: binder.required_time("start_time")?,
+            end_time: binder.time("end_time")?,
         })
     }
 

@@ -29,7 +29,7 @@ use std::{fmt, fs, io};
 use tidegate_events::Event;
 
 use open_holds::{JobProcess, OpenHolds};
-pub use scan::{Evidence, JobOfProcess, Jobs, Roots};
+pub use scan::{Evidence, JobCgroups, JobOfProcess, ScanRoots};
 
 use crate::checkpoint::Checkpoint;
 use crate::reading::{Device, Reading, Sink};
@@ -54,7 +54,7 @@ pub struct HoldOptions {
     /// Time between two scans.
     pub every: Duration,
     /// Where cgroups and processes are.
-    pub roots: Roots,
+    pub roots: ScanRoots,
 }
 
 impl HoldOptions {
@@ -69,7 +69,7 @@ impl HoldOptions {
             booted_ms: booted.map_or_else(now_ms, |seconds| seconds * 1000),
             file,
             every: Duration::from_secs(10),
-            roots: Roots::default(),
+            roots: ScanRoots::default(),
         }
     }
 }
@@ -94,7 +94,7 @@ struct Tracked {
 #[derive(Default)]
 struct Node {
     devices: Vec<Device>,
-    /// Jobs' processes on devices, with the tick of their last reading.
+    /// JobCgroups' processes on devices, with the tick of their last reading.
     seen: HashMap<(u32, Device), (JobOfProcess, i64)>,
     /// Job of each process, and when it was looked up.
     jobs: HashMap<u32, (Option<JobOfProcess>, i64)>,
@@ -161,7 +161,7 @@ impl NodeHolds {
 }
 
 impl Node {
-    /// Jobs' processes that were on devices just now.
+    /// JobCgroups' processes that were on devices just now.
     fn seen(&mut self, now_ms: i64) -> Vec<JobProcess> {
         self.seen.retain(|_, (_, tick_ms)| now_ms - *tick_ms <= SEEN_MS);
         self.jobs.retain(|_, (_, asked_ms)| now_ms - *asked_ms <= ASK_AGAIN_MS);

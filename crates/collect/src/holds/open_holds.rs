@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, v1};
 use v1::JobEventKind as Kind;
 
-use super::scan::{Evidence, Jobs};
+use super::scan::{Evidence, JobCgroups};
 use crate::reading::Device;
 use crate::receiver::{GpuName, HoldEvent, HoldKind};
 
@@ -164,7 +164,7 @@ impl OpenHolds {
         &mut self,
         node: &str,
         now_ms: i64,
-        jobs: Option<&Jobs>,
+        jobs: Option<&JobCgroups>,
         names: &BTreeMap<String, String>,
         seen: &[JobProcess],
     ) -> Vec<Event> {
@@ -225,7 +225,7 @@ impl OpenHolds {
         events
     }
 
-    /// Jobs whose full id is still unknown.
+    /// JobCgroups whose full id is still unknown.
     pub(super) fn unnamed(&self) -> BTreeSet<String> {
         self.open
             .iter()

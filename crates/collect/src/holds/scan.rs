@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 /// Folders to scan. Tests use others, and a container the node's own that it has mounted.
 #[derive(Debug, Clone)]
-pub struct Roots {
+pub struct ScanRoots {
     /// `/sys/fs/cgroup`.
     pub cgroup: PathBuf,
     /// `/proc`.
     pub proc: PathBuf,
 }
 
-impl Default for Roots {
+impl Default for ScanRoots {
     fn default() -> Self {
         Self { cgroup: "/sys/fs/cgroup".into(), proc: "/proc".into() }
     }
@@ -49,16 +49,16 @@ pub struct JobOfProcess {
     pub evidence: Evidence,
 }
 
-/// Jobs with cgroups on the node.
+/// JobCgroups with cgroups on the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Jobs {
+pub struct JobCgroups {
     /// By number, each with one of its processes if there is any.
     pub numbers: BTreeMap<String, Option<u32>>,
     /// Whether the list is complete. Some cgroups have names without the number.
     pub complete: bool,
 }
 
-impl Roots {
+impl ScanRoots {
     /// The job of a process. `None` if it has no job, is gone, or may not be read.
     pub fn job_of(&self, pid: u32) -> Option<JobOfProcess> {
         let cgroups = fs::read_to_string(self.proc.join(pid.to_string()).join("cgroup")).unwrap_or_default();
@@ -99,9 +99,9 @@ impl Roots {
         jobs.collect()
     }
 
-    /// Jobs with a cgroup. `None` without Slurm cgroups, when nothing can be concluded.
-    pub fn jobs(&self) -> Option<Jobs> {
-        let mut jobs = Jobs { numbers: BTreeMap::new(), complete: true };
+    /// JobCgroups with a cgroup. `None` without Slurm cgroups, when nothing can be concluded.
+    pub fn jobs(&self) -> Option<JobCgroups> {
+        let mut jobs = JobCgroups { numbers: BTreeMap::new(), complete: true };
         let mut any = false;
         for scope in self.scopes() {
             any = true;
@@ -192,13 +192,13 @@ fn is_number(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn made_up() -> (tempfile::TempDir, Roots) {
+    fn made_up() -> (tempfile::TempDir, ScanRoots) {
         let folder = tempfile::tempdir().unwrap();
-        let roots = Roots { cgroup: folder.path().join("cgroup"), proc: folder.path().join("proc") };
+        let roots = ScanRoots { cgroup: folder.path().join("cgroup"), proc: folder.path().join("proc") };
         (folder, roots)
     }
 
-    fn process(roots: &Roots, pid: u32, cgroup: &str, environment: &[&str]) {
+    fn process(roots: &ScanRoots, pid: u32, cgroup: &str, environment: &[&str]) {
         let folder = roots.proc.join(pid.to_string());
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("cgroup"), cgroup).unwrap();
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(roots.jobs(), None, "nothing is known without Slurm's cgroups");
         let scope = roots.cgroup.join("system.slice/slurmstepd.scope");
         fs::create_dir_all(scope.join("system")).unwrap();
-        assert_eq!(roots.jobs(), Some(Jobs { numbers: BTreeMap::new(), complete: true }));
+        assert_eq!(roots.jobs(), Some(JobCgroups { numbers: BTreeMap::new(), complete: true }));
         for (cgroup, pid) in
             [("job_7/step_0/user/task_0", "70"), ("job_7/step_0/slurm", "69"), ("job_s1/step_0/user", "80")]
         {
@@ -296,7 +296,7 @@ mod tests {
             .envs([("SLURM_ARRAY_JOB_ID", "4700"), ("SLURM_ARRAY_TASK_ID", "11")])
             .spawn()
             .unwrap();
-        let roots = Roots::default();
+        let roots = ScanRoots::default();
         // The new program's environment is there once it has been started.
         let begun = std::time::Instant::now();
         let mut job = roots.job_of(child.id());

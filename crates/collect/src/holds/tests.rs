@@ -122,7 +122,7 @@ fn holds(folder: &Path, boot: &str, sink: &Arc<RecordingSink>) -> NodeHolds {
         booted_ms: 90 * MINUTE_MS,
         file: folder.join("holds.json"),
         every: Duration::from_secs(10),
-        roots: Roots { cgroup: folder.join("cgroup"), proc: folder.join("proc") },
+        roots: ScanRoots { cgroup: folder.join("cgroup"), proc: folder.join("proc") },
     };
     NodeHolds::new(options, sink.clone()).unwrap()
 }

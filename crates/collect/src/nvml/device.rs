@@ -14,7 +14,7 @@ use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_NVLINK_LINK_COUNT;
 use tidegate_events::v1::NodeEventKind;
 
 use super::driver_call::{Answer, Call, DriverError, RefusalCache, ppm, set_memory, value};
-use super::fields::{FAST, Fields, ONE_LINK, SLOW};
+use super::fields::{FAST, FieldSet, ONE_LINK, SLOW};
 use super::gpm::{self, Gpm};
 use super::mig::{Instance, Instances};
 use super::options::NvmlOptions;
@@ -102,9 +102,9 @@ struct Gpu<'a> {
     slot: &'a Slot,
     handle: &'a Handle<'a>,
     refusals: RefusalCache,
-    fast: Fields,
-    slow: Fields,
-    one_link: Option<Fields>,
+    fast: FieldSet,
+    slow: FieldSet,
+    one_link: Option<FieldSet>,
     links: u32,
     has_gpm: bool,
     gpm: Gpm<'a>,
@@ -139,9 +139,9 @@ impl<'a> Gpu<'a> {
             slot,
             handle,
             refusals: RefusalCache::default(),
-            fast: Fields::new(Call::Fields, FAST),
-            slow: Fields::new(Call::SlowFields, SLOW),
-            one_link: (links == 1).then(|| Fields::new(Call::Fields, ONE_LINK)),
+            fast: FieldSet::new(Call::Fields, FAST),
+            slow: FieldSet::new(Call::SlowFields, SLOW),
+            one_link: (links == 1).then(|| FieldSet::new(Call::Fields, ONE_LINK)),
             links,
             has_gpm,
             gpm,

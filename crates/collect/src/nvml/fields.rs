@@ -12,7 +12,7 @@ use crate::reading::{Metric, MissingReason, Reading, Value};
 
 /// Conversion of a field to a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum As {
+pub(super) enum Conversion {
     Itself,
     /// Nanoseconds, to µs.
     Micros,
@@ -22,64 +22,68 @@ pub(super) enum As {
     Kib,
 }
 
-pub(super) type Field = (u32, As, &'static [Metric]);
+pub(super) type Field = (u32, Conversion, &'static [Metric]);
 
 /// Read at each tick. The numbers are those before driver 580.82; nvml-wrapper translates them for
 /// newer drivers.
 pub(super) const FAST: &[Field] = &[
     // The newer name of this counter is CLOCKS_EVENT_REASON_SW_POWER_CAP.
-    (NVML_FI_DEV_PERF_POLICY_POWER, As::Micros, &[Metric::PowerThrottled, Metric::PowerCapThrottled]),
-    (NVML_FI_DEV_PERF_POLICY_THERMAL, As::Micros, &[Metric::ThermalThrottled]),
-    (NVML_FI_DEV_PERF_POLICY_SYNC_BOOST, As::Micros, &[Metric::SyncBoostThrottled]),
-    (NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT, As::Micros, &[Metric::BoardLimitThrottled]),
-    (NVML_FI_DEV_PERF_POLICY_RELIABILITY, As::Micros, &[Metric::ReliabilityThrottled]),
-    (NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, As::Micros, &[Metric::SwThermalThrottled]),
-    (NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, As::Micros, &[Metric::HwThermalThrottled]),
-    (NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, As::Micros, &[Metric::PowerBrakeThrottled]),
-    (NVML_FI_DEV_MEMORY_TEMP, As::Itself, &[Metric::MemoryTemp]),
-    (NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, As::Itself, &[Metric::Energy]),
-    (NVML_FI_DEV_PCIE_COUNT_TX_BYTES, As::WideBytes, &[Metric::PcieTx]),
-    (NVML_FI_DEV_PCIE_COUNT_RX_BYTES, As::WideBytes, &[Metric::PcieRx]),
+    (NVML_FI_DEV_PERF_POLICY_POWER, Conversion::Micros, &[Metric::PowerThrottled, Metric::PowerCapThrottled]),
+    (NVML_FI_DEV_PERF_POLICY_THERMAL, Conversion::Micros, &[Metric::ThermalThrottled]),
+    (NVML_FI_DEV_PERF_POLICY_SYNC_BOOST, Conversion::Micros, &[Metric::SyncBoostThrottled]),
+    (NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT, Conversion::Micros, &[Metric::BoardLimitThrottled]),
+    (NVML_FI_DEV_PERF_POLICY_RELIABILITY, Conversion::Micros, &[Metric::ReliabilityThrottled]),
+    (NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, Conversion::Micros, &[Metric::SwThermalThrottled]),
+    (NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, Conversion::Micros, &[Metric::HwThermalThrottled]),
+    (
+        NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN,
+        Conversion::Micros,
+        &[Metric::PowerBrakeThrottled],
+    ),
+    (NVML_FI_DEV_MEMORY_TEMP, Conversion::Itself, &[Metric::MemoryTemp]),
+    (NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, Conversion::Itself, &[Metric::Energy]),
+    (NVML_FI_DEV_PCIE_COUNT_TX_BYTES, Conversion::WideBytes, &[Metric::PcieTx]),
+    (NVML_FI_DEV_PCIE_COUNT_RX_BYTES, Conversion::WideBytes, &[Metric::PcieRx]),
 ];
 
-/// Read every [`NvmlOptions::slow_every`](super::NvmlOptions::slow_every). Fields with a common
+/// Read every [`NvmlOptions::slow_every`](super::NvmlOptions::slow_every). FieldSet with a common
 /// metric are added up.
 pub(super) const SLOW: &[Field] = &[
-    (NVML_FI_DEV_PCIE_REPLAY_COUNTER, As::Itself, &[Metric::PcieReplay]),
-    (NVML_FI_DEV_REMAPPED_COR, As::Itself, &[Metric::RemappedRows]),
-    (NVML_FI_DEV_REMAPPED_UNC, As::Itself, &[Metric::RemappedRows]),
-    (NVML_FI_DEV_REMAPPED_PENDING, As::Itself, &[Metric::RemappedRowsPending]),
-    (NVML_FI_DEV_REMAPPED_FAILURE, As::Itself, &[Metric::RemappedRowsFailed]),
-    (NVML_FI_DEV_RETIRED_SBE, As::Itself, &[Metric::RetiredPages]),
-    (NVML_FI_DEV_RETIRED_DBE, As::Itself, &[Metric::RetiredPages]),
-    (NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, As::Itself, &[Metric::RecoveryAction]),
+    (NVML_FI_DEV_PCIE_REPLAY_COUNTER, Conversion::Itself, &[Metric::PcieReplay]),
+    (NVML_FI_DEV_REMAPPED_COR, Conversion::Itself, &[Metric::RemappedRows]),
+    (NVML_FI_DEV_REMAPPED_UNC, Conversion::Itself, &[Metric::RemappedRows]),
+    (NVML_FI_DEV_REMAPPED_PENDING, Conversion::Itself, &[Metric::RemappedRowsPending]),
+    (NVML_FI_DEV_REMAPPED_FAILURE, Conversion::Itself, &[Metric::RemappedRowsFailed]),
+    (NVML_FI_DEV_RETIRED_SBE, Conversion::Itself, &[Metric::RetiredPages]),
+    (NVML_FI_DEV_RETIRED_DBE, Conversion::Itself, &[Metric::RetiredPages]),
+    (NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, Conversion::Itself, &[Metric::RecoveryAction]),
     // Sums over all lanes of all links.
-    (NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, As::Itself, &[Metric::NvlinkErrors]),
-    (NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, As::Itself, &[Metric::NvlinkErrors]),
-    (NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, As::Itself, &[Metric::NvlinkErrors]),
-    (NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, As::Itself, &[Metric::NvlinkErrors]),
+    (NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, Conversion::Itself, &[Metric::NvlinkErrors]),
+    (NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, Conversion::Itself, &[Metric::NvlinkErrors]),
+    (NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, Conversion::Itself, &[Metric::NvlinkErrors]),
+    (NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, Conversion::Itself, &[Metric::NvlinkErrors]),
 ];
 
 /// Bytes over the only NVLink, read at each tick. nvml-wrapper cannot choose a link and always
 /// reads link 0, which is wrong with several. GPM gives the rate over all of them.
 pub(super) const ONE_LINK: &[Field] = &[
-    (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, As::Kib, &[Metric::NvlinkTx]),
-    (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, As::Kib, &[Metric::NvlinkRx]),
+    (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, Conversion::Kib, &[Metric::NvlinkTx]),
+    (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, Conversion::Kib, &[Metric::NvlinkRx]),
 ];
 
-/// Fields read together. A permanently refused one is left out for a while.
+/// FieldSet read together. A permanently refused one is left out for a while.
 #[derive(Debug)]
-pub(super) struct Fields {
+pub(super) struct FieldSet {
     call: Call,
     fields: Vec<Field>,
     refused: Vec<Option<(MissingReason, Instant)>>,
-    /// Fields being read, and their places in `fields`.
+    /// FieldSet being read, and their places in `fields`.
     ids: Vec<FieldId>,
     places: Vec<usize>,
     rebuild_at: Option<Instant>,
 }
 
-impl Fields {
+impl FieldSet {
     pub(super) fn new(call: Call, fields: &[Field]) -> Self {
         let mut made = Self {
             call,
@@ -150,7 +154,7 @@ impl Fields {
         Ok(answered)
     }
 
-    /// Sets a field's metrics. Fields with a common metric add up, and a sum with a missing part is
+    /// Sets a field's metrics. FieldSet with a common metric add up, and a sum with a missing part is
     /// missing.
     fn set(&self, place: usize, answer: Answer<i64>, reading: &mut Reading) {
         for metric in self.fields[place].2 {
@@ -164,7 +168,7 @@ impl Fields {
     }
 }
 
-fn number(sample: SampleValue, how: As) -> Answer<i64> {
+fn number(sample: SampleValue, how: Conversion) -> Answer<i64> {
     let wide = matches!(sample, SampleValue::U64(_) | SampleValue::I64(_));
     let number = match sample {
         SampleValue::U32(v) => Ok(i64::from(v)),
@@ -173,11 +177,11 @@ fn number(sample: SampleValue, how: As) -> Answer<i64> {
         SampleValue::F64(_) => Err(MissingReason::Unspecified),
     }?;
     match how {
-        As::Itself => Ok(number),
-        As::Micros => Ok(number / 1_000),
-        As::WideBytes if wide => Ok(number),
-        As::WideBytes => Err(MissingReason::NotSupported),
-        As::Kib => number.checked_mul(1024).ok_or(MissingReason::Unspecified),
+        Conversion::Itself => Ok(number),
+        Conversion::Micros => Ok(number / 1_000),
+        Conversion::WideBytes if wide => Ok(number),
+        Conversion::WideBytes => Err(MissingReason::NotSupported),
+        Conversion::Kib => number.checked_mul(1024).ok_or(MissingReason::Unspecified),
     }
 }
 
@@ -187,11 +191,11 @@ mod tests {
 
     #[test]
     fn fields_become_values_in_their_units() {
-        assert_eq!(number(SampleValue::U64(1_999), As::Micros), Ok(1));
-        assert_eq!(number(SampleValue::U64(5), As::WideBytes), Ok(5));
-        assert_eq!(number(SampleValue::U32(5), As::WideBytes), Err(MissingReason::NotSupported));
-        assert_eq!(number(SampleValue::U64(3), As::Kib), Ok(3_072));
-        assert_eq!(number(SampleValue::F64(0.5), As::Itself), Err(MissingReason::Unspecified));
-        assert_eq!(number(SampleValue::U64(u64::MAX), As::Itself), Err(MissingReason::Unspecified));
+        assert_eq!(number(SampleValue::U64(1_999), Conversion::Micros), Ok(1));
+        assert_eq!(number(SampleValue::U64(5), Conversion::WideBytes), Ok(5));
+        assert_eq!(number(SampleValue::U32(5), Conversion::WideBytes), Err(MissingReason::NotSupported));
+        assert_eq!(number(SampleValue::U64(3), Conversion::Kib), Ok(3_072));
+        assert_eq!(number(SampleValue::F64(0.5), Conversion::Itself), Err(MissingReason::Unspecified));
+        assert_eq!(number(SampleValue::U64(u64::MAX), Conversion::Itself), Err(MissingReason::Unspecified));
     }
 }

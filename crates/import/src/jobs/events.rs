@@ -4,7 +4,7 @@ use tidegate_events::{Event, FinalState, v1};
 use tidegate_slurm::ArrayTask;
 use v1::JobEventKind as EventKind;
 
-use super::{Attempt, Course, Gpus, JobMapper, count};
+use super::{Attempt, Gpus, JobMapper, Timeline, count};
 use crate::error::{Reject, RejectCode};
 use crate::fields::Row;
 use crate::mapping::Decode;
@@ -30,13 +30,13 @@ impl JobMapper {
         scratch: &mut JobScratch,
         out: &mut Outbox<'_>,
     ) -> Result<(), Reject> {
-        let (id, course) = (&attempt.id, &attempt.course);
+        let (id, timeline) = (&attempt.id, &attempt.timeline);
         let tasks = match id.task {
             ArrayTask::Pending(list) => tidegate_slurm::array_tasks(list)?,
             _ => Vec::new(),
         };
         let event = &mut scratch.submitted;
-        attempt.begin(event, EventKind::Submitted, course.submit_ms);
+        attempt.begin(event, EventKind::Submitted, timeline.submit_ms);
         event.attempt_id = None;
         let array_job = self.array_job_id.read(row);
         set(&mut event.array_job_id, id.array_job.or(array_job.as_deref()));
@@ -50,7 +50,7 @@ impl JobMapper {
         // Reason and priority change while a job waits. They have events of their own, so that
         // exports made before and after the start agree on the submission.
         add_for_tasks(event, attempt, &tasks, out)?;
-        if let Some(eligible_ms) = course.eligible_ms {
+        if let Some(eligible_ms) = timeline.eligible_ms {
             let event = &mut scratch.eligible;
             attempt.begin(event, EventKind::Eligible, eligible_ms);
             event.attempt_id = None;
@@ -73,7 +73,7 @@ impl JobMapper {
         event: &mut v1::JobEvent,
         out: &mut Outbox<'_>,
     ) -> Result<(), Reject> {
-        let Course { submit_ms, eligible_ms, start_ms, end, .. } = attempt.course;
+        let Timeline { submit_ms, eligible_ms, start_ms, end, .. } = attempt.timeline;
         let until_ms = start_ms.or(end.map(|(end_ms, _)| end_ms)).unwrap_or(i64::MAX);
         let eligible_ms = eligible_ms.filter(|eligible_ms| *eligible_ms < until_ms);
         let reason = self.reason.read(row);
@@ -159,7 +159,7 @@ impl JobMapper {
         let event = &mut scratch.ended;
         attempt.begin(event, EventKind::Ended, end_ms);
         set(&mut event.final_state, Some(state.as_str()));
-        set(&mut event.cancelled_by, attempt.course.cancelled_by);
+        set(&mut event.cancelled_by, attempt.timeline.cancelled_by);
         let exit = self.exit(row)?;
         event.exit_code = exit.map(|(code, _)| code);
         event.exit_signal = exit.map(|(_, signal)| signal).filter(|signal| *signal != 0);

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::accepted_row::AcceptedRow;
 use crate::error::{ImportError, Reject, RejectCode};
-use crate::fields::{Number, Resolver, Row, State, Text, Time, missing};
+use crate::fields::{ColumnBinder, NumberField, Row, State, TextField, TimeField, missing};
 use crate::mapping::{OnDuplicateId, Unit};
 use crate::outbox::Outbox;
 use crate::time::TimeReader;
@@ -21,34 +21,34 @@ const MAX_GPUS_MILLI: i64 = 1_000_000_000;
 
 /// A jobs mapping bound to the columns of one file.
 pub(crate) struct JobMapper {
-    cluster: Text,
-    job_id: Text,
-    step_id: Text,
-    array_job_id: Text,
-    array_task_id: Option<Number>,
-    team: Text,
-    user_name: Text,
-    pool: Text,
-    qos: Text,
-    job_name: Text,
-    gpus: Option<Number>,
+    cluster: TextField,
+    job_id: TextField,
+    step_id: TextField,
+    array_job_id: TextField,
+    array_task_id: Option<NumberField>,
+    team: TextField,
+    user_name: TextField,
+    pool: TextField,
+    qos: TextField,
+    job_name: TextField,
+    gpus: Option<NumberField>,
     gpus_optional: bool,
-    gpus_held: Option<Number>,
-    gpu_model: Text,
-    nodes: Text,
-    node_count: Option<Number>,
-    time_limit: Option<Number>,
-    reason: Text,
+    gpus_held: Option<NumberField>,
+    gpu_model: TextField,
+    nodes: TextField,
+    node_count: Option<NumberField>,
+    time_limit: Option<NumberField>,
+    reason: TextField,
     reasons_before_eligible: Vec<String>,
-    state: Text,
-    exit_code: Option<Number>,
-    priority: Option<Number>,
-    attempt: Option<Number>,
-    attempts: Option<Number>,
-    submit_time: Time,
-    eligible_time: Option<Time>,
-    start_time: Option<Time>,
-    end_time: Option<Time>,
+    state: TextField,
+    exit_code: Option<NumberField>,
+    priority: Option<NumberField>,
+    attempt: Option<NumberField>,
+    attempts: Option<NumberField>,
+    submit_time: TimeField,
+    eligible_time: Option<TimeField>,
+    start_time: Option<TimeField>,
+    end_time: Option<TimeField>,
     final_state: FinalState,
     non_final_state: Option<FinalState>,
     allow_start_before_submit: bool,
@@ -63,7 +63,7 @@ struct Gpus<'r> {
 }
 
 /// Checked times and final state of the row's attempt.
-struct Course<'r> {
+struct Timeline<'r> {
     submit_ms: i64,
     eligible_ms: Option<i64>,
     start_ms: Option<i64>,
@@ -78,42 +78,42 @@ struct Attempt<'r> {
     cluster: &'r str,
     id: JobId<'r>,
     attempt_id: Option<i64>,
-    course: Course<'r>,
+    timeline: Timeline<'r>,
 }
 
 impl JobMapper {
-    pub(crate) fn new(resolver: &Resolver<'_>, cluster: Text) -> Result<Self, ImportError> {
-        let mapping = resolver.mapping;
+    pub(crate) fn new(binder: &ColumnBinder<'_>, cluster: TextField) -> Result<Self, ImportError> {
+        let mapping = binder.mapping;
         let state = |name: &Option<String>| name.as_ref().and_then(|name| name.parse().ok());
         Ok(Self {
             cluster,
-            job_id: resolver.text("job_id")?,
-            step_id: resolver.text("step_id")?,
-            array_job_id: resolver.text("array_job_id")?,
-            array_task_id: resolver.number("array_task_id", Unit::Count)?,
-            team: resolver.text("team")?,
-            user_name: resolver.text("user_name")?,
-            pool: resolver.text("pool")?,
-            qos: resolver.text("qos")?,
-            job_name: resolver.text("job_name")?,
-            gpus: resolver.number("gpus", Unit::Gpus)?,
+            job_id: binder.text("job_id")?,
+            step_id: binder.text("step_id")?,
+            array_job_id: binder.text("array_job_id")?,
+            array_task_id: binder.number("array_task_id", Unit::Count)?,
+            team: binder.text("team")?,
+            user_name: binder.text("user_name")?,
+            pool: binder.text("pool")?,
+            qos: binder.text("qos")?,
+            job_name: binder.text("job_name")?,
+            gpus: binder.number("gpus", Unit::Gpus)?,
             gpus_optional: mapping.columns.get("gpus").is_some_and(|spec| spec.optional),
-            gpus_held: resolver.number("gpus_held", Unit::Gpus)?,
-            gpu_model: resolver.text("gpu_model")?,
-            nodes: resolver.text("nodes")?,
-            node_count: resolver.number("node_count", Unit::Count)?,
-            time_limit: resolver.number("time_limit", Unit::S)?,
-            reason: resolver.text("reason")?,
+            gpus_held: binder.number("gpus_held", Unit::Gpus)?,
+            gpu_model: binder.text("gpu_model")?,
+            nodes: binder.text("nodes")?,
+            node_count: binder.number("node_count", Unit::Count)?,
+            time_limit: binder.number("time_limit", Unit::S)?,
+            reason: binder.text("reason")?,
             reasons_before_eligible: mapping.reasons_before_eligible.clone(),
-            state: resolver.text("state")?,
-            exit_code: resolver.number("exit_code", Unit::Count)?,
-            priority: resolver.number("priority", Unit::Count)?,
-            attempt: resolver.number("attempt", Unit::Count)?,
-            attempts: resolver.number("attempts", Unit::Count)?,
-            submit_time: resolver.required_time("submit_time")?,
-            eligible_time: resolver.time("eligible_time")?,
-            start_time: resolver.time("start_time")?,
-            end_time: resolver.time("end_time")?,
+            state: binder.text("state")?,
+            exit_code: binder.number("exit_code", Unit::Count)?,
+            priority: binder.number("priority", Unit::Count)?,
+            attempt: binder.number("attempt", Unit::Count)?,
+            attempts: binder.number("attempts", Unit::Count)?,
+            submit_time: binder.required_time("submit_time")?,
+            eligible_time: binder.time("eligible_time")?,
+            start_time: binder.time("start_time")?,
+            end_time: binder.time("end_time")?,
             final_state: state(&mapping.final_state).unwrap_or(FinalState::Unknown),
             non_final_state: state(&mapping.non_final_state),
             allow_start_before_submit: mapping.allow_start_before_submit,
@@ -150,21 +150,21 @@ impl JobMapper {
             return Err(missing("gpus"));
         }
         let state = self.state.read(row);
-        let course = self.course(row, times, state.as_deref(), nothing_held)?;
+        let timeline = self.timeline(row, times, state.as_deref(), nothing_held)?;
         let number = count(self.attempt.as_ref(), row)?;
-        let attempt_id = course.start_ms.map(|start_ms| number.unwrap_or(start_ms));
-        let attempt = Attempt { cluster: &cluster, id, attempt_id, course };
+        let attempt_id = timeline.start_ms.map(|start_ms| number.unwrap_or(start_ms));
+        let attempt = Attempt { cluster: &cluster, id, attempt_id, timeline };
         if attempt.id.step.is_none() {
             self.submit(row, &attempt, requested, scratch, out)?;
         }
-        if let Some(start_ms) = attempt.course.start_ms {
+        if let Some(start_ms) = attempt.timeline.start_ms {
             self.start(row, &attempt, start_ms, held, scratch, out)?;
         }
-        if let Some((end_ms, state)) = attempt.course.end {
+        if let Some((end_ms, state)) = attempt.timeline.end {
             self.end(row, &attempt, end_ms, state, scratch, out)?;
         }
         let identity = self.identity(&attempt, number);
-        let Course { submit_ms, start_ms, end, .. } = attempt.course;
+        let Timeline { submit_ms, start_ms, end, .. } = attempt.timeline;
         Ok(AcceptedRow {
             first_ms: submit_ms,
             last_ms: end.map(|(end_ms, _)| end_ms).max(start_ms).unwrap_or(submit_ms),
@@ -178,21 +178,21 @@ impl JobMapper {
     fn identity(&self, attempt: &Attempt<'_>, number: Option<i64>) -> u64 {
         let row_id = match self.on_duplicate_id {
             OnDuplicateId::Reject => number,
-            OnDuplicateId::Attempt => number.or(attempt.course.start_ms),
+            OnDuplicateId::Attempt => number.or(attempt.timeline.start_ms),
         };
         let seed = xxh3_64_with_seed(attempt.cluster.as_bytes(), row_id.map_or(u64::MAX, i64::cast_unsigned));
         let job = xxh3_64_with_seed(attempt.id.job.as_bytes(), seed);
         attempt.id.step.map_or(job, |step| xxh3_64_with_seed(step.as_bytes(), job))
     }
 
-    fn course<'s>(
+    fn timeline<'s>(
         &self,
         row: Row<'_>,
         times: &mut TimeReader,
         name: Option<&'s str>,
         nothing_held: bool,
-    ) -> Result<Course<'s>, Reject> {
-        let mut read = |time: Option<&Time>| time.map_or(Ok(None), |time| time.read(row, times));
+    ) -> Result<Timeline<'s>, Reject> {
+        let mut read = |time: Option<&TimeField>| time.map_or(Ok(None), |time| time.read(row, times));
         let submit_ms = read(Some(&self.submit_time))?.ok_or_else(|| missing("submit_time"))?;
         let eligible_ms = read(self.eligible_time.as_ref())?.filter(|eligible_ms| *eligible_ms > submit_ms);
         let (start_ms, end_ms) = (read(self.start_time.as_ref())?, read(self.end_time.as_ref())?);
@@ -214,7 +214,7 @@ impl JobMapper {
             }
         };
         check_order(submit_ms, start_ms, end.map(|(end_ms, _)| end_ms), self.allow_start_before_submit)?;
-        Ok(Course { submit_ms, eligible_ms, start_ms, end, cancelled_by })
+        Ok(Timeline { submit_ms, eligible_ms, start_ms, end, cancelled_by })
     }
 
     /// State of a row without a state name, from its times and attempt numbers.
@@ -233,7 +233,7 @@ impl JobMapper {
         Ok(State::Final(self.non_final_state.filter(|_| followed).unwrap_or(self.final_state)))
     }
 
-    fn gpus<'r>(&'r self, number: Option<&Number>, row: Row<'r>) -> Result<Gpus<'r>, Reject> {
+    fn gpus<'r>(&'r self, number: Option<&NumberField>, row: Row<'r>) -> Result<Gpus<'r>, Reject> {
         let Some(number) = number else {
             return Ok(Gpus::default());
         };
@@ -254,7 +254,7 @@ impl JobMapper {
 }
 
 /// The number, if mapping and row have it.
-fn count(number: Option<&Number>, row: Row<'_>) -> Result<Option<i64>, Reject> {
+fn count(number: Option<&NumberField>, row: Row<'_>) -> Result<Option<i64>, Reject> {
     number.map_or(Ok(None), |number| number.read(row))
 }
 
