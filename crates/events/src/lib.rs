@@ -37,22 +37,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod codec;
 pub mod contract;
 mod event;
 mod family;
 mod id;
+mod invalid;
 mod schema;
 mod states;
 mod units;
 mod validate;
 
-pub use event::{DecodeError, Event, EventRecord};
+pub use codec::{DecodeError, EventRecord};
+pub use event::Event;
 pub use family::JobFamily;
 pub use id::EVENT_ID_BYTES;
+pub use invalid::{InvalidEvent, MAX_SAMPLES};
 pub use schema::{SchemaId, UnknownSchema};
 pub use states::{FinalState, UnknownFinalState};
 pub use units::{GPU_MILLI, gpu_ms, gpu_ms_between};
-pub use validate::{InvalidEvent, MAX_SAMPLES};
 
 /// Types generated from `schemas/*.proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

@@ -1,16 +1,10 @@
-//! What a batch of GPU samples must hold, so that each of its values has one device, one time and
-//! one meaning.
+//! Validation of a batch of GPU samples: each of its values has one device, one time and one
+//! meaning.
 
-use super::{InvalidEvent, filled};
+use crate::invalid::{InvalidEvent, MAX_SAMPLES, filled};
 use crate::v1::GpuSampleBatch;
 use crate::v1::gpu_sample_batch::{Column, Process};
 
-/// Most samples (devices × ticks) of one batch. A node of 16 GPUs has collected as many after an
-/// hour.
-///
-/// A batch of a few bytes may claim any number of ticks and devices for columns that it does not
-/// hold.
-pub const MAX_SAMPLES: usize = 1 << 16;
 /// Longest name of a metric, bytes.
 const MAX_NAME_BYTES: usize = 64;
 /// The years 1 to 9999, ms since the epoch: what tables and their readers can write down.

@@ -214,7 +214,7 @@ impl Partition {
             segments.drain(..keep_from).collect()
         };
         for segment in dropped {
-            if let Err(e) = store.delete_segment(&segment) {
+            if let Err(e) = store.delete_segment(&segment.keyspace) {
                 // The trim holds all the same; the next opening of the log deletes what lies below
                 // the start.
                 tracing::warn!(

@@ -122,14 +122,14 @@ fn partition(
         if segment.last()?.is_some() {
             return Err(corrupt(stored_end, format!("records up to {base} are missing")));
         }
-        store.delete_segment(&segment)?;
+        store.delete_segment(&segment.keyspace)?;
     }
     let mut segments = Vec::with_capacity(bases.len());
     for (i, base) in bases.iter().enumerate() {
         let segment = Arc::new(Segment::open(store, &at, *base)?);
         match bases.get(i + 1) {
             // A trim ended before it could delete what it had cut off.
-            Some(next) if *next <= start => store.delete_segment(&segment)?,
+            Some(next) if *next <= start => store.delete_segment(&segment.keyspace)?,
             Some(next) => {
                 let end = segment.last()?.map_or(segment.base, |last| last.end());
                 if end != *next {

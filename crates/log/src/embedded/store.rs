@@ -12,7 +12,6 @@ use fjall::config::CompressionPolicy;
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 
 use super::journal;
-use super::segment::Segment;
 use crate::data_dir::{ASKED_EVERY, OUTLIVES, lock};
 use crate::fault::point;
 use crate::{LogError, TopicPartition};
@@ -104,8 +103,8 @@ impl Store {
     }
 
     /// Gives a segment's space back, once its last reader is done.
-    pub fn delete_segment(&self, segment: &Segment) -> Result<(), LogError> {
-        let deleted = self.db.delete_keyspace(segment.keyspace.clone());
+    pub fn delete_segment(&self, keyspace: &Keyspace) -> Result<(), LogError> {
+        let deleted = self.db.delete_keyspace(keyspace.clone());
         point("segment dropped", &self.dir);
         deleted.map_err(|e| self.error("dropping a segment", e))
     }

@@ -27,12 +27,14 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::client::{Cluster, Deadline};
+use super::client::Cluster;
+use super::deadline::Deadline;
+use super::producer_context::Role;
 use super::record::{headers, timestamp};
 use super::state::{SourceProgress, State, family, key, value};
 use super::stats::Counters;
 use super::value::frame;
-use super::writer::{Failure, Role, Writer};
+use super::writer::{Failure, Writer};
 use crate::check::{Progress, lock};
 use crate::{Appended, Batch, LogError, TopicPartition};
 

@@ -9,7 +9,8 @@ use rdkafka::message::{Message, Timestamp};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 use rdkafka::{ClientConfig, ClientContext};
 
-use super::client::{Cluster, Deadline};
+use super::client::Cluster;
+use super::deadline::Deadline;
 use super::delivery::Wait;
 use crate::check::lock;
 use crate::{LogClock, LogError};

@@ -1,6 +1,7 @@
 //! Who is in a consumer group, as Kafka tells anybody who asks.
 
-use super::client::{Cluster, Deadline};
+use super::client::Cluster;
+use super::deadline::Deadline;
 use crate::{LogError, TopicPartition};
 
 /// A process in a consumer group, and the partitions that it was given.

@@ -7,8 +7,9 @@ use rdkafka::consumer::{CommitMode, Consumer};
 use rdkafka::error::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{Client, Cluster, Deadline};
+use super::client::{Client, Cluster};
 use super::complaints::refused;
+use super::deadline::Deadline;
 use super::record::offset;
 use crate::LogError;
 use crate::check::lock;

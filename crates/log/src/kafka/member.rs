@@ -34,8 +34,9 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{Cluster, Deadline};
+use super::client::Cluster;
 use super::complaints::{Complaints, is_passing};
+use super::deadline::Deadline;
 use crate::check::lock;
 use crate::{LogError, Member, Share, TopicPartition};
 

@@ -7,8 +7,9 @@ use rdkafka::consumer::Consumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{Client, Cluster, Deadline};
+use super::client::{Client, Cluster};
 use super::complaints::is_passing;
+use super::deadline::Deadline;
 use super::record::stored;
 use crate::check::{check_offset, lock};
 use crate::{LogError, StoredRecord};

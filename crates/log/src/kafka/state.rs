@@ -11,7 +11,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::client::{Cluster, Deadline};
+use super::client::Cluster;
+use super::deadline::Deadline;
 use super::reader::Readers;
 use crate::check::{Progress, lock};
 use crate::written::Written;

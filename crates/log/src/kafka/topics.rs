@@ -4,8 +4,7 @@
 //! handle has seen, or that the log's own records declare, is waited for; one that was never heard of
 //! is unknown at once.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,24 +13,16 @@ use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 use rdkafka::consumer::Consumer;
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 
-use super::client::{Cluster, Deadline, LEADER, look_again};
+use super::client::{Cluster, LEADER, look_again};
 use super::complaints::{Kind, kind};
+use super::deadline::Deadline;
+use super::topic_cache::TopicState;
 use crate::LogError;
 use crate::check::lock;
 
 /// How long a topic that was there may be unknown before it counts as deleted.
 const NEWS: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Topics that were seen or declared, by their names in Kafka.
-pub(super) type Topics = Mutex<HashMap<String, Seen>>;
-
-pub(super) enum Seen {
-    /// It has that many partitions.
-    There(u32),
-    /// It was there, and since then the brokers say that it is not.
-    Missing(Instant),
-}
 
 impl Cluster {
     /// Asks for something of a topic, and asks again where a broker does not know of it but
@@ -90,22 +81,22 @@ impl Cluster {
     fn note(&self, topic: &str, found: Option<u32>) -> Option<Duration> {
         let mut topics = lock(&self.topics);
         if let Some(partitions) = found {
-            topics.insert(topic.into(), Seen::There(partitions));
+            topics.insert(topic.into(), TopicState::There(partitions));
             return None;
         }
-        let seen = topics.get_mut(topic)?;
-        if let Seen::There(_) = seen {
-            *seen = Seen::Missing(Instant::now());
+        let state = topics.get_mut(topic)?;
+        if let TopicState::There(_) = state {
+            *state = TopicState::Missing(Instant::now());
         }
-        match seen {
-            Seen::Missing(since) => Some(since.elapsed()),
-            Seen::There(_) => None,
+        match state {
+            TopicState::Missing(since) => Some(since.elapsed()),
+            TopicState::There(_) => None,
         }
     }
 
     /// [`find`](Self::find) for a topic that the log's own records declare.
     pub fn find_declared(&self, topic: &str, deadline: Deadline) -> Result<Option<u32>, LogError> {
-        lock(&self.topics).entry(topic.into()).or_insert_with(|| Seen::Missing(Instant::now()));
+        lock(&self.topics).entry(topic.into()).or_insert_with(|| TopicState::Missing(Instant::now()));
         self.find(topic, deadline)
     }
 
@@ -133,7 +124,7 @@ impl Cluster {
         at_least: u32,
         deadline: Deadline,
     ) -> Result<Option<u32>, LogError> {
-        if let Some(Seen::There(count)) = lock(&self.topics).get(topic)
+        if let Some(TopicState::There(count)) = lock(&self.topics).get(topic)
             && *count >= at_least
         {
             return Ok(Some(*count));

@@ -5,73 +5,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rdkafka::ClientContext;
-use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
-use rdkafka::message::{Message, OwnedHeaders};
-use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
+use rdkafka::message::OwnedHeaders;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
-use super::client::{Cluster, Deadline};
-use super::complaints::{Complaints, is_passing};
+use super::client::Cluster;
+use super::complaints::is_passing;
+use super::deadline::Deadline;
 use super::delivery::Wait;
-use super::options::KafkaOptions;
-use super::record::offset;
+use super::producer_context::{Delivered, ProducerContext, Role};
 use crate::LogError;
 use crate::check::lock;
 
 /// How long an abort may take before the producer is given up; the next one with its id aborts for
 /// it.
 const ABORT: Duration = Duration::from_secs(5);
-
-/// Tells the messages of a batch from those that go with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
-pub(super) enum Role {
-    Beside = 0,
-    Data = 1,
-}
-
-/// Where the messages of a transaction went.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Delivered {
-    /// Offsets of the first and last message of [`Role::Data`].
-    pub data: Option<(u64, u64)>,
-    failed: Option<KafkaError>,
-}
-
-struct WriterContext {
-    complaints: Complaints,
-    delivered: Mutex<Delivered>,
-}
-
-impl ClientContext for WriterContext {
-    /// That another process took its id over is an error to the client library and an everyday
-    /// thing here; what callers must know of an append they are told by its result.
-    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
-        tracing::info!(target: "kafka", facility, "{message}");
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        self.complaints.hear(&error, reason);
-    }
-}
-
-impl ProducerContext for WriterContext {
-    type DeliveryOpaque = usize;
-
-    fn delivery(&self, result: &DeliveryResult<'_>, role: usize) {
-        let delivered = &mut *lock(&self.delivered);
-        match result {
-            Ok(message) if role == Role::Data as usize => {
-                let at = offset(message.offset());
-                let (first, last) = delivered.data.unwrap_or((at, at));
-                delivered.data = Some((first.min(at), last.max(at)));
-            }
-            Ok(_) => {}
-            Err((error, _)) => drop(delivered.failed.get_or_insert_with(|| error.clone())),
-        }
-    }
-}
 
 /// Why a transaction was not committed. Nothing of it will be readable, except where said.
 pub(super) enum Failure {
@@ -89,7 +38,7 @@ pub(super) enum Failure {
 /// A transactional producer. As long as nobody else takes its transactional id, nobody else's
 /// transactions of that id are open or can be committed.
 pub(super) struct Writer {
-    producer: BaseProducer<WriterContext>,
+    producer: BaseProducer<ProducerContext>,
     /// Cleared when a transaction could not be aborted.
     usable: AtomicBool,
 }
@@ -98,12 +47,11 @@ impl Writer {
     /// Takes the transactional id over: an unfinished transaction of its former holder is finished
     /// or given up by then.
     pub fn take(cluster: &Cluster, transactional_id: &str, deadline: Deadline) -> Result<Self, LogError> {
-        let context = WriterContext { complaints: cluster.complaints.clone(), delivered: Mutex::default() };
+        let context = ProducerContext { complaints: cluster.complaints.clone(), delivered: Mutex::default() };
         let config = cluster.options.producer(transactional_id);
         let doing = "opening a producer";
-        let producer: BaseProducer<WriterContext> =
-            BaseProducer::from_config_and_context(&config, context)
-                .map_err(|error| cluster.error(doing, &error, Duration::ZERO))?;
+        let producer: BaseProducer<ProducerContext> = BaseProducer::from_config_and_context(&config, context)
+            .map_err(|error| cluster.error(doing, &error, Duration::ZERO))?;
         loop {
             match producer.init_transactions(deadline.request()) {
                 Ok(()) => return Ok(Self { producer, usable: AtomicBool::new(true) }),
@@ -247,17 +195,6 @@ impl Writer {
                 }
             }
         }
-    }
-}
-
-/// Tries to connect once more, as a producer, which is told the reason in words when that fails.
-pub(super) fn ask_why(options: &KafkaOptions, complaints: &Complaints) {
-    let context = WriterContext { complaints: complaints.clone(), delivered: Mutex::default() };
-    let producer: Result<BaseProducer<WriterContext>, _> =
-        BaseProducer::from_config_and_context(&options.admin(), context);
-    let Ok(producer) = producer else { return };
-    if producer.client().fetch_metadata(None, Duration::from_millis(500)).is_err() {
-        (0..4).for_each(|_| producer.poll(Duration::from_millis(50)));
     }
 }
 

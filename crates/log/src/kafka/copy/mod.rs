@@ -22,9 +22,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::KafkaLog;
-use super::client::Deadline;
+use super::deadline::Deadline;
+use super::producer_context::Role;
 use super::state::{self, Control};
-use super::writer::{Failure, Role, Writer};
+use super::writer::{Failure, Writer};
 use crate::{EmbeddedLog, EventLog, LogError, TopicConfig, TopicPartition};
 
 /// How often a copy asks whether it is still the only one.
