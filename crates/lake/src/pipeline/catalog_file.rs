@@ -33,9 +33,10 @@ const SHIPPED: &[(&str, &str)] =
 pub(crate) struct CatalogHeader {
     /// A shipped catalogue, or a path from the folder of the pipeline file.
     pub file: String,
-    /// Columns that together name a row: none may be empty, and no two rows may agree in all.
+    /// Columns that together identify a row. None may be empty, and no two rows may be equal in all
+    /// of them.
     pub key: Vec<String>,
-    /// Columns that hold whole numbers of at least 0.
+    /// Columns that hold integers of at least 0.
     #[serde(default)]
     pub whole_numbers: Vec<String>,
 }
@@ -46,7 +47,7 @@ pub(crate) struct CatalogFile {
     /// Name of the file in messages and in the column `origin`.
     pub origin: String,
     pub text: String,
-    /// Whether the file is a user's that goes before a shipped one.
+    /// Whether it is a user's file, whose rows take precedence over the shipped ones.
     pub is_own: bool,
 }
 
@@ -57,10 +58,11 @@ impl CatalogFile {
         Some(Self { origin: (*origin).to_owned(), text: (*text).to_owned(), is_own: false })
     }
 
-    /// The catalogue that a pipeline file names: a shipped one, or one beside that file.
+    /// Finds the catalogue that a pipeline file names: a shipped one, or one in the folder of that
+    /// file.
     ///
     /// # Errors
-    /// [`LakeError::Pipeline`] if neither is there.
+    /// [`LakeError::Pipeline`] if there is neither.
     pub fn find(file: &str, pipeline_file: &Path) -> Result<Self> {
         if let Some(shipped) = Self::shipped(file) {
             return Ok(shipped);
@@ -85,13 +87,13 @@ impl CatalogFile {
     }
 }
 
-/// A pipeline's SQL with the rows of its catalogue put before it.
+/// Prepends the rows of a catalogue to a pipeline's SQL.
 ///
-/// The last file says which columns there are. Files before it are a user's own; they may leave out
-/// columns that are not in `required`, and their numbers are at least 1.
+/// The last file defines the columns. Files before it are a user's own: they may leave out columns
+/// that are not in `required`, and their numbers are at least 1.
 ///
 /// # Errors
-/// [`LakeError::Pipeline`] with file, line and what is wrong.
+/// [`LakeError::Pipeline`] with file, line and problem.
 pub(crate) fn with_rows(
     header: &CatalogHeader,
     files: &[CatalogFile],
@@ -124,7 +126,7 @@ pub(crate) fn with_rows(
     }
     let (origin, own) = (columns.len() + 1, columns.len() + 2);
     write!(select, "column{origin} AS origin, CAST(column{own} AS BIGINT) AS is_own").ok();
-    // All in the first line, so that the line numbers of SQL errors stay those of the file.
+    // All in one line, so that the line numbers of SQL errors stay those of the file.
     let values = rows.join(", ");
     Ok(format!("WITH catalog AS (SELECT {select} FROM (VALUES {values})) SELECT * FROM ({sql})\n"))
 }

@@ -32,7 +32,7 @@ pub struct Pipeline {
     /// Whether the result is a table of the lake. If not, it is an intermediate step of other
     /// pipelines of its shape.
     pub stored: bool,
-    /// Whether a view's rows are computed once and shared by all readers, see
+    /// Whether a view's rows are computed once and shared by all readers (`once = true`), see
     /// `views::materialized`.
     pub materialized: bool,
     /// The table whose windows this one sums up to wider ones, see [`crate::catalog::rollup`].

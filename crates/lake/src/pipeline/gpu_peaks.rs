@@ -1,6 +1,7 @@
-//! A user's own peaks of GPUs, before those of `schemas/gpu_peaks.csv`.
+//! The view `gpu_peaks` with a user's own file of GPU peaks, which takes precedence over
+//! `schemas/gpu_peaks.csv`.
 //!
-//! A model or precision that neither file has has no peak; nothing stands in for it.
+//! A model or precision that is in neither file has no peak. No default stands in for it.
 
 use crate::error::Result;
 use crate::pipeline::catalog_file::CatalogFile;
@@ -15,11 +16,11 @@ const TEXT: &str = include_str!("../../../../pipelines/catalog/gpu_peaks.sql");
 /// Columns that a user's file must have.
 const REQUIRED: [&str; 3] = ["model", "precision", "peak_gflop_per_second"];
 
-/// The pipeline `gpu_peaks` with the rows of a CSV file before the shipped ones; `origin` is how the
-/// file is named in the table and in messages.
+/// Returns the pipeline `gpu_peaks` with the rows of a CSV file before the shipped ones. `origin`
+/// names the file in the table and in messages.
 ///
 /// # Errors
-/// [`LakeError::Pipeline`](crate::error::LakeError::Pipeline) with file, line and what is wrong.
+/// [`LakeError::Pipeline`](crate::error::LakeError::Pipeline) with file, line and problem.
 pub fn with_file(origin: &str, text: &str) -> Result<Pipeline> {
     let own = CatalogFile { origin: origin.to_owned(), text: text.to_owned(), is_own: true };
     Pipeline::parse_with(FILE, TEXT, &REQUIRED, |name| {

@@ -74,21 +74,21 @@ fn one_hour() -> String {
 }
 
 impl Pipeline {
-    /// Reads a pipeline file, and the CSV file that it names as its catalogue.
+    /// Reads and parses a pipeline file, and the CSV file that it names as its catalogue.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| LakeError::Io(format!("read pipeline {}", path.display()), e))?;
         Self::parse(&path.display().to_string(), &text)
     }
 
-    /// Parses the text of a pipeline file; `file` names it in messages, and is where a catalogue
-    /// that is not shipped is looked for.
+    /// Parses the text of a pipeline file. `file` names it in messages; a catalogue that is not
+    /// shipped is looked up beside it.
     pub fn parse(file: &str, text: &str) -> Result<Self> {
         Self::parse_with(file, text, &[], |name| Ok(vec![CatalogFile::find(name, Path::new(file))?]))
     }
 
-    /// Like [`Self::parse`]; `catalog` gives the CSV files by the name that the header has, and
-    /// `required` are columns that each of them must have.
+    /// As [`Self::parse`]. `catalog` returns the CSV files for the name in the header; `required`
+    /// are columns that each of them must have.
     pub(crate) fn parse_with(
         file: &str,
         text: &str,

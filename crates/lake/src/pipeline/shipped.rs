@@ -133,8 +133,8 @@ mod tests {
         assert_eq!(listed, files_of_the_folder());
     }
 
-    /// A catalogue in `schemas/` is the one place where its rows are written down: the table has the
-    /// same rows in the same order, cell by cell.
+    /// A catalogue in `schemas/` is the only source of its rows: the table has the same rows in the
+    /// same order, cell by cell.
     async fn is_that_of_the_contract(name: &str) {
         let pipeline = shipped().into_iter().find(|p| p.name == name).unwrap();
         let ctx = datafusion::prelude::SessionContext::new();
