@@ -13,9 +13,9 @@ use crate::pipeline::definition::{Extent, Pipeline, Shape};
 #[serde(deny_unknown_fields)]
 struct Header {
     name: String,
-    #[serde(default = "one")]
+    #[serde(default = "default_version")]
     version: u32,
-    #[serde(default = "yes")]
+    #[serde(default = "default_stored")]
     stored: bool,
     #[serde(default)]
     once: bool,
@@ -28,7 +28,7 @@ struct Header {
     key: Vec<String>,
     per: Option<Vec<String>>,
     window: Option<String>,
-    #[serde(default = "one_hour")]
+    #[serde(default = "default_lateness")]
     lateness: String,
     extent: Option<ExtentHeader>,
     extents: Option<BTreeMap<String, ExtentHeader>>,
@@ -61,15 +61,15 @@ impl ExtentHeader {
     }
 }
 
-fn yes() -> bool {
+fn default_stored() -> bool {
     true
 }
 
-fn one() -> u32 {
+fn default_version() -> u32 {
     1
 }
 
-fn one_hour() -> String {
+fn default_lateness() -> String {
     "1h".into()
 }
 
