@@ -94,7 +94,7 @@ struct Tracked {
 #[derive(Default)]
 struct Node {
     devices: Vec<Device>,
-    /// JobCgroups' processes on devices, with the tick of their last reading.
+    /// Jobs' processes on devices, with the tick of their last reading.
     seen: HashMap<(u32, Device), (JobOfProcess, i64)>,
     /// Job of each process, and when it was looked up.
     jobs: HashMap<u32, (Option<JobOfProcess>, i64)>,
@@ -161,7 +161,7 @@ impl NodeHolds {
 }
 
 impl Node {
-    /// JobCgroups' processes that were on devices just now.
+    /// Jobs' processes that were on devices just now.
     fn seen(&mut self, now_ms: i64) -> Vec<JobProcess> {
         self.seen.retain(|_, (_, tick_ms)| now_ms - *tick_ms <= SEEN_MS);
         self.jobs.retain(|_, (_, asked_ms)| now_ms - *asked_ms <= ASK_AGAIN_MS);

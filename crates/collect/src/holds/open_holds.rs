@@ -225,7 +225,7 @@ impl OpenHolds {
         events
     }
 
-    /// JobCgroups whose full id is still unknown.
+    /// Jobs whose full id is still unknown.
     pub(super) fn unnamed(&self) -> BTreeSet<String> {
         self.open
             .iter()

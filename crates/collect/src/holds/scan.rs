@@ -49,7 +49,7 @@ pub struct JobOfProcess {
     pub evidence: Evidence,
 }
 
-/// JobCgroups with cgroups on the node.
+/// Jobs with cgroups on the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobCgroups {
     /// By number, each with one of its processes if there is any.
@@ -99,7 +99,7 @@ impl ScanRoots {
         jobs.collect()
     }
 
-    /// JobCgroups with a cgroup. `None` without Slurm cgroups, when nothing can be concluded.
+    /// Jobs with a cgroup. `None` without Slurm cgroups, when nothing can be concluded.
     pub fn jobs(&self) -> Option<JobCgroups> {
         let mut jobs = JobCgroups { numbers: BTreeMap::new(), complete: true };
         let mut any = false;

@@ -46,7 +46,7 @@ pub(super) const FAST: &[Field] = &[
     (NVML_FI_DEV_PCIE_COUNT_RX_BYTES, Conversion::WideBytes, &[Metric::PcieRx]),
 ];
 
-/// Read every [`NvmlOptions::slow_every`](super::NvmlOptions::slow_every). FieldSet with a common
+/// Read every [`NvmlOptions::slow_every`](super::NvmlOptions::slow_every). Fields with a common
 /// metric are added up.
 pub(super) const SLOW: &[Field] = &[
     (NVML_FI_DEV_PCIE_REPLAY_COUNTER, Conversion::Itself, &[Metric::PcieReplay]),
@@ -71,13 +71,13 @@ pub(super) const ONE_LINK: &[Field] = &[
     (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, Conversion::Kib, &[Metric::NvlinkRx]),
 ];
 
-/// FieldSet read together. A permanently refused one is left out for a while.
+/// Fields read together. A permanently refused one is left out for a while.
 #[derive(Debug)]
 pub(super) struct FieldSet {
     call: Call,
     fields: Vec<Field>,
     refused: Vec<Option<(MissingReason, Instant)>>,
-    /// FieldSet being read, and their places in `fields`.
+    /// Fields being read, and their places in `fields`.
     ids: Vec<FieldId>,
     places: Vec<usize>,
     rebuild_at: Option<Instant>,
@@ -154,7 +154,7 @@ impl FieldSet {
         Ok(answered)
     }
 
-    /// Sets a field's metrics. FieldSet with a common metric add up, and a sum with a missing part is
+    /// Sets a field's metrics. Fields with a common metric add up, and a sum with a missing part is
     /// missing.
     fn set(&self, place: usize, answer: Answer<i64>, reading: &mut Reading) {
         for metric in self.fields[place].2 {
