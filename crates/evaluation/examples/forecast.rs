@@ -1,5 +1,5 @@
 //! Runs the forecast protocol: `forecast --traces DIR [--sets itp,helios] [--json] [--dump DIR]`.
-//! `--sets classes` forecasts demand by class of jobs instead.
+//! `--sets classes` forecasts demand by size class instead.
 
 use std::{error::Error, fs, path::PathBuf};
 
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes the series as the rivals' script reads them.
+/// Writes the series for the rivals' script.
 fn write_series(options: &Options, folder: &std::path::Path) -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(folder)?;
     for series in load(&options.traces)? {

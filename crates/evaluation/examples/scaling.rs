@@ -1,4 +1,4 @@
-//! Errors of scaling curves fitted on small sizes, on sizes held out: `scaling --traces DIR [--fit
+//! Errors of scaling curves, fitted on small sizes, on held-out sizes: `scaling --traces DIR [--fit
 //! GPUS] [--json]`.
 
 use std::{path::PathBuf, process::ExitCode};

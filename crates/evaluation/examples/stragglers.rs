@@ -1,6 +1,6 @@
-//! Trial of the straggler detector and its rivals: `stragglers [--seeds A..B] [--regimes ABC]
-//! [--hours H] [--easy] [--no-rivals] [--threads N] [--evidence-lag SECONDS] [--json]`. With
-//! `--list`, the events of each job and the detector's alarms, in the order of their times.
+//! Evaluates the straggler detector and its rivals: `stragglers [--seeds A..B] [--regimes ABC]
+//! [--hours H] [--easy] [--no-rivals] [--threads N] [--evidence-lag SECONDS] [--json]`. `--list`
+//! prints the events of each job and the detector's alarms in order of time.
 
 use std::process::ExitCode;
 

@@ -18,7 +18,7 @@ pub struct ReadError {
     why: String,
 }
 
-/// A file read whole; columns are taken out by name.
+/// A file read into memory, with columns by name.
 pub(crate) struct Columns {
     path: String,
     batches: Vec<RecordBatch>,
@@ -45,7 +45,7 @@ impl Columns {
         Ok(values.map(|value| value.unwrap_or(f64::NAN)).collect())
     }
 
-    /// A timestamp column as seconds since 1970; null is an error of the file.
+    /// A timestamp column as seconds since 1970; a null is an error.
     pub(crate) fn seconds(&self, name: &str) -> Result<Vec<f64>, ReadError> {
         let second = |micros: Option<i64>| micros.map(|us| us as f64 / 1e6);
         let seconds: Option<Vec<f64>> = self.micros(name)?.into_iter().map(second).collect();
@@ -62,7 +62,7 @@ impl Columns {
         Ok(all)
     }
 
-    /// A text column; null is the empty text.
+    /// A text column; a null is the empty string.
     pub(crate) fn texts(&self, name: &str) -> Result<Vec<String>, ReadError> {
         let arrays = self.cast(name, &DataType::Utf8)?;
         let texts = arrays.iter().flat_map(|array| array.as_string::<i32>().iter());

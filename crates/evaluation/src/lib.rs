@@ -1,6 +1,17 @@
-//! Trials: jobs and demand whose truth is known, rivals as published, and the protocols that score
-//! both. What measures insight shares no constant with it. [`trace`] reads public traces for the
-//! simulator, in which policies are compared.
+//! Evaluation of the models: generated jobs and public traces with known truth, published rivals,
+//! and protocols that score both.
+//!
+//! The generators share no constant with `tidegate-insight`, which they evaluate. [`trace`] reads
+//! public traces for the simulator, in which schedulers are compared.
+//!
+//! ```no_run
+//! use tidegate_evaluation::straggler::{Options, run};
+//!
+//! // One job of a quarter of an hour, without rivals.
+//! let options = Options { seeds: (0, 1), hours: Some(0.25), rivals: false, ..Options::default() };
+//! let report = run(options);
+//! println!("{}", report.table());
+//! ```
 #![warn(missing_docs)]
 
 mod columns;

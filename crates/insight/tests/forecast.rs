@@ -30,7 +30,7 @@ fn daily(t: usize) -> f64 {
 }
 
 #[test]
-fn too_little_is_said_and_a_new_series_is_wide() {
+fn short_history_is_an_error_and_new_series_are_wide() {
     let empty = observed(small(), &[]).forecast(None);
     assert_eq!(empty, Err(ForecastError::TooShort { known: 0, needed: 2 }));
     let nothing = observed(small(), &[None, Some(f64::NAN), Some(-1.0)]).forecast(None);

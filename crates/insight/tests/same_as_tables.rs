@@ -102,7 +102,7 @@ fn neighbours() -> Vec<Neighbour> {
 fn sharing_finds_the_same_pairs() {
     let rows = Rows::read(include_str!("../../../pipelines/tests/sharing/expected.csv"));
     let jobs = neighbours();
-    let told = |first: &str, second: &str| {
+    let input = |first: &str, second: &str| {
         let is_it = |row: &&Vec<(String, String)>| {
             cell(row, "first_job_id") == first && cell(row, "second_job_id") == second
         };
@@ -113,7 +113,7 @@ fn sharing_finds_the_same_pairs() {
     for one in &jobs {
         for other in jobs.iter().filter(|other| other.job > one.job) {
             let pair = sharing_pairs(&[one.clone(), other.clone()], 2).unwrap().pop();
-            let row = told(&one.job, &other.job);
+            let row = input(&one.job, &other.job);
             assert_eq!(pair.is_some(), row.is_some(), "{} and {}", one.job, other.job);
             let Some((pair, row)) = pair.zip(row) else { continue };
             let found = [pair.memory, pair.peak_sm, pair.complementarity];

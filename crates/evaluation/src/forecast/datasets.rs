@@ -1,4 +1,4 @@
-//! The series of the protocol, built from the published traces.
+//! Datasets of the protocol, built from the published traces.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -7,7 +7,7 @@ use tidegate_insight::forecast::{SIZE_CLASSES, size_class};
 use super::{Claim, TraceError, demand::hourly};
 use crate::columns::Columns;
 
-/// One series of a trace with the origins forecasts are made at.
+/// One series of a trace, with its forecast origins.
 #[derive(Debug, Clone)]
 pub struct Series {
     /// Trace: itp, philly, helios, openb or servegen.
@@ -38,7 +38,7 @@ impl Series {
 }
 
 const DAY: f64 = 86_400.0;
-/// Set of the demand by class of jobs: no part of the protocol, run where it is named.
+/// Name of the set of demand by size class. Not part of the protocol; runs only if named.
 pub const CLASSES: &str = "classes";
 
 /// Reads all sets of the protocol from `folder`, in the order itp, philly, helios, openb, servegen.
@@ -54,8 +54,8 @@ pub fn load(folder: &Path) -> Result<Vec<Series>, TraceError> {
     Ok(all)
 }
 
-/// A series of jobs by their size: one for each class that has demand, named `SET-CLASS`, with the
-/// same origins.
+/// Demand by size class: one series for each class with demand, named `SET-CLASS`, with the same
+/// origins.
 pub fn by_class(series: &Series) -> Vec<Series> {
     let of_class = |class: &&str| {
         let own = series.claims.iter().filter(|claim| size_class(claim.gpus) == Some(class));
@@ -98,7 +98,7 @@ impl Protocol {
         }
     }
 
-    /// The total and the teams whose names start with those given.
+    /// The total, and the teams with the given name prefixes.
     fn with_teams(
         &self,
         claims: &[Claim],
@@ -220,8 +220,8 @@ fn servegen(folder: &Path) -> Result<Vec<Series>, TraceError> {
         .collect()
 }
 
-/// Hourly mean rate over 14 days by model and, if named, client: six windows of ten minutes an
-/// hour, a missing one is no request.
+/// Hourly mean rate over 14 days by model and optionally client: six windows of ten minutes per
+/// hour; a missing one is zero.
 fn hourly_rates(
     file: &Columns,
     client: Option<&str>,

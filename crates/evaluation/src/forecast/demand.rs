@@ -1,4 +1,4 @@
-//! Demand as an exact integral of what jobs ask for.
+//! Hourly demand as an exact integral over the jobs' claims.
 
 /// A job's claim: `gpus` over `[start, end)`, seconds from the trace's start.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -11,9 +11,9 @@ pub struct Claim {
     pub end: f64,
 }
 
-/// Time-weighted mean of GPUs claimed in each of `hours` hours from hour `first` on: for every job
-/// `gpus × overlap / 1 h`. Exact, in O(jobs + hours): a claim that covers an hour whole goes
-/// through a difference array.
+/// Time-weighted mean of GPUs claimed in each of `hours` hours from hour `first` on: `gpus ×
+/// overlap / 1 h` for every job. Exact, in O(jobs + hours): whole hours go through a difference
+/// array.
 pub fn hourly(claims: &[Claim], first: usize, hours: usize) -> Vec<f64> {
     let mut part = vec![0.0; hours];
     let mut whole = vec![0.0; hours + 1];
@@ -41,7 +41,7 @@ pub fn hourly(claims: &[Claim], first: usize, hours: usize) -> Vec<f64> {
         .zip(&whole)
         .map(|(part, change)| {
             covering += change;
-            // Differences of fractions leave a trace of rounding below zero.
+            // Differences of fractions leave rounding below zero.
             (part + covering).max(0.0)
         })
         .collect()

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Levels scored.
 pub const QUANTILES: [f64; 4] = [0.1, 0.5, 0.9, 0.95];
-/// Horizons averaged over: 1 to each of these.
+/// Largest horizon of each bucket; averages start at 1.
 pub const BUCKETS: [usize; 3] = [1, 24, 168];
 
 /// Quantiles [`QUANTILES`] of one hour.
@@ -33,8 +33,8 @@ pub struct Scores {
 /// Scores by bucket (its greatest horizon).
 pub type ByBucket = BTreeMap<usize, Scores>;
 
-/// Scores forecasts, shape (origins, horizon), against the series they are of. Negative quantiles
-/// count as zero.
+/// Scores forecasts, shape (origins, horizon), against their series. Negative quantiles count as
+/// zero.
 pub fn score(
     values: &[f64],
     first_origin: usize,

@@ -31,12 +31,12 @@ pub enum TraceError {
         /// Series.
         name: String,
     },
-    /// The forecaster refused a series of the protocol.
+    /// The forecaster rejected a series of the protocol.
     #[error("{name}: {why}")]
     Refused {
         /// Series.
         name: String,
-        /// Its reason.
+        /// Reason.
         why: tidegate_insight::forecast::ForecastError,
     },
 }

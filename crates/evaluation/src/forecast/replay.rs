@@ -1,5 +1,5 @@
-//! A series gone through hour by hour, as a pipeline would: the same forecaster answers wherever it
-//! is asked.
+//! Replay of a series hour by hour, as the service would run it: one forecaster answers at all
+//! origins.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -9,22 +9,22 @@ use super::Series;
 
 const HOUR_US: i64 = 3_600_000_000;
 
-/// What the forecaster said, and what it took.
+/// Forecasts and their compute times.
 #[derive(Debug)]
 pub(crate) struct Replayed {
-    /// Hours known and the forecast made then, in order.
+    /// Known hours and the forecast made then, in order.
     pub(crate) forecasts: Vec<(usize, Forecast)>,
-    /// Time of each, outlook included, ms.
+    /// Time of each forecast, outlook included, ms.
     pub(crate) taken_ms: Vec<f64>,
-    /// One event of the job table, learning included, µs; zero where there are no jobs.
+    /// Time per event of the job table, learning included, µs; zero without jobs.
     pub(crate) event_us: f64,
 }
 
-/// Replays `series` up to the last hour asked for, with the job table or the clients where the
+/// Replays `series` up to the last requested hour, with the job table or the clients where the
 /// trace has them.
 ///
 /// # Errors
-/// The forecaster refuses the series.
+/// The forecaster rejects the series.
 pub(crate) fn replay(
     series: &Series,
     horizon: usize,
@@ -53,7 +53,7 @@ pub(crate) fn replay(
     Ok(replayed)
 }
 
-/// What is known beside the series.
+/// Knowledge beside the series: job table or clients.
 struct ReplayState {
     events: Vec<(i64, JobEvent)>,
     next: usize,
@@ -75,7 +75,7 @@ impl ReplayState {
         }
     }
 
-    /// Takes what happened before `hour`.
+    /// Takes the events before `hour`.
     fn advance(&mut self, series: &Series, hour: usize) {
         let now_us = hour as i64 * HOUR_US;
         let began = Instant::now();
@@ -102,7 +102,7 @@ impl ReplayState {
     }
 }
 
-/// Submissions, starts and ends in order of time; the traces have no queue, so a job starts as it
+/// Submissions, starts and ends in order of time. The traces have no queue, so a job starts when it
 /// is submitted.
 fn events(series: &Series) -> Vec<(i64, JobEvent)> {
     let mut out = Vec::with_capacity(series.claims.len() * 3);
@@ -122,7 +122,7 @@ mod tests {
     use crate::forecast::Claim;
 
     fn series() -> Series {
-        // One job of eight GPUs an hour, each for four hours: 32 GPUs from the fourth hour on.
+        // One job of eight GPUs an hour, for four hours each: 32 GPUs from the fourth hour on.
         let claims = (0..400).map(|hour| Claim {
             start: hour as f64 * 3600.0,
             end: (hour + 4) as f64 * 3600.0,
@@ -153,7 +153,7 @@ mod tests {
             assert_eq!(forecast.origin, *hour);
             assert!((forecast.median(24).unwrap() - 32.0).abs() < 3.0, "{:?}", forecast.median(24));
         }
-        // More questions change no answer.
+        // More origins do not change the forecasts.
         let more = replay(&series, 24, &(250..=320).collect()).unwrap();
         assert_eq!(more.forecasts.iter().find(|(hour, _)| *hour == 307).unwrap().1, replayed.forecasts[1].1);
     }

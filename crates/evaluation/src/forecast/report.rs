@@ -1,4 +1,4 @@
-//! The report as a table, scale-free: geometric means over series relative to SNaive24.
+//! Report as a scale-free table: geometric means over series relative to SNaive24.
 
 use super::{
     datasets::CLASSES,
@@ -7,11 +7,11 @@ use super::{
     run::{OURS, Report},
 };
 
-/// Series taken together, by name.
+/// Filter of series by name.
 pub type SeriesFilter = fn(&str) -> bool;
 
 impl Report {
-    /// Geometric mean over the series `of` accepts of a score relative to that of SNaive24; `None`
+    /// Geometric mean, over the series that `of` accepts, of a score relative to SNaive24; `None`
     /// without such series.
     pub fn relative(
         &self,
@@ -31,7 +31,7 @@ impl Report {
         (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
     }
 
-    /// Mean over the series `of` accepts.
+    /// Mean over the series that `of` accepts.
     pub fn mean(
         &self,
         model: &str,

@@ -2,12 +2,12 @@
 
 use super::metrics::{QUANTILES, Quantiles};
 
-/// Hours a reference sees.
+/// Hours of history that a reference sees.
 const HISTORY: usize = 1008;
 /// Standard normal at [`QUANTILES`].
 const NORMAL: Quantiles = [-1.281_551_565_544_600_4, 0.0, 1.281_551_565_544_600_4, 1.644_853_626_951_472_2];
 
-/// Names of the references, the first one being the base of relative scores.
+/// Names of the references; relative scores are based on the first.
 pub const RIVALS: [&str; 4] = ["SNaive24", "SNaive168", "Naive", "last week"];
 
 /// Forecast of the reference `name` after `past`, shape (horizon).

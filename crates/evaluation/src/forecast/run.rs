@@ -1,4 +1,4 @@
-//! Runs the protocol: replays each series to each origin, forecasts, scores, takes the time.
+//! Runs the protocol: replays each series to each origin, forecasts, scores and measures time.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -12,7 +12,7 @@ use super::{
     rivals::{RIVALS, rival},
 };
 
-/// Name of our own row.
+/// Row of Tidegate's forecaster.
 pub const OURS: &str = "tidegate";
 
 /// What to run.
@@ -20,22 +20,22 @@ pub const OURS: &str = "tidegate";
 pub struct Options {
     /// Folder of the traces, files named as published.
     pub traces: PathBuf,
-    /// Sets to run; those of the protocol if empty. [`CLASSES`] is run only where it is named.
+    /// Sets to run; all of the protocol if empty. [`CLASSES`] runs only if named.
     pub sets: Vec<String>,
 }
 
-/// Times of one series, ms.
+/// Compute times of one series, ms.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// One fit and forecast, all horizons and levels: median over origins.
     pub forecast_ms: f64,
-    /// Its greatest.
+    /// Maximum.
     pub worst_ms: f64,
     /// One event of the job table, learning included, µs; zero where there are no jobs.
     pub event_us: f64,
 }
 
-/// Scores of all models and times of ours.
+/// Scores of all models, and times of Tidegate's.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// Scores by model, then by `set-series`, then by bucket.
@@ -47,7 +47,7 @@ pub struct Report {
 /// Runs the protocol.
 ///
 /// # Errors
-/// [`TraceError`] if a trace is missing or our own forecaster refuses a series of the protocol.
+/// [`TraceError`] if a trace is missing or Tidegate's forecaster rejects a series.
 pub fn run(options: &Options) -> Result<Report, TraceError> {
     let mut report = Report { series: BTreeMap::new(), times: BTreeMap::new() };
     let mut all = load(&options.traces)?;
@@ -82,8 +82,8 @@ fn run_series(series: &Series, report: &mut Report) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// Our own forecasts at the origins; the same forecaster goes through all of them, as it would in a
-/// pipeline.
+/// Tidegate's forecasts at the origins; one forecaster passes through all of them, as in the
+/// service.
 fn ours(series: &Series, origins: &[usize]) -> Result<(Vec<Vec<Quantiles>>, Times), TraceError> {
     let refused = |why| TraceError::Refused { name: series.name.clone(), why };
     let mut replayed = replay(series, series.horizon, &origins.iter().copied().collect()).map_err(refused)?;

@@ -1,5 +1,5 @@
 //! The 16 job-demand series as cases, with the forecaster as an expert: its marginal quantiles at
-//! each decision and lesson, as a pipeline would have had them.
+//! each decision, as the service would have had them.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -14,14 +14,13 @@ use super::{
 };
 use crate::forecast::{Series, load, replay};
 
-/// Series that are not GPUs.
+/// A set whose series are not GPUs.
 const SERVING: &str = "servegen";
 
-/// Reads the series from `folder` and lets the forecaster say, at break-even `rho`, what it would
-/// commit to.
+/// Reads the series from `folder`, with the forecaster's commitments at break-even `rho`.
 ///
 /// # Errors
-/// A trace that is missing, a series the forecaster refuses, `rho` out of range.
+/// A trace that is missing, a series the forecaster rejects, `rho` out of range.
 pub fn demand_cases(folder: &Path, rho: f64) -> Result<Vec<Case>, SizingEvaluationError> {
     let prices = Prices::from_ratio(rho)?;
     let demand = load(folder)?.into_iter().filter(|series| series.set != SERVING);
@@ -39,8 +38,7 @@ fn case(series: Series, level: f64) -> Result<Case, SizingEvaluationError> {
     })
 }
 
-/// What the forecaster would have committed to at each decision and lesson, by hours known and
-/// term.
+/// Commitments of the forecaster at each decision, present or past, by known hours and term.
 fn commitments(series: &Series, level: f64) -> Result<BTreeMap<(usize, usize), f64>, SizingEvaluationError> {
     let mut commitments = BTreeMap::new();
     for (known, forecast) in

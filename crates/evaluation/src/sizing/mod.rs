@@ -1,5 +1,5 @@
-//! Protocols of sizing and advice: what commitments would have cost beside the best known
-//! afterwards, and how far a scaling curve fitted on small sizes is off on large ones.
+//! Protocols of sizing and advice: regret of commitments, and errors of scaling curves beyond the
+//! fitted sizes.
 
 mod forecasts;
 mod profiles;
@@ -11,7 +11,7 @@ pub use profiles::{Profile, profiles};
 pub use regret::{Case, OutsideExpert, Policy, RegretRow, RegretTable, TERMS, regret_table};
 pub use scaling::{ScalingRow, scaling_errors};
 
-/// A trial that cannot be run.
+/// An evaluation that cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum SizingEvaluationError {
     /// A file is missing, is no Parquet, or lacks a column.
@@ -22,21 +22,21 @@ pub enum SizingEvaluationError {
     Short {
         /// Series.
         name: String,
-        /// Hours it has.
+        /// Its hours.
         hours: usize,
-        /// Hours it should have.
+        /// Hours needed.
         needed: usize,
     },
     /// The series cannot be read.
     #[error(transparent)]
     Trace(#[from] crate::forecast::TraceError),
-    /// The forecaster refused a series.
+    /// The forecaster rejected a series.
     #[error("the forecaster refused a series")]
     Forecast(#[from] tidegate_insight::forecast::ForecastError),
-    /// What is under trial refused its input.
+    /// Sizing rejected its input.
     #[error("sizing refused a series")]
     Sizing(#[from] tidegate_insight::sizing::SizingError),
-    /// What is under trial refused its input.
+    /// Advice rejected its input.
     #[error("advice refused a profile")]
     Advice(#[from] tidegate_insight::advice::AdviceError),
 }

@@ -1,4 +1,4 @@
-//! Step times measured by size, from the profiles of the Sia simulator (Pollux and AdaptDL).
+//! Measured step times by size, from the profiles of the Sia simulator (Pollux and AdaptDL).
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -7,7 +7,7 @@ use tidegate_insight::advice::scaling::Size;
 use super::SizingEvaluationError;
 use crate::columns::Columns;
 
-/// One model on one kind of hardware.
+/// Profile of one model on one kind of hardware.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// Model and hardware.
@@ -16,9 +16,9 @@ pub struct Profile {
     pub steps: Vec<(Size, f64)>,
 }
 
-/// Reads the profiles from `folder`, but for those that are modelled (`gpt_pmp`), a copy
-/// (`default`) or partly made up (`dgx-ext`), and those with fewer than three numbers of GPUs or
-/// only one node.
+/// Reads the profiles from `folder`. Skips modelled ones (`gpt_pmp`), a copy (`default`), partly
+/// synthetic ones (`dgx-ext`), and those with fewer than three numbers of GPUs or on one node
+/// alone.
 ///
 /// # Errors
 /// A file or column that is missing.
@@ -35,7 +35,7 @@ pub fn profiles(folder: &Path) -> Result<Vec<Profile>, SizingEvaluationError> {
         }
         let (gpus, nodes) = match placement[row].as_str() {
             "" => (replicas[row] as u32, nodes[row] as u32),
-            // A digit a node: its GPUs.
+            // One digit per node: its GPUs.
             placement => {
                 (placement.chars().filter_map(|digit| digit.to_digit(10)).sum(), placement.len() as u32)
             }

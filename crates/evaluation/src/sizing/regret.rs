@@ -1,9 +1,9 @@
 //! Regret of commitments: their cost over the cheapest commitment known afterwards, less one.
 //!
-//! Each series has 24 decisions; a series' regret is of the sums over its decisions, a table's the
-//! mean over series. Commitments are not rounded, so that small series count as large ones do. What
-//! a policy learns from is the same rules' commitments every six hours, those alone whose term had
-//! passed.
+//! Each series has 24 decisions. The regret of a series is that of the sums over its decisions,
+//! that of a table the mean over series. Commitments are not rounded, so that small series count as
+//! much as large ones. Policies learn from the same rules' past commitments, every six hours, once
+//! their term has passed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +16,13 @@ use super::SizingEvaluationError;
 pub const TERMS: [usize; 2] = [168, 24];
 /// Decisions of a series.
 const DECISIONS: usize = 24;
-/// Hours between the commitments learnt from, and how far back they count.
+/// Hours between past decisions, and how far back they count.
 const LESSON_STRIDE: usize = 6;
 const LESSON_HOURS: usize = 672;
-/// Hours before the first lesson: a week to look back on.
+/// Hours before the first past decision: a week of history.
 const WARM: usize = 168;
 
-/// A series and the hours decisions are made at.
+/// A series, and when decisions are made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
     /// Set and series.
@@ -33,12 +33,12 @@ pub struct Case {
     pub first: usize,
     /// Hours between decisions.
     pub step: usize,
-    /// Experts from outside: forecasts.
+    /// Outside experts: forecasts.
     pub outside: Vec<OutsideExpert>,
 }
 
-/// An expert whose commitments are given: by hours known and term. It is asked at decisions and at
-/// lessons; where it has no answer the last week's quantile stands in.
+/// An expert with given commitments, by known hours and term. Where it has none, the last week's
+/// quantile stands in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutsideExpert {
     /// Name of its row.
@@ -50,17 +50,17 @@ pub struct OutsideExpert {
 /// How a commitment is chosen.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Policy {
-    /// By one rule.
+    /// One rule.
     Rule(Rule),
-    /// By the outside expert at this place.
+    /// The outside expert at this index.
     OutsideExpert(usize),
-    /// The best known afterwards, one number for the term.
+    /// The best commitment known afterwards, constant over the term.
     Oracle,
-    /// Every hour's demand at the reserved price: a bound no commitment reaches.
+    /// Every hour's demand at the reserved price: a bound that no commitment reaches.
     HourlyOracle,
-    /// Follow the leader over all experts, a switch costing 1 %.
+    /// Follow the leader over all experts, with a switching cost of 1 %.
     Leader,
-    /// All experts weighed by trailing regret.
+    /// Blend of all experts by trailing regret.
     Blend,
 }
 
@@ -93,7 +93,7 @@ pub struct RegretTable {
 /// Runs the protocol at break-even `rho`.
 ///
 /// # Errors
-/// A series too short for its decisions; demand, prices or commitments that sizing refuses.
+/// A series too short for its decisions; demand, prices or commitments that sizing rejects.
 pub fn regret_table(cases: &[Case], rho: f64) -> Result<RegretTable, SizingEvaluationError> {
     let prices = Prices::from_ratio(rho)?;
     let mut rows = Vec::new();
@@ -147,7 +147,7 @@ fn policies(cases: &[Case]) -> Vec<(String, Policy)> {
     policies
 }
 
-/// Hours at which an expert from outside is asked: decisions, and lessons for all terms.
+/// Hours at which outside experts decide, for all terms and past decisions.
 pub(super) fn decision_hours(first: usize, step: usize) -> BTreeSet<usize> {
     let decisions = (0..DECISIONS).map(|decision| first + decision * step);
     let last = first + (DECISIONS - 1) * step;
@@ -155,7 +155,7 @@ pub(super) fn decision_hours(first: usize, step: usize) -> BTreeSet<usize> {
     decisions.chain(lessons).collect()
 }
 
-/// What every expert committed to in the past, and what it cost.
+/// Past commitments of every expert, with their costs.
 struct PastDecisions {
     term: usize,
     decisions: BTreeMap<usize, Decision>,
@@ -174,7 +174,7 @@ impl PastDecisions {
         }
         let mut decisions = BTreeMap::new();
         for at in (WARM..=last - term).step_by(LESSON_STRIDE) {
-            // No decision ever looks further back than this.
+            // No decision looks further back.
             if at + term + LESSON_HOURS >= case.first {
                 let commitments = commitments(case, at, term, prices);
                 decisions.insert(at, Decision::priced(&commitments, &case.demand[at..at + term], prices)?);
@@ -183,7 +183,7 @@ impl PastDecisions {
         Ok(Self { term, decisions })
     }
 
-    /// Those whose term had passed after `known` hours.
+    /// Decisions whose term had passed after `known` hours.
     fn at(&self, known: usize) -> Vec<Decision> {
         let newest = known.saturating_sub(self.term);
         let oldest = newest.saturating_sub(LESSON_HOURS);
@@ -227,8 +227,7 @@ fn regret(
             Policy::Leader => {
                 let experts = commitments(case, known, term, prices);
                 let leader = follow(&lessons.at(known), experts.len(), current, SWITCHING)?;
-                // The first leader is no switch; every other costs what the policy was told it
-                // would.
+                // The first leader is no switch; each later switch costs what the policy assumed.
                 let switched = current.is_some_and(|current| current != leader);
                 current = Some(leader);
                 prices.total(experts[leader], demand) + if switched { SWITCHING * oracle } else { 0.0 }
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn steady_demand_is_regretted_by_nobody_who_looks() {
+    fn steady_demand_gives_no_regret_to_rules_with_history() {
         let table = regret_table(&[case(|_| 10.0)], 0.6).unwrap();
         for policy in [
             "last value",
@@ -267,7 +266,7 @@ mod tests {
         ] {
             assert!(of(&table, policy, 168).regret.abs() < 1e-9, "{policy}");
         }
-        // With nothing reserved each hour costs 1 in place of 0.6.
+        // With nothing reserved each hour costs 1 instead of 0.6.
         assert!((of(&table, "nothing", 24).regret - 2.0 / 3.0).abs() < 1e-9);
         assert!(of(&table, "hourly oracle", 24).regret.abs() < 1e-9);
     }

@@ -1,39 +1,39 @@
-//! Scaling curves fitted on small sizes and asked about larger ones.
+//! Accuracy of scaling curves: fitted on small sizes, tested on larger ones.
 
 use serde::Serialize;
 use tidegate_insight::advice::scaling::{Curve, Observations, Size};
 
 use super::{Profile, SizingEvaluationError};
 
-/// How far a curve is off on sizes held out.
+/// Errors of a curve on held-out sizes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScalingRow {
     /// Model and hardware.
     pub name: String,
-    /// Most GPUs fitted.
+    /// Largest fitted number of GPUs.
     pub fitted_gpus: u32,
-    /// Sizes fitted.
+    /// Fitted sizes.
     pub fitted: usize,
-    /// Sizes held out, all with more GPUs than any fitted.
+    /// Held-out sizes, all larger than any fitted.
     pub held_out: usize,
-    /// Most GPUs held out.
+    /// Largest held-out number of GPUs.
     pub held_out_gpus: u32,
-    /// Median and 90 % quantile of the error in throughput, as a share of what was measured.
+    /// Median and 90 % quantile of the relative error in throughput.
     pub error_median: f64,
     /// See `error_median`.
     pub error_p90: f64,
-    /// The same, had throughput grown with GPUs from the largest size fitted of that batch.
+    /// The same for linear scaling from the largest fitted size of that batch.
     pub linear_median: f64,
-    /// Share of sizes held out inside their 10 % to 90 % interval.
+    /// Share of held-out sizes within their 10 % to 90 % interval.
     pub covered: f64,
 }
 
-/// Fits each profile on sizes of at most `fitted_gpus` GPUs, taking every second batch where a size
-/// has many, and asks it about all larger ones. Profiles without larger sizes or with fewer than
-/// three numbers of GPUs below are left out.
+/// Fits each profile on sizes of at most `fitted_gpus` GPUs, with every second batch where a size
+/// has many, and tests it on all larger ones. Profiles without larger sizes, or with fewer than
+/// three smaller numbers of GPUs, are dropped.
 ///
 /// # Errors
-/// What advice refuses.
+/// As the fit.
 pub fn scaling_errors(
     profiles: &[Profile],
     fitted_gpus: u32,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_that_follows_the_form_is_foretold() {
+    fn a_profile_of_the_form_is_predicted() {
         let step =
             |size: Size| 0.1 + 0.01 * f64::from(size.local_batch) + if size.gpus > 1 { 0.05 } else { 0.0 };
         let sizes = [(1, 1), (2, 1), (4, 1), (8, 2), (16, 4), (32, 8)];

@@ -1,21 +1,21 @@
-//! MessageBody is judged: whatever hears a job's reports and raises alarms.
+//! Interface of a method under test: it observes a job's messages and raises alarms.
 
 use serde::Serialize;
 use tidegate_insight::straggler::Class;
 
 use super::scene::Message;
 
-/// How sure an alarm is.
+/// Certainty of an alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// A first suspicion.
     Suspect,
-    /// MessageBody may be acted on.
+    /// May be acted on.
     Confirmed,
 }
 
-/// Whom an alarm names, by the ranks and nodes of the attempt it was raised in.
+/// Subject of an alarm, by the ranks and nodes of its attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
@@ -27,38 +27,38 @@ pub enum Target {
     Role(u32),
     /// The network, no node of it in particular.
     Fabric,
-    /// The job is slow; nobody is named.
+    /// The job is slow; no subject is named.
     Job,
 }
 
 /// One alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Alarm {
-    /// Alarms of one key speak of one thing: a false one counts once.
+    /// Alarms of one key are about one thing: a false one counts once.
     pub key: u64,
-    /// How sure.
+    /// Certainty.
     pub level: Level,
-    /// Whom.
+    /// Subject.
     pub target: Target,
-    /// Why, if it says so.
+    /// Cause, if named.
     pub class: Option<Class>,
-    /// Event time of what decided it, µs since 1970.
+    /// Event time that decided it, µs since 1970.
     pub said_us: i64,
-    /// When it was heard, on the clock of arrivals; the runner sets it.
+    /// Arrival of the alarm, on the clock of arrivals; set by the runner.
     pub heard_us: i64,
 }
 
-/// A detector on trial. It is told one job from its first shape on, in order of arrival.
+/// A detector under test. It observes one job from its first shape on, in order of arrival.
 pub trait Method {
     /// Name in the report.
     fn name(&self) -> &'static str;
-    /// Whether it says that it suspects before it confirms.
+    /// Whether it raises suspicions before confirmations.
     fn suspects(&self) -> bool {
         false
     }
-    /// One thing that arrived.
+    /// Takes one message.
     fn observe(&mut self, message: &Message);
-    /// Everything that ended before this and is not late has arrived.
+    /// Everything that ended before this, and is not late, has arrived.
     fn advance(&mut self, watermark_us: i64);
     /// Alarms since the last call.
     fn take(&mut self) -> Vec<Alarm>;

@@ -1,9 +1,9 @@
-//! Trials of straggler detectors: jobs whose faults are known, a detector and its rivals on the
-//! same reports, one score.
+//! Evaluation of straggler detectors: generated jobs with known faults, a detector and its rivals
+//! on the same messages, one score.
 //!
-//! The jobs are generated from published figures (each constant names its source); nothing here is
-//! shared with the detector but the types it is told and says. A seed and a regime make one job;
-//! half of the jobs are clean.
+//! The jobs are generated from published figures; each constant names its source. The generator
+//! shares nothing with the detector but its input and output types. A seed and a regime make one
+//! job; half of the jobs are clean.
 
 mod method;
 mod options;

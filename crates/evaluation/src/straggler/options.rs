@@ -5,25 +5,25 @@ use tidegate_insight::straggler::Settings;
 
 use super::scene::{Noise, Regime};
 
-/// What to run.
+/// What to run, and how.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Options {
-    /// Seeds, from and to (excluded). Those below 100 are for tuning; those from 1,000 on for
-    /// reports nobody tuned on.
+    /// Seeds, from and to (exclusive). Below 100 for tuning; from 1,000 on for reports that nothing
+    /// was tuned on.
     pub seeds: (u64, u64),
-    /// Regimes; one job of each a seed.
+    /// Regimes; one job of each per seed.
     pub regimes: Vec<Regime>,
-    /// Length of each job, h; by default drawn, 2 to 4.6.
+    /// Length of each job, h; drawn from 2 to 4.6 by default.
     pub hours: Option<f64>,
-    /// How large the injected slowdowns are.
+    /// Size of the injected slowdowns.
     pub noise: Noise,
     /// Whether the rivals run too.
     pub rivals: bool,
-    /// How far the watermark lags the clock of arrivals, s. Reports later than this are late.
+    /// How far the watermark lags behind arrivals, s. Later reports are late.
     pub lag_s: f64,
-    /// How long after a window of a device Tidegate's detector may use it, s.
+    /// Delay after which Tidegate's detector may use a device window, s.
     pub evidence_lag_s: f64,
-    /// Threads; the report does not depend on them.
+    /// Threads; they do not change the report.
     #[serde(skip)]
     pub threads: usize,
 }

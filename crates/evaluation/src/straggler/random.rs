@@ -1,12 +1,12 @@
-//! Randomness: every consumer draws from its own stream, so that one more draw in one place moves
-//! nothing in another.
+//! Random streams: each consumer draws from its own, so that one more draw in one place changes
+//! nothing elsewhere.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// The stream of one consumer of one job.
 pub(crate) fn child(seed: u64, regime: char, purpose: &str) -> ChaCha8Rng {
-    // FNV-1a; the generator's own seeding does the mixing.
+    // FNV-1a; the seeding of the generator mixes it further.
     let mut key = 0xcbf2_9ce4_8422_2325_u64 ^ seed.rotate_left(17);
     for byte in seed.to_le_bytes().into_iter().chain([regime as u8]).chain(purpose.bytes()) {
         key = (key ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -14,16 +14,16 @@ pub(crate) fn child(seed: u64, regime: char, purpose: &str) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(key)
 }
 
-/// Student's t of three degrees of freedom, by Bailey's method. Cut at ±40: beyond it a step is a
-/// pause, drawn elsewhere.
+/// Student's t with three degrees of freedom, by Bailey's method. Cut at ±40: beyond that a step
+/// would be a pause, which is drawn elsewhere.
 pub(crate) fn student3(rng: &mut ChaCha8Rng) -> f64 {
     let u = (1.0 - rng.random::<f64>()).cbrt();
     let v: f64 = rng.random();
     ((3.0 * (1.0 / (u * u) - 1.0)).sqrt() * (std::f64::consts::TAU * v).cos()).clamp(-40.0, 40.0)
 }
 
-/// MessageBody a scale of Student's t of three degrees of freedom has to be divided by to have its noise
-/// as published: 1.4826 times the median of |t|, 0.764892.
+/// Divisor that gives Student's t with three degrees of freedom the published noise: 1.4826 times
+/// the median of |t|, 0.764892.
 pub(crate) const STUDENT3_NOISE: f64 = 1.134_029;
 
 /// Standard normal, by Box and Muller.
@@ -33,12 +33,12 @@ pub(crate) fn normal(rng: &mut ChaCha8Rng) -> f64 {
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-/// Lognormal by its median and the sigma of its logarithm.
+/// Lognormal, by its median and the sigma of its logarithm.
 pub(crate) fn lognormal(rng: &mut ChaCha8Rng, median: f64, sigma: f64) -> f64 {
     median * (sigma * normal(rng)).exp()
 }
 
-/// Waiting time of a process with this many events a second; infinite for none.
+/// Waiting time of a process with this many events a second; infinite for zero.
 pub(crate) fn exponential(rng: &mut ChaCha8Rng, per_second: f64) -> f64 {
     if per_second <= 0.0 {
         return f64::INFINITY;
@@ -46,7 +46,7 @@ pub(crate) fn exponential(rng: &mut ChaCha8Rng, per_second: f64) -> f64 {
     -(1.0 - rng.random::<f64>()).ln() / per_second
 }
 
-/// Poisson count; by a rounded normal above 50, where the difference no longer shows.
+/// Poisson count; above 50 by a rounded normal, where the difference no longer shows.
 pub(crate) fn poisson(rng: &mut ChaCha8Rng, mean: f64) -> u64 {
     if mean > 50.0 {
         return (mean + mean.sqrt() * normal(rng)).round().max(0.0) as u64;
@@ -67,7 +67,7 @@ mod tests {
     use crate::straggler::statistics::median;
 
     #[test]
-    fn scales_are_what_they_say() {
+    fn scales_match_their_definitions() {
         let mut rng = child(7, 'A', "test");
         let mut t: Vec<f64> = (0..40_000).map(|_| student3(&mut rng).abs()).collect();
         assert!((1.4826 * median(&mut t).unwrap() / STUDENT3_NOISE - 1.0).abs() < 0.02);

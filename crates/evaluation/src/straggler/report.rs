@@ -1,4 +1,4 @@
-//! Scores of many jobs put together: measures with intervals, as data and as text.
+//! Report over many jobs: measures with intervals, as data and as text.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use super::statistics::{quantile, wilson};
 /// A share or score with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
-    /// Itself.
+    /// The value.
     pub value: f64,
     /// Lower bound.
     pub low: f64,
@@ -23,63 +23,63 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// Jobs that are scored together.
+/// A group of jobs scored together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Group {
     /// Regime, or a mix of them.
     pub name: &'static str,
     /// Jobs.
     pub jobs: usize,
-    /// Their length, h.
+    /// Total length, h.
     pub job_hours: f64,
     /// GPUs times length, h.
     pub gpu_hours: f64,
     /// Events that count.
     pub events: usize,
-    /// Events that are neither right nor wrong to alarm about.
+    /// Events for which an alarm is neither right nor wrong.
     pub dont_care: usize,
 }
 
-/// How one detector did on one group of jobs.
+/// Measures of one method on one group of jobs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measures {
-    /// Its name.
+    /// Name of the method.
     #[serde(rename = "judge")]
     pub method: &'static str,
-    /// Which of its alarms.
+    /// Level of its alarms.
     pub level: Level,
-    /// Jobs it was scored on.
+    /// Group of jobs.
     pub group: &'static str,
     /// Events found.
     pub found: u64,
     /// Events missed.
     pub missed: u64,
-    /// Alarms about nothing.
+    /// Alarms that matched no event.
     pub false_alarms: u64,
-    /// Alarms about what does not count.
+    /// Alarms that matched only events that do not count.
     pub ignored: u64,
     /// Found / (found + false), Wilson.
     pub precision: Option<Interval>,
     /// Found / events, Wilson.
     pub recall: Option<Interval>,
-    /// Their harmonic mean; interval by drawing jobs again (1,000 times).
+    /// Their harmonic mean; interval by bootstrap over jobs (1,000 times).
     pub f1: Option<Interval>,
-    /// False alarms a day of one job.
+    /// False alarms per job-day.
     pub false_per_job_day: f64,
-    /// False alarms in 1,000 GPU-days.
+    /// False alarms per 1,000 GPU-days.
     pub false_per_1000_gpu_days: f64,
-    /// From the first slow step's end to what decided the alarm, event time, s: median and 95th
-    /// percentile.
+    /// From the end of the first slow step to the event time that decided the alarm, s: median and
+    /// 95th percentile.
     pub delay_s: Option<(f64, f64)>,
-    /// The same to when the alarm was heard.
+    /// The same up to the arrival of the alarm.
     pub heard_s: Option<(f64, f64)>,
-    /// Share of found events with exactly the right rank or node named, network events left out.
+    /// Share of found events with exactly the right rank or node, without network events.
     pub blame: Option<Interval>,
-    /// Share of found events whose node was named, network events left out.
+    /// Share of found events with the right node, without network events.
     pub blame_node: Option<Interval>,
-    /// The same of network events, where counters could tell.
+    /// The same for network events that counters could show.
     pub blame_network: Option<Interval>,
-    /// Share of found events with the right class of six.
+    /// Share of found events with the right class, of six.
     pub class: Option<Interval>,
     /// Found and all events by the job's slowdown: 5 to 10 %, to 20 %, above.
     pub by_size: [(u64, u64); 3],
@@ -87,14 +87,14 @@ pub struct Measures {
     pub by_class: Vec<(Class, u64, u64)>,
 }
 
-/// A whole trial.
+/// A whole evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// MessageBody was run.
+    /// What was run.
     pub options: Options,
     /// Jobs by group.
     pub groups: Vec<Group>,
-    /// Measures by group, detector and level.
+    /// Measures by group, method and level.
     pub measures: Vec<Measures>,
 }
 
@@ -196,7 +196,7 @@ impl Measures {
 }
 
 impl Report {
-    /// Plain text, one line a detector and level.
+    /// Plain text, one line per method and level.
     pub fn table(&self) -> String {
         let mut text = String::new();
         for group in &self.groups {

@@ -1,4 +1,4 @@
-//! The trial: many jobs, each told to all detectors at once.
+//! Runner: many jobs, each observed by all methods at once.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ struct Job {
     scores: Vec<(&'static str, Level, JobScore)>,
 }
 
-/// Runs Tidegate's detector, with step reports and without, and, if asked, the rivals.
+/// Runs Tidegate's detector with and without step reports, and the rivals if asked.
 pub fn run(options: Options) -> Report {
     run_with(options, |options| {
         let mut methods: Vec<Box<dyn Method>> =
@@ -37,7 +37,7 @@ fn settings(options: &Options) -> Settings {
     Settings { evidence_lag_us: (options.evidence_lag_s * 1e6) as i64, ..Settings::default() }
 }
 
-/// Runs other detectors, made afresh for each job.
+/// Runs other methods, made anew for each job.
 pub fn run_with(options: Options, make: impl Fn(&Options) -> Vec<Box<dyn Method>> + Sync) -> Report {
     let wanted: Vec<(u64, Regime)> = (options.seeds.0..options.seeds.1)
         .flat_map(|seed| options.regimes.iter().map(move |&regime| (seed, regime)))
@@ -58,7 +58,7 @@ pub fn run_with(options: Options, make: impl Fn(&Options) -> Vec<Box<dyn Method>
     gather(options, &jobs)
 }
 
-/// Tells one job to all judges and scores them.
+/// Runs all methods on one job and scores them.
 fn method(seed: u64, regime: Regime, options: &Options, mut methods: Vec<Box<dyn Method>>) -> Job {
     let (_, truth, alarms) = observe(seed, regime, options, &mut methods);
     let scores = methods.iter().zip(&alarms).flat_map(|(method, alarms)| {
@@ -66,13 +66,13 @@ fn method(seed: u64, regime: Regime, options: &Options, mut methods: Vec<Box<dyn
             if method.suspects() { &[Level::Suspect, Level::Confirmed][..] } else { &[Level::Confirmed] };
         levels.iter().map(|&level| (method.name(), level, score(&truth, alarms, level))).collect::<Vec<_>>()
     });
-    // A job nobody judges still says what it holds.
+    // The nameless entry counts a job's events, whatever methods run.
     let scores = scores.chain([("", Level::Confirmed, score(&truth, &[], Level::Confirmed))]).collect();
     let dont_care = truth.events.iter().filter(|event| event.relevance == Relevance::DontCare).count();
     Job { seed, regime, dont_care, scores }
 }
 
-/// Tells one job to all judges: its plan, its truth and, by judge, the alarms.
+/// Runs all methods on one job. Returns its plan, its truth and the alarms by method.
 pub fn observe(
     seed: u64,
     regime: Regime,
@@ -107,9 +107,9 @@ pub fn observe(
 /// Whether a job is in a group.
 type Keep = fn(&Job) -> bool;
 
-/// Groups of jobs: each regime, and the published mixes of them. In those, sequences are uneven in
-/// 21.4 % of the homogeneous jobs (OSDI'25), and 40 % of all are heterogeneous; which seeds' jobs
-/// are in is drawn by seed.
+/// Groups of jobs: each regime, and their published mixes. In the mixes, sequences are uneven in
+/// 21.4 % of the homogeneous jobs (OSDI'25), and 40 % of all jobs are heterogeneous; the jobs are
+/// drawn by seed.
 fn groups(regimes: &[Regime]) -> Vec<(&'static str, Keep)> {
     const B_OF_A: f64 = 0.214 / 0.786;
     const C_OF_A: f64 = (1.0 + B_OF_A) * 0.4 / 0.6;
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_report_is_the_same_bytes_whatever_the_threads() {
+    fn the_report_does_not_depend_on_threads() {
         let options = |threads| Options {
             seeds: (0, 3),
             regimes: vec![Regime::A, Regime::B],

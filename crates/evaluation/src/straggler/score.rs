@@ -1,4 +1,4 @@
-//! Alarms against the truth, event by event.
+//! Scores: alarms matched against the true events.
 
 use serde::Serialize;
 use tidegate_insight::straggler::Class;
@@ -6,30 +6,31 @@ use tidegate_insight::straggler::Class;
 use super::method::{Alarm, Level, Target};
 use super::scene::{Event, Place, Relevance, Truth};
 
-/// An alarm may come this long after its event's end, µs.
+/// How long after its event's end an alarm may come, µs.
 const AFTERMATH_US: i64 = 60_000_000;
 
-/// One counted event and the first alarm that met it.
+/// A counted event and the first alarm that matched it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Hit {
-    /// Class of the truth.
+    /// True class.
     pub class: Class,
     /// Slowdown of the job.
     pub slowdown: f64,
-    /// From the first slow step's end to what decided the alarm, in event time, s. `None`: missed.
+    /// Delay from the end of the first slow step to the event time that decided the alarm, s.
+    /// `None`: missed.
     pub delay_s: Option<f64>,
-    /// The same to when it was heard.
+    /// The same up to the arrival of the alarm.
     pub heard_s: Option<f64>,
-    /// Whether exactly the faulty rank, node or fabric was named; `None` where no report could
-    /// tell, or nobody was named.
+    /// Whether exactly the faulty rank, node or fabric was named; `None` where no report could show
+    /// it, or no subject was named.
     pub blamed: Option<bool>,
-    /// Whether what was named lies on the faulty node.
+    /// Whether the named subject lies on the faulty node.
     pub node: Option<bool>,
-    /// Whether the class was right; `None` when none was named.
+    /// Whether the class was right; `None` without a class.
     pub classed: Option<bool>,
 }
 
-/// One job's score at one level.
+/// Score of one job at one level.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct JobScore {
     /// Length, h.
@@ -38,29 +39,29 @@ pub struct JobScore {
     pub gpu_hours: f64,
     /// Counted events.
     pub hits: Vec<Hit>,
-    /// Alarms that met no event.
+    /// Alarms that matched no event.
     pub false_alarms: u64,
-    /// Alarms that met an event that does not count.
+    /// Alarms that matched only events that do not count.
     pub ignored: u64,
 }
 
-/// MessageBody an alarm is worth.
+/// Outcome of an alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AlarmOutcome {
-    /// It meets an event that counts.
+    /// It matches an event that counts.
     TruePositive,
-    /// It meets events that do not count alone.
+    /// It matches only events that do not count.
     Ignored,
-    /// It meets nothing.
+    /// It matches nothing.
     FalsePositive,
 }
 
-/// How one alarm stands to the truth.
+/// Outcome of one alarm against the truth.
 pub fn alarm_outcome(truth: &Truth, alarm: &Alarm) -> AlarmOutcome {
     outcome_of(truth, &met(truth, alarm))
 }
 
-/// Events that the alarm meets, those too short to matter left out.
+/// Events that the alarm matches, except those too short to matter.
 fn met(truth: &Truth, alarm: &Alarm) -> Vec<usize> {
     let is_met = |event: &Event| event.relevance != Relevance::Ignored && meets(truth, event, alarm);
     (0..truth.events.len()).filter(|&i| is_met(&truth.events[i])).collect()
@@ -76,8 +77,8 @@ fn outcome_of(truth: &Truth, met: &[usize]) -> AlarmOutcome {
     }
 }
 
-/// Scores one job: the first alarm of at least this level inside an event, up to 60 s after it,
-/// whose ranks meet it.
+/// Scores one job: an event is found by the first alarm of at least this level within it, or up to
+/// 60 s after it, whose ranks overlap it.
 pub fn score(truth: &Truth, alarms: &[Alarm], level: Level) -> JobScore {
     let mut first: Vec<Option<&Alarm>> = vec![None; truth.events.len()];
     let mut wrong: Vec<u64> = Vec::new();
@@ -126,7 +127,7 @@ fn meets(truth: &Truth, event: &Event, alarm: &Alarm) -> bool {
     match (alarm.target, event.fault.place) {
         (Target::Job, _) => true,
         (Target::Fabric, _) => event.fault.of_transfer(),
-        // All ranks wait for a slow fabric: only who speaks of the network speaks of it.
+        // All ranks wait for a slow fabric, so an alarm must name communication to match it.
         (_, Place::Fabric) => alarm.class == Some(Class::Communication),
         (target, place) => {
             let (Some(said), Some(true_ranks)) = (
@@ -231,7 +232,7 @@ mod tests {
         let hit = got.hits[0];
         assert_eq!((hit.delay_s, hit.heard_s), (Some(48.0), Some(50.0)));
         assert_eq!((hit.blamed, hit.node, hit.classed), (Some(true), Some(true), Some(true)));
-        // The node is right, the device is not named: a hit, but not the blame.
+        // The node is right, but the device is not named: found, with the wrong blame.
         let hit = score(&truth, &[alarm(1, Target::Node(11), Class::Host, 150)], Level::Confirmed).hits[0];
         assert_eq!((hit.blamed, hit.node, hit.classed), (Some(false), Some(true), Some(false)));
     }
@@ -247,7 +248,8 @@ mod tests {
             assert_eq!((got.false_alarms, got.hits[0].delay_s), (1, None), "{target:?} {said_s}");
         }
         assert_eq!(score(&truth, &[alarm(1, Target::Rank(9), class, 460)], Level::Confirmed).false_alarms, 0);
-        // One key is one false alarm; a suspicion is none where only confirmations count.
+        // Alarms of one key count as one false alarm; suspicions do not count where only
+        // confirmations do.
         let mut said = [alarm(1, Target::Rank(8), class, 150), alarm(1, Target::Rank(8), class, 160)];
         assert_eq!(score(&truth, &said, Level::Suspect).false_alarms, 1);
         said[0].level = Level::Suspect;
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_network_is_met_by_who_speaks_of_it() {
+    fn network_events_match_network_alarms() {
         let truth = truth(vec![event(Place::Node(1), Class::Communication, 0, 400, Relevance::Counts)]);
         let comm = Class::Communication;
         let one = |alarm: Alarm| score(&truth, &[alarm], Level::Confirmed);

@@ -23,8 +23,8 @@ pub(crate) fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     sorted.get(rank.min(sorted.len() - 1)).copied()
 }
 
-/// Noise of series of logarithms, one a rank: 1.4826 times the median absolute deviation of each,
-/// the median of them.
+/// Noise of logarithmic series, one per rank: the median over ranks of 1.4826 times the median
+/// absolute deviation.
 pub(crate) fn peer_noise(series: &mut [Vec<f64>]) -> f64 {
     let mut all: Vec<f64> = series
         .iter_mut()

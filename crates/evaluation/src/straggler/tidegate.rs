@@ -1,11 +1,11 @@
-//! Tidegate's own detector, on the same stand as its rivals.
+//! Tidegate's own detector as a method under test.
 
 use tidegate_insight::straggler::{Blame, Class, Detector, Settings, Signal, Stage};
 
 use super::method::{Alarm, Level, Method, Target};
 use super::scene::{Message, MessageBody};
 
-/// The detector, by default with its default thresholds.
+/// The detector, with default thresholds unless given.
 #[derive(Debug, Default)]
 pub struct Tidegate {
     detector: Option<Detector>,
@@ -14,24 +14,23 @@ pub struct Tidegate {
 }
 
 impl Tidegate {
-    /// A fresh one.
+    /// A new instance.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A fresh one with other thresholds.
+    /// A new instance with other thresholds.
     pub fn with(settings: Settings) -> Self {
         Self { settings, ..Self::default() }
     }
 
-    /// One that hears no step reports: what devices show is all it has.
+    /// A new instance without step reports: it sees device windows alone.
     pub fn by_counters() -> Self {
         Self { is_deaf: true, ..Self::default() }
     }
 }
 
-/// MessageBody a signal alarms about: closings and corrections of what was said before do not, nor what is
-/// nobody's fault.
+/// A signal as an alarm. Closings, corrections and signals that blame nobody are none.
 fn alarm(signal: &Signal) -> Option<Alarm> {
     let level = match signal.stage {
         Stage::Suspect => Level::Suspect,
@@ -90,8 +89,8 @@ mod tests {
     use super::*;
     use crate::straggler::scene::{Injected, Place, Plan, Regime, Stream};
 
-    /// A job of four nodes, a device of which runs hot from 600 to 1,500 s while another is slow
-    /// and shows nothing.
+    /// A job of four nodes: one device runs hot from 600 to 1,500 s, another is slow and shows
+    /// nothing.
     fn hot_and_silent() -> Stream {
         let plan =
             Plan { nodes: 4, stages: 1, restarts_s: Vec::new(), ..Plan::draw(5, Regime::A, Some(0.6)) };
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_alone_accuse_nobody_of_what_they_do_not_show() {
+    fn counters_alone_accuse_only_of_what_they_show() {
         let mut method = Tidegate::by_counters();
         let mut said = Vec::new();
         for message in hot_and_silent() {

@@ -1,4 +1,4 @@
-//! Scaling curves of elastic jobs from the step times that Sia's authors measured.
+//! Scaling curves of elastic jobs, from step times measured by Sia's authors.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -9,17 +9,17 @@ use tidegate_sim::measured;
 use super::TraceError;
 use crate::sizing::{Profile, SizingEvaluationError, profiles};
 
-/// GPUs that the global batch of a job fills with its largest local batch.
+/// GPUs that the global batch fills at the largest local batch.
 const FILLS_GPUS: u32 = 8;
 
-/// A curve for each model and kind of hardware in `sia_scaling_profiles`, by name, going on to
-/// `max_gpus`. The global batch is held: that of 8 GPUs with their largest local batch. With more
-/// GPUs the local batch is smaller, and what was measured of it is interpolated; with fewer,
-/// gradients are accumulated at the largest local batch. Of one number of GPUs the placement on the
-/// fewest nodes counts. Profiles with fewer than two such sizes are left out.
+/// A curve for each model and kind of hardware in `sia_scaling_profiles`, by name, up to
+/// `max_gpus`. The global batch is fixed at that of 8 GPUs with their largest local batch. More
+/// GPUs have a smaller local batch, interpolated between measurements; fewer accumulate gradients
+/// at the largest one. Of several placements the one on the fewest nodes counts. Profiles with
+/// fewer than two such sizes are dropped.
 ///
 /// # Errors
-/// [`TraceError`] if the file is missing or of another form, or if no profile is left.
+/// [`TraceError`] if the file is missing or has another form, or no profile is left.
 pub fn curves(folder: &Path, max_gpus: u32) -> Result<Vec<(String, ScalingCurve)>, TraceError> {
     let profiles = profiles(folder).map_err(|error| match error {
         SizingEvaluationError::Read(error) => TraceError::Read(error),
@@ -36,9 +36,9 @@ pub fn curves(folder: &Path, max_gpus: u32) -> Result<Vec<(String, ScalingCurve)
     }
 }
 
-/// GPUs and samples a second at a held global batch.
+/// GPUs, and samples a second at the fixed global batch.
 fn throughputs(profile: &Profile) -> Vec<(u32, f64)> {
-    // Of each number of GPUs: nodes, and step times by local batch.
+    // By number of GPUs: nodes, and step times by local batch.
     let mut sizes: BTreeMap<u32, (u32, BTreeMap<u32, Vec<f64>>)> = BTreeMap::new();
     for (Size { gpus, nodes, local_batch }, step_s) in &profile.steps {
         if *gpus == 0 || *local_batch == 0 || !(step_s.is_finite() && *step_s > 0.0) {
@@ -65,7 +65,7 @@ fn throughputs(profile: &Profile) -> Vec<(u32, f64)> {
     sizes.iter().filter_map(speed).collect()
 }
 
-/// Step time at a local batch between those measured; `None` below the smallest.
+/// Step time at a local batch, interpolated; `None` below the smallest measured.
 fn step_at(steps: &[(f64, f64)], local: f64) -> Option<f64> {
     let after = steps.iter().position(|(batch, _)| *batch >= local)?;
     let (batch, step_s) = steps[after];
@@ -93,7 +93,7 @@ mod tests {
         ];
         let profile = Profile { name: "made".into(), steps };
         // The global batch is 800: 4 GPUs do 400 a second (on one node), 8 do 640, 16 with 50 each
-        // 16 × 50 / 1.0 = 800; 64 GPUs would have 12.5 each, of which nothing was measured.
+        // 16 × 50 / 1.0 = 800. 64 GPUs would have 12.5 each, below all measurements.
         assert_eq!(throughputs(&profile), [(4, 400.0), (8, 640.0), (16, 800.0)]);
     }
 }

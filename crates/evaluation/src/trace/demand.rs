@@ -10,43 +10,42 @@ use tidegate_sim::{
 use super::{RowCounts, TraceError};
 use crate::columns::Columns;
 
-/// A trace of online demand, by the file it is in.
+/// A trace of online demand, by its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
-    /// `servegen_load_10min`: requests a second of each model over 14 days. Models count alike:
-    /// each as a share of its own peak, and the sum of all. A model that covers less than half of
-    /// the time is left out.
+    /// `servegen_load_10min`: requests a second of each model over 14 days. Models count equally:
+    /// each as a share of its own peak, summed. A model that covers less than half of the time is
+    /// dropped.
     Servegen,
-    /// `alibaba_dlrm_instances`: GPU instances (role HN) that are there, over 31 days; in each step
-    /// the most at once.
+    /// `alibaba_dlrm_instances`: present GPU instances (role HN) over 31 days; in each step the
+    /// maximum.
     Dlrm,
 }
 
-/// Demand over time. Its absolute level means nothing where only a part of the services is in the
-/// trace, so it is a share.
+/// Demand over time, as a share. The absolute level has no meaning where only some services are in
+/// the trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DemandTrace {
     /// Name of the file.
     pub file: &'static str,
-    /// Demand in each step as a share of the trace's greatest, 0 to 1.
+    /// Demand of each step relative to the trace's maximum, 0 to 1.
     pub shares: Vec<f64>,
     /// Length of a step, µs.
     pub step_us: i64,
-    /// What became of its rows.
+    /// Rows by outcome.
     pub rows: RowCounts,
 }
 
 const STEP_S: f64 = 600.0;
 
 impl Demand {
-    /// All, with the names that commands know them by.
+    /// All traces, with their names in commands.
     pub const NAMED: [(&str, Self); 2] = [("servegen", Self::Servegen), ("dlrm", Self::Dlrm)];
 
-    /// Reads it from a folder whose files are named as those of the public traces.
+    /// Reads the trace from a folder of files named as published.
     ///
     /// # Errors
-    /// [`TraceError`] names the file that is missing or of another form, or says that no row of it
-    /// can be used.
+    /// [`TraceError`] for a file that is missing or has another form, or without usable rows.
     pub fn read(self, folder: &Path) -> Result<DemandTrace, TraceError> {
         let (file, levels, rows) = match self {
             Self::Servegen => servegen(folder),
@@ -102,14 +101,14 @@ fn dlrm(folder: &Path) -> Result<Levels, TraceError> {
     let (role, gpus) = (file.texts("role")?, file.numbers("gpu_request")?);
     let (created, deleted) = (file.numbers("creation_time")?, file.numbers("deletion_time")?);
     let mut rows = RowCounts::default();
-    // What changes at a time, s; those of one time are one change.
+    // Changes by time, s; those of one time are merged.
     let mut changes: Vec<(i64, i64)> = Vec::new();
     for i in 0..role.len() {
         if role[i] != "HN" {
             rows.count("instances without a GPU");
             continue;
         }
-        // No creation: before the trace began. No deletion: after it ended.
+        // Without a creation it existed before the trace; without a deletion, until after it.
         let from = if created[i].is_nan() { 0.0 } else { created[i] };
         let to = if deleted[i].is_nan() { STEPS as f64 * STEP_S } else { deleted[i] };
         if !(gpus[i] >= 1.0 && gpus[i] <= 1e6 && from >= 0.0 && to > from) {
@@ -124,14 +123,13 @@ fn dlrm(folder: &Path) -> Result<Levels, TraceError> {
     Ok((FILE, most_in_steps(&changes, STEPS, STEP_S as i64), rows))
 }
 
-/// The greatest level within each step, of a level that starts at 0 and changes at the times given.
-/// Changes of one second count together, so that one instance that follows another at once is not
-/// two.
+/// Maximum within each step of a level that starts at 0 and changes at the given times. Changes of
+/// the same second are merged, so that an instance that replaces another does not count twice.
 pub(super) fn most_in_steps(changes: &[(i64, i64)], steps: usize, step_s: i64) -> Vec<f64> {
     let (mut level, mut next) = (0i64, 0);
     let mut most = Vec::with_capacity(steps);
     for step in 0..steps as i64 {
-        // Up to the beginning of the step nothing counts but where it leaves the level.
+        // Changes before the step only set its initial level.
         while next < changes.len() && changes[next].0 <= step * step_s {
             level += changes[next].1;
             next += 1;
@@ -151,7 +149,7 @@ pub(super) fn most_in_steps(changes: &[(i64, i64)], steps: usize, step_s: i64) -
 }
 
 impl DemandTrace {
-    /// A month of a made-up tide, the same each time, for jobs that have no demand beside them.
+    /// A month of artificial demand, always the same, for job traces without one.
     pub fn made_up() -> Self {
         let load = Load { span_us: 28 * DAY_US, peak_gpus: 10_000, ..Load::default() };
         let service = generate::load(&load, 0, 1);
@@ -165,8 +163,8 @@ impl DemandTrace {
         self.step_us * self.shares.len() as i64
     }
 
-    /// GPUs needed in each step of `[from_us, from_us + span_us)` where the trace's greatest demand
-    /// is `peak_gpus`. Behind its end the trace begins again.
+    /// GPUs needed in each step of `[from_us, from_us + span_us)`, where the trace's maximum is
+    /// `peak_gpus`. The trace repeats.
     pub fn window(&self, from_us: i64, span_us: i64, peak_gpus: u32) -> Vec<u32> {
         let (from, steps) = ((from_us / self.step_us) as usize, (span_us + self.step_us - 1) / self.step_us);
         let gpus = |share: &f64| (share * f64::from(peak_gpus)).ceil() as u32;
@@ -182,14 +180,14 @@ mod tests {
 
     #[test]
     fn the_most_in_a_step_counts_what_changes_within_it() {
-        // 2 from the start; 3 at 50 s; back to 2 at 120 s, where another comes as one goes; nothing
-        // from 300 s on.
+        // 2 from the start; 3 at 50 s; 2 at 120 s, where one comes as another goes; none from 300 s
+        // on.
         let changes = [(0, 2), (50, 1), (120, -1), (120, -1), (120, 1), (300, -2)];
         assert_eq!(most_in_steps(&changes, 4, 100), [3.0, 3.0, 2.0, 0.0]);
     }
 
     #[test]
-    fn a_window_goes_on_at_the_beginning() {
+    fn a_window_wraps_around() {
         let shares = vec![0.1, 0.5, 1.0];
         let trace = DemandTrace { file: "made", shares, step_us: 10 * SECOND_US, rows: RowCounts::default() };
         assert_eq!(trace.window(20 * SECOND_US, 40 * SECOND_US, 15), [15, 2, 8, 15]);

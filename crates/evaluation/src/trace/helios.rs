@@ -1,15 +1,13 @@
-//! Jobs that explain what ran and waited: Helios publishes no job log of Earth in this cut, but
-//! GPUs and jobs that ran and waited in each minute, for each virtual cluster, jobs of eight GPUs
-//! and more apart from smaller ones.
+//! Jobs reconstructed from Helios. This cut of Earth has no job log, but GPUs and jobs running and
+//! waiting in each minute, per virtual cluster, with jobs of eight GPUs and more apart.
 //!
-//! A rise of GPUs that run is a start, a fall an end; what changes of the GPUs that wait, starts
-//! added, are submissions, and where that is below zero someone gave up. Those who wait longest
-//! start first, unless one of exactly that size waits; of those that run, the latest of exactly
-//! that size ends, or the latest, but none that began in the minute before if there is another: in
-//! the minute of a hand-over the trace counts the job that ends and the one that begins. So the GPU
-//! time of all jobs together is exactly that of the trace, and what waits in each minute too. How
-//! it is shared among jobs is not known: starts and ends within one minute cancel out, so jobs are
-//! fewer and longer than they were.
+//! A rise of running GPUs is a start, a fall an end. The change of waiting GPUs plus the starts are
+//! submissions; where that is negative, jobs gave up. The longest waiting job starts first, unless
+//! another has exactly the size. The latest running job of exactly the size ends, or else the
+//! latest; not one that began in the minute before, if there is another, because in a minute of
+//! hand-over the trace counts both. So the total GPU time equals the trace's, and so does the
+//! waiting in each minute. How jobs share it is unknown: starts and ends within one minute cancel
+//! out, so there are fewer and longer jobs than in reality.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -18,10 +16,10 @@ use tidegate_sim::{MINUTE_US, backtest::Arrival};
 use super::{JobTrace, RowCounts, TraceError};
 use crate::columns::Columns;
 
-/// GPUs of a node, above which jobs count apart.
+/// GPUs per node; jobs from this size on are counted apart.
 const NODE_GPUS: u32 = 8;
 
-/// What ran and waited in one minute: GPUs, and jobs as far as they are known.
+/// GPUs and jobs running and waiting in one minute, as far as known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Level {
     pub(super) running: u32,
@@ -36,13 +34,12 @@ pub(super) struct Minute {
     /// Minutes from the first of the trace.
     pub(super) at: i64,
     pub(super) quota: u32,
-    /// Jobs of a whole node and more, and those below.
+    /// Jobs of a whole node and more, and smaller ones.
     pub(super) large: Level,
     pub(super) small: Level,
 }
 
-/// All virtual clusters, minute by minute, without the minutes of an outage, when nothing is said
-/// to run anywhere.
+/// All virtual clusters minute by minute, without outages (minutes in which nothing runs anywhere).
 pub(super) fn minutes(folder: &Path) -> Result<(BTreeMap<String, Vec<Minute>>, RowCounts), TraceError> {
     let file = Columns::read(folder, FILE)?;
     let (time, vc) = (file.micros("time")?, file.texts("vc")?);
@@ -122,7 +119,7 @@ pub(super) fn read(folder: &Path) -> Result<JobTrace, TraceError> {
     Ok(JobTrace { quotas, ..trace })
 }
 
-/// Some GPUs asked for at a time, and given at a time.
+/// GPUs requested at one time and allocated at one time.
 #[derive(Debug, Clone, Copy)]
 struct JobGroup {
     gpus: u32,
@@ -130,8 +127,8 @@ struct JobGroup {
     start: i64,
 }
 
-/// Jobs of one virtual cluster that explain its minutes, and GPUs that were asked for and never
-/// given. What runs in the last minute ends with it.
+/// Jobs of one virtual cluster that explain its minutes, and GPUs requested but never allocated.
+/// What runs in the last minute ends with it.
 pub(super) fn explain(minutes: impl Iterator<Item = (i64, Level)>, large: bool) -> (Vec<Arrival>, u32) {
     let (mut waiting, mut running, mut jobs): (Vec<JobGroup>, Vec<JobGroup>, Vec<Arrival>) =
         Default::default();
@@ -140,15 +137,14 @@ pub(super) fn explain(minutes: impl Iterator<Item = (i64, Level)>, large: bool) 
         last = at;
         let started = level.running.saturating_sub(before.running);
         let ended = before.running.saturating_sub(level.running);
-        // Those that just began stand at the end of the list.
+        // Jobs that just began are at the end of the list.
         let new = running.iter().rev().take_while(|lot| lot.start + 1 >= at).count();
         let mut just_begun = running.split_off(running.len() - new);
         let older: u32 = running.iter().map(|lot| lot.gpus).sum();
         take(&mut running, ended.min(older), true, |lot| jobs.extend(finished(lot, at)));
         take(&mut just_begun, ended.saturating_sub(older), true, |lot| jobs.extend(finished(lot, at)));
         running.append(&mut just_begun);
-        // What waits now is what waited, less what started and was given up, and what was
-        // submitted.
+        // Waiting now = waiting before - started - given up + submitted.
         let submitted = (level.waiting + started).saturating_sub(before.waiting);
         let cancelled = before.waiting.saturating_sub(level.waiting + started);
         let new_jobs = level.jobs_running.saturating_sub(before.jobs_running) + level.jobs_waiting;
@@ -173,7 +169,7 @@ fn finished(lot: JobGroup, end: i64) -> Option<Arrival> {
     })
 }
 
-/// Takes `gpus` out of lots: one of exactly that size, else from the latest or the earliest on, the
+/// Takes `gpus` out of groups: one of exactly that size, else from the latest or earliest on, the
 /// last of them in part.
 fn take(lots: &mut Vec<JobGroup>, gpus: u32, latest: bool, mut taken: impl FnMut(JobGroup)) {
     let exactly = |lot: &JobGroup| lot.gpus == gpus;
@@ -195,8 +191,8 @@ fn take(lots: &mut Vec<JobGroup>, gpus: u32, latest: bool, mut taken: impl FnMut
     }
 }
 
-/// `gpus` as `jobs` jobs as alike as can be: large ones of whole nodes but for the first, small
-/// ones below a node.
+/// Splits `gpus` into `jobs` similar jobs: large ones of whole nodes except the first, small ones
+/// below a node.
 fn sizes(gpus: u32, jobs: u32, large: bool) -> Vec<u32> {
     if gpus == 0 {
         return Vec::new();
@@ -207,7 +203,7 @@ fn sizes(gpus: u32, jobs: u32, large: bool) -> Vec<u32> {
     let jobs = jobs.clamp(least, units);
     let share = |i: u32| (units / jobs + u32::from(i < units % jobs)) * unit;
     let mut sizes: Vec<u32> = (0..jobs).map(share).collect();
-    // What is no whole node, or less than one.
+    // The remainder of whole nodes, or less than one node.
     sizes[0] = sizes[0] + gpus - sizes.iter().sum::<u32>();
     sizes
 }

@@ -7,28 +7,27 @@ use tidegate_sim::{DAY_US, SECOND_US, backtest::Arrival};
 use super::{JobTrace, RowCounts, TraceError, helios};
 use crate::columns::Columns;
 
-/// A trace of jobs, by the file it is in.
+/// A trace of jobs, by its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Jobs {
-    /// `ms_itp_jobs`: the jobs of all clusters of the file together; a cluster is a team.
+    /// `ms_itp_jobs`: the jobs of all clusters in the file; a cluster is a team.
     Itp,
-    /// `philly_jobs`: October and November 2017, the months its notes recommend; a virtual cluster
-    /// is a team.
+    /// `philly_jobs`: October and November 2017, as its notes recommend; a virtual cluster is a
+    /// team.
     Philly,
-    /// `helios_earth_vc_1min`: no job log, but what ran and waited in each minute; jobs are what
-    /// explains it, see [`helios`](super::helios). A virtual cluster is a team and has its quota.
+    /// `helios_earth_vc_1min`: no job log, but GPUs running and waiting per minute; jobs are
+    /// reconstructed, see [`helios`](super::helios). A virtual cluster is a team with a quota.
     Helios,
-    /// `alibaba_openb_pods`, days 112 to 140, before which there is almost nothing, on nodes as
-    /// large as those of `alibaba_openb_nodes`. Parts of a GPU count as one; the model of GPU that
-    /// a pod asks for is not looked at.
+    /// `alibaba_openb_pods`, days 112 to 140 (almost empty before), on nodes of the sizes in
+    /// `alibaba_openb_nodes`. Fractions of a GPU count as one; the requested GPU model is ignored.
     Openb,
-    /// `philly_multigpu_attempts`, jobs of four GPUs and more: each counts once, for as long as all
-    /// its attempts ran.
+    /// `philly_multigpu_attempts`, jobs of four GPUs and more: each counts once, for the total time
+    /// of its attempts.
     PhillyAttempts,
 }
 
 impl Jobs {
-    /// All, with the names that commands know them by.
+    /// All traces, with their names in commands.
     pub const NAMED: [(&str, Self); 5] = [
         ("itp", Self::Itp),
         ("philly", Self::Philly),
@@ -37,11 +36,10 @@ impl Jobs {
         ("philly-attempts", Self::PhillyAttempts),
     ];
 
-    /// Reads it from a folder whose files are named as those of the public traces.
+    /// Reads the trace from a folder of files named as published.
     ///
     /// # Errors
-    /// [`TraceError`] names the file that is missing or of another form, or says that no row of it
-    /// is a job.
+    /// [`TraceError`] for a file that is missing or has another form, or without any job.
     pub fn read(self, folder: &Path) -> Result<JobTrace, TraceError> {
         let trace = match self {
             Self::Itp => itp(folder),
@@ -57,7 +55,7 @@ impl Jobs {
     }
 }
 
-/// A row as its file tells it; null is NaN.
+/// A row of the file; null is NaN.
 struct Row<'a> {
     submit_s: f64,
     work_s: f64,
@@ -65,13 +63,12 @@ struct Row<'a> {
     team: &'a str,
 }
 
-/// Seconds that a trace can hold: 300 years.
+/// Longest duration in a trace, seconds: 300 years.
 const MOST_S: f64 = 1e10;
-/// GPUs that one job can ask for.
+/// Most GPUs of one job.
 const MOST_GPUS: f64 = 1e6;
 
-/// The rows that are jobs submitted in `[from_s, from_s + days)`, by submission; the others are
-/// counted.
+/// Jobs submitted in `[from_s, from_s + days)`, by submission; other rows are counted.
 fn arrivals<'a>(
     rows: impl Iterator<Item = Row<'a>>,
     from_s: f64,
@@ -102,14 +99,14 @@ fn arrivals<'a>(
         };
         counted.count(why);
     }
-    // Stable: jobs of one moment stay in the order of the file.
+    // Stable: jobs of one moment keep the order of the file.
     taken.sort_by_key(|a| a.submit_us);
     taken
 }
 
 fn itp(folder: &Path) -> Result<JobTrace, TraceError> {
     const FILE: &str = "ms_itp_jobs";
-    /// Whole weeks; of the ninth there is only a rest.
+    /// Whole weeks; the ninth is incomplete.
     const DAYS: i64 = 56;
     let file = Columns::read(folder, FILE)?;
     let (submit, work) = (file.numbers("submission_time")?, file.numbers("duration")?);
@@ -147,7 +144,7 @@ fn philly_attempts(folder: &Path) -> Result<JobTrace, TraceError> {
     let first_us = submit.iter().flatten().min().copied().unwrap_or(0);
     let last_us = submit.iter().flatten().max().copied().unwrap_or(0);
     let days = (last_us - first_us) / DAY_US + 1;
-    // A job is where its first row stands; an attempt that lacks a time adds none.
+    // A job takes the place of its first row; an attempt without times adds none.
     let mut jobs: BTreeMap<&str, (usize, i64)> = BTreeMap::new();
     for i in 0..id.len() {
         let ran_us = start[i].zip(end[i]).map_or(0, |(start, end)| (end - start).max(0));

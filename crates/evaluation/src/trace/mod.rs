@@ -1,10 +1,9 @@
-//! Real traces for the simulator: public Parquet files of jobs and of online demand, read as
-//! arrivals and services, and put together on a cluster on which policies are compared.
+//! Real traces for the simulator: public Parquet files of jobs and online demand, read as arrivals
+//! and services on a cluster on which schedulers are compared.
 //!
-//! What a trace does not tell (which jobs are elastic, how often they write checkpoints, in which
-//! week the cluster is looked at) is drawn from a seed. What cannot be used is counted with its
-//! reason and said; a file that is missing is an error. [`site`] takes a site's own history in the
-//! same way.
+//! What a trace lacks (which jobs are elastic, how often they save checkpoints, the week that is
+//! simulated) is drawn from a seed. Unusable rows are counted with a reason and reported; a missing
+//! file is an error. [`site`] does the same with a site's own history.
 
 mod curves;
 mod demand;
@@ -35,28 +34,28 @@ pub enum TraceError {
     /// A file is missing, is no Parquet, or lacks a column.
     #[error(transparent)]
     Read(#[from] crate::ReadError),
-    /// No row of it can be used.
+    /// No usable rows.
     #[error(
         "{file}: none of its rows can be used ({rows}); give a file with rows of the form its notes describe"
     )]
     Empty {
         /// Name of the file.
         file: &'static str,
-        /// What its rows were.
+        /// Rows by outcome.
         rows: RowCounts,
     },
-    /// Trace and cluster do not fit together.
+    /// Trace and cluster do not match.
     #[error("{what}")]
     Shape {
-        /// What does not fit, and how to mend it.
+        /// What does not match, and how to fix it.
         what: String,
     },
-    /// The simulation does not fit together.
+    /// The simulator rejects its input.
     #[error(transparent)]
     Sim(#[from] tidegate_sim::SimError),
 }
 
-/// How many rows of a file there were, by what became of them.
+/// Rows of a file by outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(transparent)]
 pub struct RowCounts(BTreeMap<&'static str, usize>);
@@ -72,7 +71,7 @@ impl RowCounts {
         }
     }
 
-    /// Of the rows that became `from`, so many became `to` after all.
+    /// Moves rows from outcome `from` to `to`.
     fn reclassify(&mut self, from: &'static str, to: &'static str, rows: usize) {
         if let Some(count) = self.0.get_mut(from) {
             *count -= rows.min(*count);
@@ -80,7 +79,7 @@ impl RowCounts {
         self.add(to, rows);
     }
 
-    /// Rows of which this became.
+    /// Rows with this outcome.
     pub fn of(&self, what: &str) -> usize {
         self.0.get(what).copied().unwrap_or(0)
     }
@@ -98,16 +97,15 @@ impl std::fmt::Display for RowCounts {
 pub struct JobTrace {
     /// Name of the file.
     pub file: &'static str,
-    /// Jobs by submission, µs from the beginning of the days that are used.
+    /// Jobs by submission, µs from the start of the period.
     pub arrivals: Vec<Arrival>,
-    /// Length of those days, µs.
+    /// Length of the period, µs.
     pub length_us: i64,
-    /// GPUs of the nodes of the cluster it is from, in the order of its file; empty where the trace
-    /// does not tell.
+    /// GPUs of each node, in the order of the file; empty where unknown.
     pub node_gpus: Vec<u32>,
-    /// Quotas of teams, GPUs; empty where the trace does not tell.
+    /// Team quotas, GPUs; empty where unknown.
     pub quotas: BTreeMap<String, u32>,
-    /// What became of its rows.
+    /// Rows by outcome.
     pub rows: RowCounts,
 }
 
@@ -116,8 +114,7 @@ impl JobTrace {
         Self { file, arrivals, length_us, node_gpus: Vec::new(), quotas: BTreeMap::new(), rows }
     }
 
-    /// GPUs that its jobs would keep busy all the time: their GPU time over the length of the
-    /// trace.
+    /// Mean load: GPU time of the jobs over the length of the trace, GPUs.
     pub fn load_gpus(&self) -> f64 {
         let work: i128 = self.arrivals.iter().map(|a| i128::from(a.gpus) * i128::from(a.work_us)).sum();
         work as f64 / self.length_us.max(1) as f64

@@ -1,4 +1,4 @@
-//! Jobs of one trace beside the demand of another, on a cluster they fit on.
+//! Pairing of a job trace with a demand trace, on a cluster sized for both.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -15,22 +15,22 @@ const NODE_GPUS: u32 = 8;
 /// The service's pool.
 const SERVE: usize = 1;
 
-/// How large the cluster is, and what of the traces is looked at.
+/// Size of the cluster, and the parts of the traces that are simulated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shape {
-    /// Days in which jobs arrive; a window of that length is drawn for each seed.
+    /// Days of arrivals; the window is drawn for each seed.
     pub days: i64,
     /// Days of demand before those, which forecasts have seen.
     pub history_days: i64,
-    /// Nodes for jobs; `None` is as many as the trace's mean load fills to `load_ppm`.
+    /// Nodes for jobs; `None`: as many as the trace's mean load fills to `load_ppm`.
     pub train: Option<usize>,
-    /// Nodes of 8 GPUs for the service; `None` is as many GPUs as there are for jobs.
+    /// Nodes of 8 GPUs for the service; `None`: as many GPUs as for jobs.
     pub serve: Option<usize>,
-    /// Work that arrives in the mean over the whole trace, of the GPUs for jobs.
+    /// Mean work of the whole trace relative to the GPUs for jobs.
     pub load_ppm: u32,
-    /// The service's greatest demand in its whole trace, of its GPUs.
+    /// Maximum demand of the whole trace relative to the service's GPUs.
     pub peak_ppm: u32,
-    /// What a GPU costs an hour, millionths of the currency; `None` is not known.
+    /// Price of a GPU-hour, millionths of the currency; `None` if unknown.
     pub price_micros: Option<i64>,
 }
 
@@ -48,7 +48,7 @@ impl Default for Shape {
     }
 }
 
-/// Jobs beside a service, and the cluster for both.
+/// Jobs and a service, and the cluster for both.
 #[derive(Debug, Clone)]
 pub struct Pairing {
     jobs: JobTrace,
@@ -58,14 +58,14 @@ pub struct Pairing {
     peak_gpus: u32,
 }
 
-/// What a pairing is, for reports.
+/// Provenance of a pairing, for reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Provenance {
-    /// File of the jobs, and what became of its rows.
+    /// File of the jobs, and its rows by outcome.
     pub jobs: &'static str,
     /// See `jobs`.
     pub job_rows: super::RowCounts,
-    /// File of the demand, and what became of its rows; `None` where there is no service.
+    /// File of the demand, and its rows by outcome; `None` without a service.
     pub demand: Option<&'static str>,
     /// See `demand`.
     pub demand_rows: Option<super::RowCounts>,
@@ -77,21 +77,20 @@ pub struct Provenance {
     pub serve_nodes: usize,
     /// See `train_nodes`.
     pub serve_gpus: u32,
-    /// The service's greatest demand, GPUs.
+    /// Maximum demand of the service, GPUs.
     pub peak_gpus: u32,
-    /// Days of a window.
+    /// Days of the window.
     pub days: i64,
     /// Days of demand before it that forecasts have seen.
     pub history_days: i64,
-    /// Scaling curves that elastic jobs draw from.
+    /// Scaling curves of elastic jobs.
     pub curves: usize,
 }
 
 impl Pairing {
-    /// A cluster for a trace of jobs and, if there is one, of demand. Where the trace tells sizes
-    /// of nodes, nodes are taken from its list at even steps; else they have 8 GPUs. Without a
-    /// service teams have their quotas, and there are as many GPUs as quotas unless a size is asked
-    /// for.
+    /// A cluster for a trace of jobs and optionally one of demand. Where the trace has node sizes,
+    /// nodes are sampled evenly from its list; otherwise they have 8 GPUs. Without a service, teams
+    /// have their quotas, and the cluster has as many GPUs as the quotas unless a size is given.
     ///
     /// # Errors
     /// [`TraceError::Shape`] if the trace is shorter than the window or a share is out of range.
@@ -157,12 +156,12 @@ impl Pairing {
         Ok(Self { jobs, demand, spec, shape, peak_gpus })
     }
 
-    /// What a seed is tried on: windows of whole days of both traces, and what they do not tell. A
-    /// trace of demand that is no longer than the window is turned by whole days instead; one with
-    /// days before that were seen never is.
+    /// Input of a simulation for a seed: windows of whole days of both traces, with what they lack
+    /// drawn. A demand trace no longer than the window is rotated by whole days instead, except
+    /// where it has earlier days that forecasts have seen.
     ///
     /// # Panics
-    /// Never: the shape was checked.
+    /// Never, because the shape was checked.
     pub fn setting(&self, seed: u64) -> Setting {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x71de_0ff5);
         let span_us = self.shape.days * DAY_US;
@@ -172,7 +171,7 @@ impl Pairing {
         let past_us = self.shape.history_days * DAY_US;
         let (mut services, mut past_gpus) = (Vec::new(), Vec::new());
         if let Some(demand) = &self.demand {
-            // One that is too short has a beginning on each of its days.
+            // A trace that is too short can start on each of its days.
             let length_us = demand.length_us() - past_us;
             let turns = past_us == 0 && length_us < span_us + DAY_US;
             let room_us = if turns { length_us - DAY_US + span_us } else { length_us };
@@ -182,15 +181,15 @@ impl Pairing {
             past_gpus.push(demand.window(from_us - past_us, past_us, self.peak_gpus));
         }
         let arrivals = window(&self.jobs.arrivals, jobs_from_us, span_us);
-        // Of quotas alone the question is who waits for whom; the trace's run times hold what
-        // failures cost there.
+        // For quotas alone the question is which team waits for which; the trace's run times
+        // include the cost of failures.
         let faults_ppm = if self.demand.is_some() { Unknowns::default().faults_ppm } else { 0 };
         let unknowns = Unknowns { faults_ppm, ..Unknowns::default() };
         let setting = Setting::from_trace(self.spec.clone(), &arrivals, services, &unknowns, span_us, seed);
         Setting { past_gpus, price_micros: self.shape.price_micros, ..setting }
     }
 
-    /// What it is made of.
+    /// Provenance.
     pub fn about(&self) -> Provenance {
         let nodes = |pool| self.spec.nodes.iter().filter(|n| n.pool == pool).count();
         Provenance {
@@ -210,9 +209,9 @@ impl Pairing {
     }
 }
 
-/// The jobs of `[from_us, from_us + span_us)`, times from its beginning. What would still run then,
-/// had it started when it was submitted, is there from the beginning on with what is left of it: a
-/// cluster is not empty when one begins to look.
+/// Jobs of `[from_us, from_us + span_us)`, with times from its start. A job that would still run
+/// then, had it started at its submission, arrives at the start with the rest of its work, because
+/// a cluster is not empty when observation begins.
 fn window(arrivals: &[Arrival], from_us: i64, span_us: i64) -> Vec<Arrival> {
     let shifted = |a: &Arrival| {
         let submit_us = a.submit_us - from_us;
@@ -226,7 +225,7 @@ fn window(arrivals: &[Arrival], from_us: i64, span_us: i64) -> Vec<Arrival> {
     arrivals.iter().filter_map(shifted).collect()
 }
 
-/// GPUs of each node for jobs; all that quotas promise where there is no service.
+/// GPUs of each node for jobs; as many as all quotas where there is no service.
 fn train_nodes(jobs: &JobTrace, alone: bool, shape: &Shape) -> Vec<u32> {
     let quotas: u32 = jobs.quotas.values().filter(|_| alone).sum();
     let wanted = match shape.train {
@@ -240,7 +239,7 @@ fn train_nodes(jobs: &JobTrace, alone: bool, shape: &Shape) -> Vec<u32> {
     if all <= wanted.max(largest) {
         return vec![NODE_GPUS; wanted.div_ceil(NODE_GPUS).max(1) as usize];
     }
-    // Every so many-th of the list, so that the mix stays as it is.
+    // Every n-th of the list, which keeps the mix.
     let count = (u64::from(wanted) * listed.len() as u64).div_ceil(u64::from(all)).max(1) as usize;
     (0..count).map(|i| listed[i * listed.len() / count]).collect()
 }

@@ -1,5 +1,4 @@
-//! How much of the demand that waits idle quotas of other teams can serve: as recorded, and in the
-//! simulator.
+//! How much of the waiting demand idle quotas of other teams can serve: recorded, and simulated.
 
 use std::{ops::Range, path::Path};
 
@@ -12,45 +11,45 @@ use tidegate_sim::{
 
 use super::{Jobs, Pairing, Provenance, Shape, TraceError, helios};
 
-/// What a trace recorded of waiting demand beside idle quotas.
+/// Recorded waiting demand and idle quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Recorded {
-    /// GPU-hours asked for by jobs that waited.
+    /// GPU-hours requested by waiting jobs.
     pub waited_gpu_hours: f64,
-    /// Of those, GPU-hours for which in the same minute a GPU of some quota was idle: the sum over
-    /// minutes of the smaller of what waited and what was idle, as if any job could use any part.
-    /// No policy can serve more of them.
+    /// Of those, GPU-hours for which a GPU of some quota was idle in the same minute: the sum over
+    /// minutes of the smaller of waiting and idle, as if any job could use any part. An upper bound
+    /// for any scheduler.
     pub servable_gpu_hours: f64,
 }
 
-/// One way to treat quotas, over all seeds.
+/// One treatment of quotas, over all seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QuotaRow {
     /// `quotas` or `quotas lent`.
     pub policy: String,
     /// Mean over seeds with its 95 % interval, by name.
     pub values: Vec<(&'static str, Interval)>,
-    /// What each seed gave.
+    /// Result of each seed.
     pub runs: Vec<QuotaRun>,
 }
 
-/// Quotas as walls, and lent.
+/// Comparison of hard and lent quotas.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct QuotaReport {
-    /// The trace.
+    /// Provenance.
     pub about: Provenance,
-    /// What it recorded.
+    /// Recorded demand.
     pub recorded: Recorded,
-    /// Walls first, then lent.
+    /// Hard quotas first, then lent.
     pub rows: Vec<QuotaRow>,
-    /// Share of the GPU time that waits behind walls and does not where quotas are lent; seeds are
-    /// drawn in pairs. `None` where nothing waits.
+    /// Share of the GPU time waiting under hard quotas that does not wait under lent ones; seeds
+    /// are paired. `None` where nothing waits.
     pub served_share: Option<Interval>,
-    /// Within which time owners are promised their room, µs.
+    /// Time within which owners are promised their quota, µs.
     pub promise_us: i64,
 }
 
-/// Runs a trace with quotas once with them as walls and once lent, for each seed.
+/// Simulates a trace with hard and with lent quotas, for each seed.
 ///
 /// # Errors
 /// [`TraceError`] if a file cannot be used, or the trace has no quotas.

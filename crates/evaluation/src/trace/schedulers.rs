@@ -1,4 +1,4 @@
-//! The policies that are compared, by name.
+//! Schedulers under comparison, by name.
 
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::{
@@ -9,17 +9,17 @@ use tidegate_sim::{
     target::Control,
 };
 
-/// Makes a contender anew for each run.
+/// Makes a scheduler for each run.
 pub type SchedulerFactory = Box<dyn Fn(&Setting) -> Contender>;
 
-/// Names that [`contender`] knows.
+/// Names that [`scheduler`] accepts.
 pub const SCHEDULER_NAMES: [&str; 7] =
     ["static", "backfill", "lyra", "gfs", "clairvoyant", "lender", "autopilot"];
 
-/// Jobs that may start before the first one in line, where that does not put it off.
+/// Jobs that may be backfilled where that does not delay the first in line.
 const BACKFILL_DEPTH: usize = 100;
 
-/// The policy of a name, or `None` if there is none of it.
+/// The scheduler of a name; `None` if unknown.
 pub fn scheduler(name: &str) -> Option<SchedulerFactory> {
     Some(match name {
         "static" => Box::new(|_| Static::default().into()),
@@ -33,7 +33,7 @@ pub fn scheduler(name: &str) -> Option<SchedulerFactory> {
     })
 }
 
-/// The product by a policy: planner, guard and executor.
+/// The autopilot with a policy: planner, guard and executor.
 pub fn autopilot(policy: Policy) -> SchedulerFactory {
     Box::new(move |_| Contender::Pilot {
         rules: Box::new(policy.clone()),

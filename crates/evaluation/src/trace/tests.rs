@@ -1,4 +1,4 @@
-//! Small files with known rows, read and run; every number is worked out by hand.
+//! Small files with known rows, read and simulated; every number is computed by hand.
 
 use std::{fs::File, path::Path, sync::Arc};
 
@@ -69,7 +69,7 @@ fn job_logs_are_read_and_bad_rows_counted() {
     let of = |what: &str| itp.rows.of(what);
     assert_eq!((of("used"), of("no time of submission"), of("no run time above 0")), (2, 1, 1));
     assert_eq!((of("no whole number of GPUs"), of("submitted outside the days that are used")), (1, 1));
-    // 8 GPUs for an hour and one for 2 minutes, over 56 days.
+    // 8 GPUs for an hour and one GPU for 2 minutes, over 56 days.
     assert!((itp.load_gpus() - (8.0 + 1.0 / 30.0) / (56.0 * 24.0)).abs() < 1e-9);
 
     // 2017-10-01 00:00:07; the row before is of September.
@@ -130,7 +130,7 @@ fn pods_come_with_the_nodes_they_ran_on() {
     assert_eq!(openb.arrivals, [arrival(5, 90, 1, "LS")]);
     assert_eq!(openb.node_gpus, [8, 2, 2, 4]);
     assert_eq!(openb.rows.of("no run time above 0"), 1, "never scheduled");
-    // 1 node of 8 GPUs is wanted, half of the 16 that are listed: every second of the four nodes.
+    // 1 node of 8 GPUs is needed, half of the 16 listed: every second of the four nodes.
     let shape = Shape { train: Some(1), days: 1, ..Shape::default() };
     let pairing = Pairing::new(openb, None, Vec::new(), shape).unwrap();
     let about = pairing.about();
@@ -166,8 +166,8 @@ fn a_missing_file_and_one_without_jobs_are_named() {
 #[test]
 fn demand_is_a_share_of_its_greatest() {
     let folder = tempfile::tempdir().unwrap();
-    // Model a: 10, 20, 40 in three steps; b: 6, 3, 0; c is there in one step only. a and b count
-    // alike: a quarter and a whole, a half and a half, a whole and nothing.
+    // Model a: 10, 20, 40 in three steps; b: 6, 3, 0; c is in one step only. a and b count equally:
+    // a quarter and all, a half and a half, all and nothing.
     write(
         folder.path(),
         "servegen_load_10min",
@@ -222,7 +222,7 @@ fn what_forecasts_have_seen_is_what_came_before() {
         let setting = made.setting(seed);
         let (past, demand) = (&setting.past_gpus[0], &setting.services[0].demand_gpus);
         assert_eq!((past.len(), demand.len()), (3 * 144, 2 * 144));
-        // It grows by 8000 / 1295 GPUs a step, and never begins again.
+        // It grows by 8000 / 1295 GPUs a step, and never wraps around.
         assert!(past.iter().chain(demand).is_sorted_by(|a, b| (6..=7).contains(&(**b - **a))), "seed {seed}");
     }
     let refused = pairing(shape(7, 3)).unwrap_err().to_string();
@@ -291,15 +291,15 @@ fn a_backtest_of_two_jobs_by_hand() {
     let make = scheduler("static").unwrap();
     let rows = backtest(&[&*make], quiet..quiet + 1, &|seed| pairing.setting(seed)).unwrap();
     let of = |metric: Metric| rows[0].values[metric as usize].unwrap().value;
-    // 8 GPUs for 10 hours and for 2; the service is given (7 + 6 + 6) / 3 GPUs for 56 days, and
-    // nothing is missing.
+    // 8 GPUs for 10 hours and for 2; the service gets (7 + 6 + 6) / 3 GPUs for 56 days without
+    // shortage.
     let (useful, answered, paid) = (96.0, 19.0 / 3.0 * 1_344.0, 16.0 * 1_344.0);
     assert!((of(Metric::UsefulGpuHours) - useful).abs() < 1e-6);
     assert_eq!((of(Metric::UnmetMinutes), of(Metric::LostGpuHours), of(Metric::Done)), (0.0, 0.0, 1.0));
     assert!((of(Metric::WastedMoney) - 2.0 * (paid - useful - answered)).abs() < 1e-3);
     assert!((of(Metric::MoneyPerUsefulGpuHour) - 2.0 * paid / (useful + answered)).abs() < 1e-6);
-    // The second waits 9 hours and what the first takes beyond its 10: it starts in 35 s and pauses
-    // at most 48 times for 20 s.
+    // The second job waits 9 hours, and what the first takes beyond its 10: it starts in 35 s, and
+    // pauses at most 48 times for 20 s.
     let beyond_h = of(Metric::QueueHours) * 2.0 - 9.0;
     assert!((35.0 / 3_600.0 - 1e-6..995.0 / 3_600.0).contains(&beyond_h), "{beyond_h}");
     assert!((of(Metric::Usage) - of(Metric::Allocation) - answered / paid).abs() < 1e-9);
@@ -322,7 +322,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_one_others() {
 #[test]
 fn a_window_begins_with_what_still_runs() {
     let folder = tempfile::tempdir().unwrap();
-    // One job that runs for all of the 56 days, and one of an hour on each day at 01:00.
+    // One job that runs for all of the 56 days, and a job of one hour on each day at 01:00.
     let days = 0..56;
     let submits = std::iter::once(0).chain(days.clone().map(|day| day * 86_400 + 3_600));
     write(
@@ -356,7 +356,7 @@ fn a_window_begins_with_what_still_runs() {
 fn idle_quotas_as_recorded_by_hand() {
     let folder = tempfile::tempdir().unwrap();
     // v has 16 GPUs, w 8. Minute 0: v runs 8 and 8 wait, 16 are idle. Minute 1: 24 wait, 16 idle.
-    // Minute 2 is an outage. Minute 1439: nobody waits. So 32 GPU-minutes wait, and 8 + 16 of them
+    // Minute 2 is an outage. Minute 1439: nothing waits. So 32 GPU-minutes wait, 8 + 16 of them
     // beside idle quotas.
     let (v_waits, w_waits) = ([8, 24, 0, 0], [0; 4]);
     let (v_runs, w_runs) = ([8, 8, 0, 8], [0; 4]);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_take_turns_are_paired() {
+    fn complementary_jobs_are_paired() {
         let jobs = [
             job("day", 8..20, 0.7),
             job("night", 0..8, 0.7),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_crowded() {
+    fn limits_are_kept() {
         let fits = |change: &dyn Fn(&mut Neighbour)| {
             let mut night = job("night", 0..8, 0.7);
             change(&mut night);

@@ -227,10 +227,10 @@ mod tests {
         watch: &mut CoverageMonitor,
         step: usize,
         from: usize,
-        told: &[(bool, bool)],
+        input: &[(bool, bool)],
     ) -> Vec<(usize, Drift)> {
         (from..)
-            .zip(told)
+            .zip(input)
             .filter_map(|(at, (inside, below))| {
                 let check = BoundCheck { target: at, step, inside80: *inside, below95: *below };
                 Some((at, watch.observe(check)?.drift))
@@ -243,23 +243,23 @@ mod tests {
         let mut watch = CoverageMonitor::new(24, 1, &[1]);
         // One in five outside, half of them above: one in ten above is twice the promise, but not
         // 0.15.
-        let told: Vec<(bool, bool)> = (0..2_000).map(|at| (at % 5 != 0, at % 20 != 0)).collect();
-        assert_eq!(feed(&mut watch, 1, 0, &told), vec![]);
+        let input: Vec<(bool, bool)> = (0..2_000).map(|at| (at % 5 != 0, at % 20 != 0)).collect();
+        assert_eq!(feed(&mut watch, 1, 0, &input), vec![]);
         let now = watch.coverage()[0];
         assert_eq!((now.reach, now.scores, now.drift), (Reach::Step, 2_000, Drift::None));
         assert!((now.inside80 - 0.8).abs() < 0.01 && (now.below95 - 0.95).abs() < 0.01, "{now:?}");
     }
 
     #[test]
-    fn drift_is_said_once_and_taken_back() {
+    fn drift_is_reported_once_and_cleared() {
         // ln(0.35 / 0.2) = 0.5596 a miss: the thirteenth passes 6.908. All are below quantile 0.1,
         // so none is above 0.95.
         let mut watch = CoverageMonitor::new(24, 1, &[1]);
         assert_eq!(feed(&mut watch, 1, 0, &[(false, true); 20]), vec![(12, Drift::TooNarrow)]);
         // A hit adds ln(0.8 / 0.65) = 0.2076 against it: the 28th passes 5.704. Fifty hits are too
         // many.
-        let said = feed(&mut watch, 1, 20, &[(true, true); 55]);
-        assert_eq!(said, vec![(20 + 27, Drift::None), (20 + 49, Drift::TooWide)]);
+        let output = feed(&mut watch, 1, 20, &[(true, true); 55]);
+        assert_eq!(output, vec![(20 + 27, Drift::None), (20 + 49, Drift::TooWide)]);
         // Starting at half of 6.908, a relapse is found after seven misses (0.5596 each).
         let mut watch = CoverageMonitor::new(24, 1, &[1]);
         feed(&mut watch, 1, 0, &[(false, true); 13]);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_is_over_in_time_and_seldom_by_mistake() {
+    fn drift_clears_in_time_and_rarely_falsely() {
         // A thousand runs with holding bounds: the mean is near ln 300 over 0.0507 nats a score, as
         // the module states.
         let (wald, seeds) = (CLEAR / (0.95 * (0.95_f64 / 0.85).ln() - 0.05 * 3.0_f64.ln()), 0..1_000);

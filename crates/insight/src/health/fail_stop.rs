@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lost_device_and_not_the_mistakes_that_followed() {
+    fn the_lost_device_is_the_cause_not_later_faults() {
         let faults = [fault(0, 960, 45), fault(2, 950, 79), fault(1, 961, 45), fault(3, 100, 79)];
         let cause = cause_of_end(&end(false), &faults).unwrap();
         assert_eq!((cause.rank, cause.node, cause.xid), (2, 9, Some(79)));
@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_weighs_half_and_is_told() {
+    fn later_faults_weigh_half_and_are_listed() {
         // 48 (3 + 1) at 40 s, then 74 (2.5) at 10 s before the end.
         let cause = cause_of_end(&end(false), &[fault(0, 990, 74), fault(1, 960, 48)]).unwrap();
         assert_eq!((cause.rank, cause.xid), (1, Some(48)));
         let (first, second) = ((4.0_f64 - 40.0 / 300.0).exp(), (2.5_f64 - 10.0 / 300.0).exp() / 2.0);
         assert!((cause.probability - first / (1.0 + first + second)).abs() < 1e-12);
-        let told: Vec<(&str, f64)> = cause.evidence.iter().map(|item| (item.rule, item.value)).collect();
-        assert_eq!(told, [("xid", 48.0), ("seconds_before_end", 40.0), ("other_faults_or_none", 1.0)]);
+        let input: Vec<(&str, f64)> = cause.evidence.iter().map(|item| (item.rule, item.value)).collect();
+        assert_eq!(input, [("xid", 48.0), ("seconds_before_end", 40.0), ("other_faults_or_none", 1.0)]);
     }
 
     #[test]

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn unread_and_absurd_values_say_nothing() {
+    fn unread_and_absurd_values_are_ignored() {
         let odd = DeviceHealth {
             sm_clock_mhz: Some(f64::NAN),
             slowdown_share: Some(f64::INFINITY),

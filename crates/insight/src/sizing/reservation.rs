@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_say_how_sure_they_are() {
+    fn paths_give_the_uncertainty() {
         let paths: Vec<Vec<f64>> = (1..=11).map(|level| vec![f64::from(level); 10]).collect();
         let advice = reserve_by_paths(&paths, &Prices::from_ratio(0.5).unwrap(), TERM).unwrap();
         let spread = advice.spread.unwrap();

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_close_in_order_whatever_came_first() {
+    fn steps_close_in_order_of_number() {
         let mut step_buffer = StepBuffer::new(2, 8);
         for (rank, step) in [(0, 5), (1, 4), (0, 4), (1, 5), (1, 7)] {
             assert_eq!(step_buffer.take(&report(rank, step)), Admission::Stored);

@@ -61,15 +61,15 @@ impl Scene {
 }
 
 /// Runs steps through a detector, with the watermark behind each.
-fn run(scene: &Scene, steps: u64, told: impl Fn(u64) -> Vec<StepReport>) -> Vec<Signal> {
+fn run(scene: &Scene, steps: u64, input: impl Fn(u64) -> Vec<StepReport>) -> Vec<Signal> {
     let mut detector = Detector::new(scene.shape(1), Settings::default());
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     for step in 0..steps {
-        told(step).iter().for_each(|report| detector.step(report));
+        input(step).iter().for_each(|report| detector.step(report));
         detector.advance(((step + 1) * scene.step_us) as i64 + 1_000_000);
-        said.extend(detector.take());
+        output.extend(detector.take());
     }
-    said
+    output
 }
 
 const SCENE: Scene = Scene { ranks: 64, step_us: 3_000_000 };
@@ -80,48 +80,48 @@ fn between(step: u64, size: f64) -> f64 {
     if (FROM..TO).contains(&step) { 1.0 + size } else { 1.0 }
 }
 
-fn stages(said: &[Signal]) -> Vec<(Stage, Class, Blame)> {
-    said.iter().map(|signal| (signal.stage, signal.class, signal.blame.clone())).collect()
+fn stages(output: &[Signal]) -> Vec<(Stage, Class, Blame)> {
+    output.iter().map(|signal| (signal.stage, signal.class, signal.blame.clone())).collect()
 }
 
 #[test]
-fn a_calm_job_has_nothing_said_of_it() {
+fn a_calm_job_has_no_signal() {
     assert_eq!(run(&SCENE, 400, |step| SCENE.step(step, |_| 1.0, 1.0, |_| 0.0)), vec![]);
 }
 
 #[test]
 fn one_slow_rank_is_suspected_confirmed_and_closed() {
-    let said = run(&SCENE, 300, |step| {
+    let output = run(&SCENE, 300, |step| {
         SCENE.step(step, |rank| if rank == 21 { between(step, 0.15) } else { 1.0 }, 1.0, |_| 0.0)
     });
     let of = |stage| (stage, Class::ComputeSilent, Blame::Rank(21));
-    assert_eq!(stages(&said), vec![of(Stage::Suspect), of(Stage::Confirmed), of(Stage::Closed)]);
+    assert_eq!(stages(&output), vec![of(Stage::Suspect), of(Stage::Confirmed), of(Stage::Closed)]);
     let start_us = (FROM * SCENE.step_us) as i64;
-    assert!((said[0].since_us - start_us).abs() < 400_000, "{}", said[0].since_us - start_us);
-    assert!(said[0].said_us - start_us <= 7 * 3_000_000);
-    assert!((90_000_000..=96_000_000).contains(&(said[1].said_us - start_us)));
-    assert!((said[1].excess - 0.15).abs() < 0.01);
+    assert!((output[0].since_us - start_us).abs() < 400_000, "{}", output[0].since_us - start_us);
+    assert!(output[0].said_us - start_us <= 7 * 3_000_000);
+    assert!((90_000_000..=96_000_000).contains(&(output[1].said_us - start_us)));
+    assert!((output[1].excess - 0.15).abs() < 0.01);
     // 64 GPUs lose 15 % of 2.1 s in each of 100 steps: 2016 GPU-s.
-    assert!((said[2].lost_gpu_ms as f64 / 2_016_000.0 - 1.0).abs() < 0.05, "{}", said[2].lost_gpu_ms);
-    assert_eq!(said[2].episode, said[0].episode);
+    assert!((output[2].lost_gpu_ms as f64 / 2_016_000.0 - 1.0).abs() < 0.05, "{}", output[2].lost_gpu_ms);
+    assert_eq!(output[2].episode, output[0].episode);
 }
 
 #[test]
 fn great_slowness_is_confirmed_within_thirty_seconds() {
-    let said = run(&SCENE, 150, |step| {
+    let output = run(&SCENE, 150, |step| {
         SCENE.step(step, |rank| if rank == 3 { between(step, 0.5) } else { 1.0 }, 1.0, |_| 0.0)
     });
-    let confirmed = said.iter().find(|signal| signal.stage == Stage::Confirmed).unwrap();
+    let confirmed = output.iter().find(|signal| signal.stage == Stage::Confirmed).unwrap();
     assert!(confirmed.said_us - ((FROM + 1) * SCENE.step_us) as i64 <= 30_000_000);
 }
 
 #[test]
 fn a_slow_host_is_one_event_of_its_node() {
-    let said = run(&SCENE, 300, |step| {
+    let output = run(&SCENE, 300, |step| {
         SCENE.step(step, |rank| if rank / 8 == 2 { between(step, 0.12) } else { 1.0 }, 1.0, |_| 0.0)
     });
     let of = |stage| (stage, Class::Host, Blame::Node(102));
-    assert_eq!(stages(&said), vec![of(Stage::Suspect), of(Stage::Confirmed), of(Stage::Closed)]);
+    assert_eq!(stages(&output), vec![of(Stage::Suspect), of(Stage::Confirmed), of(Stage::Closed)]);
 }
 
 #[test]
@@ -137,34 +137,34 @@ fn waiting_for_input_and_a_slow_network_have_their_class() {
 }
 
 #[test]
-fn a_change_of_the_whole_jobs_work_blames_nobody() {
-    let said = run(&SCENE, 300, |step| SCENE.step(step, |_| between(step, 0.25), 1.0, |_| 0.0));
-    assert_eq!(said, vec![]);
+fn a_job_wide_change_of_work_blames_nobody() {
+    let output = run(&SCENE, 300, |step| SCENE.step(step, |_| between(step, 0.25), 1.0, |_| 0.0));
+    assert_eq!(output, vec![]);
 }
 
 #[test]
 fn a_transfer_that_grew_with_the_jobs_work_is_not_asked_about_again() {
     // All ranks compute a quarter longer from step 120 on, and the transfer grows with them.
     let for_good = |step: u64| if step >= FROM { 1.25 } else { 1.0 };
-    let said = run(&SCENE, 500, |step| SCENE.step(step, |_| for_good(step), for_good(step), |_| 0.0));
-    assert!(said.iter().all(|signal| signal.blame == Blame::Nobody), "{:?}", stages(&said));
-    assert!(said.iter().map(|signal| signal.episode).max() <= Some(1), "{:?}", stages(&said));
+    let output = run(&SCENE, 500, |step| SCENE.step(step, |_| for_good(step), for_good(step), |_| 0.0));
+    assert!(output.iter().all(|signal| signal.blame == Blame::Nobody), "{:?}", stages(&output));
+    assert!(output.iter().map(|signal| signal.episode).max() <= Some(1), "{:?}", stages(&output));
 }
 
 #[test]
 fn the_other_of_two_nodes_is_not_blamed_when_the_slow_one_recovers() {
     let scene = Scene { ranks: 16, step_us: 3_000_000 };
-    let said = run(&scene, 500, |step| {
+    let output = run(&scene, 500, |step| {
         scene.step(step, |rank| if rank < 8 && (120..300).contains(&step) { 1.2 } else { 1.0 }, 1.0, |_| 0.0)
     });
-    assert!(!said.is_empty());
-    assert!(said.iter().all(|signal| signal.blame == Blame::Node(100)), "{:?}", stages(&said));
+    assert!(!output.is_empty());
+    assert!(output.iter().all(|signal| signal.blame == Blame::Node(100)), "{:?}", stages(&output));
 }
 
 #[test]
 fn late_reports_take_a_confirmation_back() {
     let mut detector = Detector::new(SCENE.shape(1), Settings::default());
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     let mut late = Vec::new();
     for step in 0..FROM + 40 {
         // Two of three steps of rank 9 are slow and arrive in time; its normal ones arrive late.
@@ -174,9 +174,9 @@ fn late_reports_take_a_confirmation_back() {
             if report.rank == 9 && !odd && step >= FROM { late.push(report) } else { detector.step(&report) }
         }
         detector.advance(((step + 1) * SCENE.step_us) as i64 + 1_000_000);
-        said.extend(detector.take());
+        output.extend(detector.take());
     }
-    assert!(said.iter().any(|signal| signal.stage == Stage::Confirmed));
+    assert!(output.iter().any(|signal| signal.stage == Stage::Confirmed));
     late.iter().for_each(|report| detector.step(report));
     let corrected = detector.take();
     assert_eq!(stages(&corrected), vec![(Stage::Corrected, Class::Structural, Blame::Nobody)]);
@@ -191,15 +191,15 @@ fn late_reports_take_a_confirmation_back() {
 fn a_restart_closes_what_was_open_and_follows_the_new_map() {
     let mut detector = Detector::new(SCENE.shape(1), Settings::default());
     let feed = |detector: &mut Detector, attempt: u32, steps: std::ops::Range<u64>, slow: u32| {
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         for step in steps {
             for report in SCENE.step(step, |rank| if rank == slow { 1.2 } else { 1.0 }, 1.0, |_| 0.0) {
                 detector.step(&StepReport { attempt, ..report });
             }
             detector.advance(((step + 1) * SCENE.step_us) as i64 + 1_000_000);
-            said.extend(detector.take());
+            output.extend(detector.take());
         }
-        said
+        output
     };
     assert_eq!(feed(&mut detector, 1, 0..120, 999), vec![]);
     assert!(!feed(&mut detector, 1, 120..160, 5).is_empty());
@@ -234,13 +234,13 @@ fn without_steps_only_a_throttled_device_is_named() {
         }
         detector.advance((start + 10) * 1_000_000);
     }
-    let said = detector.take();
-    assert_eq!(stages(&said), vec![(Stage::Confirmed, Class::ComputeThermal, Blame::Rank(4))]);
-    assert_eq!(said[0].lost_gpu_ms, 0);
+    let output = detector.take();
+    assert_eq!(stages(&output), vec![(Stage::Confirmed, Class::ComputeThermal, Blame::Rank(4))]);
+    assert_eq!(output[0].lost_gpu_ms, 0);
 }
 
 #[test]
-fn the_first_step_ends_what_counters_alone_said() {
+fn the_first_step_ends_episodes_by_counters() {
     let mut detector = Detector::new(SCENE.shape(1), Settings::default());
     for start in (0..200).step_by(10) {
         for rank in 0..16 {
@@ -264,19 +264,19 @@ fn the_first_step_ends_what_counters_alone_said() {
 
 #[test]
 fn same_input_same_bytes_in_any_order_within_the_watermark() {
-    let told =
+    let input =
         |step| SCENE.step(step, |rank| if rank == 21 { between(step, 0.15) } else { 1.0 }, 1.0, |_| 0.0);
-    let straight = run(&SCENE, 260, told);
+    let straight = run(&SCENE, 260, input);
     // Blocks of five steps in reverse order, the watermark behind each block.
     let mut detector = Detector::new(SCENE.shape(1), Settings::default());
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     for block in 0..52 {
-        let reports: Vec<StepReport> = (block * 5..block * 5 + 5).flat_map(told).collect();
+        let reports: Vec<StepReport> = (block * 5..block * 5 + 5).flat_map(input).collect();
         reports.iter().rev().chain(&reports[..40]).for_each(|report| detector.step(report));
         detector.advance(((block * 5 + 5) * SCENE.step_us) as i64 + 1_000_000);
-        said.extend(detector.take());
+        output.extend(detector.take());
     }
-    assert_eq!(format!("{straight:?}"), format!("{said:?}"));
+    assert_eq!(format!("{straight:?}"), format!("{output:?}"));
 }
 
 fn garbage() -> impl Strategy<Value = StepReport> {
@@ -351,12 +351,12 @@ proptest! {
     #[test]
     fn any_order_within_the_watermark_gives_the_same(seed in any::<u64>()) {
         let scene = Scene { ranks: 16, step_us: 2_000_000 };
-        let told = |step| scene.step(step, |rank| if rank == 7 && step > 90 { 1.3 } else { 1.0 }, 1.0, |_| 0.0);
+        let input = |step| scene.step(step, |rank| if rank == 7 && step > 90 { 1.3 } else { 1.0 }, 1.0, |_| 0.0);
         let play = |shuffled: bool| {
             let mut detector = Detector::new(scene.shape(1), Settings::default());
             let mut state = seed | 1;
             for block in 0..30_u64 {
-                let mut reports: Vec<StepReport> = (block * 6..block * 6 + 6).flat_map(told).collect();
+                let mut reports: Vec<StepReport> = (block * 6..block * 6 + 6).flat_map(input).collect();
                 for at in (1..reports.len()).rev().filter(|_| shuffled) {
                     state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     reports.swap(at, (state >> 33) as usize % (at + 1));

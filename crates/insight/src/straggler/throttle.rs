@@ -80,7 +80,7 @@ impl Throttle {
                 let (posterior, evidence) = weigh(&shown, found);
                 let excess = shown.clock_ratio.map_or(0.0, |ratio| (1.0 / ratio.max(0.05) - 1.0).max(0.0));
                 let is_confirmed = found.is_sure();
-                let said = ThrottleEpisode {
+                let episode = ThrottleEpisode {
                     episode: *next_episode,
                     since_us,
                     excess,
@@ -89,22 +89,22 @@ impl Throttle {
                     is_confirmed,
                 };
                 *next_episode += 1;
-                out.push(said.signal(
+                out.push(episode.signal(
                     rank,
                     if is_confirmed { Stage::Confirmed } else { Stage::Suspect },
                     now_us,
                 ));
-                *open = Some(said);
+                *open = Some(episode);
             }
-            Some(said) if !said.is_confirmed && covered && found.is_sure() => {
-                (said.posterior, said.evidence) = weigh(&shown, found);
-                said.is_confirmed = true;
-                out.push(said.signal(rank, Stage::Confirmed, now_us));
+            Some(episode) if !episode.is_confirmed && covered && found.is_sure() => {
+                (episode.posterior, episode.evidence) = weigh(&shown, found);
+                episode.is_confirmed = true;
+                out.push(episode.signal(rank, Stage::Confirmed, now_us));
             }
-            Some(said)
-                if !found.is_sure() && !found.is_suspect && (!said.is_confirmed || !found.throttled) =>
+            Some(episode)
+                if !found.is_sure() && !found.is_suspect && (!episode.is_confirmed || !found.throttled) =>
             {
-                out.push(said.signal(rank, Stage::Closed, now_us));
+                out.push(episode.signal(rank, Stage::Closed, now_us));
                 *open = None;
             }
             _ => {}
@@ -115,8 +115,8 @@ impl Throttle {
     /// run is over.
     pub fn end(&mut self, now_us: i64, out: &mut Vec<Signal>) {
         for (rank, open) in (0..).zip(&mut self.slowed) {
-            if let Some(said) = open.take() {
-                out.push(said.signal(rank, Stage::Closed, now_us));
+            if let Some(episode) = open.take() {
+                out.push(episode.signal(rank, Stage::Closed, now_us));
             }
         }
     }
@@ -197,12 +197,12 @@ mod tests {
         out
     }
 
-    fn stages(said: &[Signal]) -> Vec<(Stage, Blame)> {
-        said.iter().map(|signal| (signal.stage, signal.blame.clone())).collect()
+    fn stages(episode: &[Signal]) -> Vec<(Stage, Blame)> {
+        episode.iter().map(|signal| (signal.stage, signal.blame.clone())).collect()
     }
 
     #[test]
-    fn a_low_clock_blames_only_who_works_as_hard_as_its_peers() {
+    fn a_low_clock_accuses_only_at_full_power() {
         let works = watch(600, |_, window| window.sm_clock_mhz = Some(1_200.0));
         assert_eq!(stages(&works), vec![(Stage::Suspect, Blame::Rank(5))]);
         let rules: Vec<&str> = works[0].evidence.iter().map(|evidence| evidence.rule).collect();
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn throttling_alone_is_a_suspicion_and_with_the_clock_a_confirmation() {
-        let said = watch(900, |second, window| {
+        let episode = watch(900, |second, window| {
             if second < 700 {
                 window.slowdown_share = Some(0.9);
             }
@@ -231,11 +231,11 @@ mod tests {
             }
         });
         let of = |stage| (stage, Blame::Rank(5));
-        assert_eq!(stages(&said), vec![of(Stage::Suspect), of(Stage::Confirmed), of(Stage::Closed)]);
-        assert!(said.iter().all(|signal| signal.episode == 1 && signal.lost_gpu_ms == 0));
+        assert_eq!(stages(&episode), vec![of(Stage::Suspect), of(Stage::Confirmed), of(Stage::Closed)]);
+        assert!(episode.iter().all(|signal| signal.episode == 1 && signal.lost_gpu_ms == 0));
         // Means over 90 s: throttling exceeds 0.3 after 40 s (0.9 * 4 / 9), the clock falls below
         // 0.95 after 30 s (1 - 0.2 * 3 / 9).
-        assert_eq!(said[0].said_us, 340_000_000);
-        assert_eq!(said[1].said_us, 480_000_000);
+        assert_eq!(episode[0].said_us, 340_000_000);
+        assert_eq!(episode[1].said_us, 480_000_000);
     }
 }

@@ -1,4 +1,4 @@
-//! ByteDance's three traces: the what-if, replayed by their micro-batches, against the authors'
+//! ByteDance's three traces: the what-if analysis, replayed by micro-batches, against the authors'
 //! simulator.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,27 +11,27 @@ use crate::ReadError;
 use crate::columns::Columns;
 use crate::straggler::statistics::{median, peer_noise};
 
-/// The authors' slowdown of each job by their full simulator over the whole trace: real step over
-/// ideal step.
+/// Slowdown of each job by the authors' full simulator over the whole trace: real step over ideal
+/// step.
 const PUBLISHED: [(&str, f64); 3] = [("AR", 1.973), ("SE", 1.537), ("ST", 1.179)];
 
 /// One job of the trace.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TracedJob {
-    /// AR: one worker slowed. SE: sequences uneven. ST: last stage longer.
+    /// AR: one slow worker. SE: uneven sequences. ST: a longer last stage.
     pub job: String,
     /// Replicas.
     pub replicas: usize,
     /// Stages.
     pub stages: usize,
-    /// Micro-batches a step.
+    /// Micro-batches per step.
     pub micro_batches: usize,
-    /// Noise among peers, step to step, as in [`super::Watched`].
+    /// Step-to-step noise among peers, as in [`super::WatchedJob`].
     pub peer_noise: f64,
-    /// Correlation of forward and backward times of the same micro-batch, each against the mean of
-    /// its stage.
+    /// Correlation of forward and backward times of the same micro-batch, each relative to the mean
+    /// of its stage.
     pub correlation: Option<f64>,
-    /// MessageBody the what-if says.
+    /// Result of the what-if analysis.
     pub found: Option<WhatIf>,
     /// The authors' slowdown.
     pub published: f64,
@@ -86,8 +86,8 @@ impl Job {
 }
 
 impl Job {
-    /// Pairs of forward and backward times, each over its stage's mean: a stage that works longer
-    /// is not a long sequence.
+    /// Pairs of forward and backward times, each over its stage's mean, so that a long stage does
+    /// not look like long sequences.
     fn levelled(&self, stages: usize) -> Vec<(f64, f64)> {
         let whole = || self.pairs.iter().filter(|(_, pair)| pair.0 > 0.0 && pair.1 > 0.0);
         let mut sums = vec![(0.0, 0.0, 0.0); stages];
@@ -100,8 +100,8 @@ impl Job {
             .collect()
     }
 
-    /// Each worker's times in the order of its micro-batches. A worker that lacks some leaves the
-    /// table short, and is seen to.
+    /// Each worker's times in the order of its micro-batches. Missing ones leave the table short,
+    /// which the what-if checks.
     fn operations(&self, step: i64, workers: usize, stages: usize) -> Operations {
         let mut operations = Operations { forward: Vec::new(), backward: Vec::new() };
         for worker in 0..workers {
@@ -134,7 +134,7 @@ impl Job {
     }
 }
 
-/// Reads the trace and asks the what-if of each job.
+/// Reads the trace and runs the what-if analysis on each job.
 ///
 /// # Errors
 /// The file is missing, damaged, or lacks a column.

@@ -1,4 +1,4 @@
-//! Checks on real traces: a folder with the files of the public data, read as they are.
+//! Checks on real traces, read from a folder of the public files as published.
 //!
 //! `bytedance_straggler_ops.parquet`: operations of three training jobs
 //! (ByteDance-Seed/StragglerAnalysis, Apache-2.0). `alibaba_pai_minibatch_time.parquet`: mini-batch

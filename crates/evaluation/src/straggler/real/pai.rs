@@ -1,5 +1,5 @@
-//! Alibaba PAI's two jobs: worker 6 of job_1 turns slow in mid-run, job_2's workers differ for good
-//! and nobody is to blame.
+//! Alibaba PAI's two jobs: worker 6 of job_1 turns slow midway; the workers of job_2 differ
+//! permanently, and nobody is to blame.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,12 +11,11 @@ use crate::ReadError;
 use crate::columns::Columns;
 use crate::straggler::statistics::{median, peer_noise};
 
-/// The file gives times without a unit, 0 to 1000 with some 500 in the middle: read as milliseconds
-/// they are half-second steps. The iterations it has are every tenth or so, so ten seconds pass
-/// between two of them.
+/// The file gives times without a unit, 0 to 1000 with a median of some 500. As milliseconds they
+/// are half-second steps. It has about every tenth iteration, so two of them are ten seconds apart.
 const STEP_US: i64 = 10_000_000;
 
-/// MessageBody the detector said of one job.
+/// Signals of the detector on one job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WatchedJob {
     /// Name in the trace.
@@ -25,14 +24,14 @@ pub struct WatchedJob {
     pub workers: usize,
     /// Iterations in the file.
     pub iterations: usize,
-    /// How far a worker strays from its own ratio to the median one, as a median over workers:
-    /// 1.4826 times the median absolute deviation of the logarithm.
+    /// Noise of a worker's ratio to the median worker, as a median over workers: 1.4826 times the
+    /// median absolute deviation of the logarithm.
     pub peer_noise: f64,
-    /// Signals, with the iteration each was said at.
+    /// Signals, with the iteration at which each came.
     pub signals: Vec<(i64, Signal)>,
 }
 
-/// Tells each job to the detector: workers are ranks of one role, each on its own node.
+/// Runs the detector on each job, with workers as ranks of one role, each on its own node.
 ///
 /// # Errors
 /// The file is missing, damaged, or lacks a column.
@@ -45,7 +44,7 @@ pub fn pai(folder: &Path) -> Result<Vec<WatchedJob>, ReadError> {
     let first = worker.iter().copied().fold(f64::INFINITY, f64::min);
     for row in 0..names.len() {
         let ranks = jobs.entry(&names[row]).or_default().entry(time[row] as i64).or_default();
-        // One pair of worker and time is in the file twice: the first counts.
+        // One pair of worker and time is duplicated in the file: the first counts.
         ranks.entry((worker[row] - first) as u32).or_insert(taken[row] as u64);
     }
     Ok(jobs.into_iter().map(|(job, times)| watch(job, &times)).collect())

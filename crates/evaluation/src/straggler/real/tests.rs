@@ -15,7 +15,7 @@ fn folder() -> Option<PathBuf> {
 }
 
 #[test]
-fn bytedance_blames_the_one_worker_and_nobody_else() {
+fn bytedance_blames_only_the_slow_worker() {
     let Some(folder) = folder() else { return };
     let jobs = bytedance(&folder).unwrap();
     assert_eq!(jobs.iter().map(|job| job.job.as_str()).collect::<Vec<_>>(), ["AR", "SE", "ST"]);
@@ -27,7 +27,7 @@ fn bytedance_blames_the_one_worker_and_nobody_else() {
         assert!(job.error.unwrap().abs() < 0.04, "{} {:?}", job.job, job.error);
     }
     let verdicts: Vec<Verdict> = jobs.iter().map(|job| job.found.unwrap().verdict).collect();
-    // The generator's regimes A and B rest on these.
+    // Regimes A and B of the generator are based on these.
     for (job, noise) in jobs.iter().zip([0.0043, 0.109, 0.0034]) {
         assert!((job.peer_noise / noise - 1.0).abs() < 0.05, "{} {}", job.job, job.peer_noise);
     }
@@ -37,7 +37,7 @@ fn bytedance_blames_the_one_worker_and_nobody_else() {
 }
 
 #[test]
-fn pai_blames_the_published_worker_and_nobody_of_the_healthy_job() {
+fn pai_blames_only_the_published_worker() {
     let Some(folder) = folder() else { return };
     let jobs = pai(&folder).unwrap();
     eprintln!("{:?}", jobs.iter().map(|job| job.peer_noise).collect::<Vec<_>>());
@@ -60,7 +60,7 @@ fn pai_blames_the_published_worker_and_nobody_of_the_healthy_job() {
 }
 
 #[test]
-fn a_missing_folder_is_said() {
+fn a_missing_folder_is_an_error() {
     let error = bytedance(std::path::Path::new("no-such-folder")).unwrap_err();
     let said = error.to_string();
     assert!(said.starts_with("no-such-folder/bytedance") && said.contains("give the folder"), "{said}");

@@ -1,8 +1,8 @@
-//! Bayesian online change point detection (Adams and MacKay 2007) of the job's step time, as
+//! Bayesian online change point detection (Adams and MacKay 2007) on the job's step time, as
 //! Greyhound runs it before it validates.
 //!
-//! Written out: the crate `changepoint` (0.15) would bring 60 more (a linear algebra and an
-//! optimiser among them) for these lines.
+//! Written out, because the crate `changepoint` (0.15) would bring 60 more (a linear algebra and an
+//! optimiser among them).
 
 use std::collections::VecDeque;
 
@@ -11,17 +11,17 @@ use crate::straggler::method::{Alarm, Method, Target};
 use crate::straggler::scene::Message;
 use crate::straggler::statistics::mean;
 
-/// A change in 250 steps, and run lengths beyond 400 steps put together.
+/// One change in 250 steps; run lengths beyond 400 steps are merged.
 const HAZARD: f64 = 1.0 / 250.0;
 const LONGEST: usize = 400;
-/// A change is seen when this much of the probability lies on runs of at most `YOUNG` steps
+/// A change is detected when this much probability lies on runs of at most `YOUNG` steps
 /// (Greyhound: 0.9).
 const SURE: f64 = 0.9;
 const YOUNG: usize = 5;
 /// Greyhound's verification: means before and after differ by more than 10 %.
 const VERIFIED: f64 = 0.10;
 
-/// One run's posterior of mean and variance: normal-gamma.
+/// Normal-gamma posterior of mean and variance for one run length.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     mean: f64,
@@ -32,7 +32,7 @@ struct Run {
 }
 
 impl Run {
-    /// Log density of Student's t predictive at x, less what is the same for all.
+    /// Log density of the Student's t predictive at x, without constant terms.
     fn predictive(&self, x: f64) -> f64 {
         let scale = self.beta * (self.kappa + 1.0) / (self.alpha * self.kappa);
         let nu = 2.0 * self.alpha;
@@ -57,7 +57,7 @@ fn gamma_step(a: f64) -> f64 {
     0.5 * a.ln() - 1.0 / (8.0 * a) + 1.0 / (192.0 * a.powi(3))
 }
 
-/// Change points of the logarithm of the step time, upwards ones alarm. Names nobody.
+/// Change points of the logarithm of the step time; upward ones alarm. Names no subject.
 #[derive(Debug)]
 pub struct Bocpd {
     verify: bool,
@@ -88,7 +88,7 @@ impl Bocpd {
         Some(Run { mean, kappa: 0.1, alpha: 1.0, beta: variance, log_p })
     }
 
-    /// Takes in one step; true when a change is seen.
+    /// Takes one step. Returns whether a change is detected.
     fn step(&mut self, x: f64) -> Option<bool> {
         if self.prior.is_none() {
             self.first.push(x);

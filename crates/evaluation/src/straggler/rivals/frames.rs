@@ -1,4 +1,4 @@
-//! Steps put together from the reports that came: what the rivals look at.
+//! Steps assembled from the reports that arrived, as input of the rivals.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ pub(crate) struct Frame {
     heard: usize,
 }
 
-/// Gathers reports into steps; a step is over when all ranks were heard or the watermark has passed
-/// it.
+/// Assembles reports into steps. A step is over when all ranks have reported or the watermark has
+/// passed it.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     pub(crate) shape: Option<JobShape>,
@@ -31,7 +31,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// Takes in one thing; true when an attempt starts.
+    /// Takes a message. Returns whether an attempt starts.
     pub(crate) fn observe(&mut self, message: &Message) -> bool {
         match &message.body {
             MessageBody::Shape(shape) => {
@@ -79,7 +79,7 @@ impl Frames {
     }
 }
 
-/// Alarms of a rule that is true or false of each target: one when it becomes true.
+/// Edge detection for a rule that holds or not for each target: an alarm when it becomes true.
 #[derive(Debug, Default)]
 pub(crate) struct Edges {
     on: Vec<bool>,
@@ -106,7 +106,7 @@ impl Edges {
         self.on[at] = on;
     }
 
-    /// A new attempt: nothing holds any more.
+    /// A new attempt: the rule holds for no target.
     pub(crate) fn reset(&mut self) {
         self.on.clear();
     }

@@ -1,5 +1,5 @@
 //! Minder's distance between machines (NSDI'25), without its autoencoder: the machine farthest from
-//! all others, four minutes long.
+//! all others for four minutes.
 
 use tidegate_insight::straggler::DeviceWindow;
 
@@ -8,17 +8,17 @@ use crate::straggler::method::{Alarm, Method, Target};
 use crate::straggler::scene::{Message, MessageBody};
 use crate::straggler::statistics::mean;
 
-/// Its counters are read over windows; the same machine must be farthest for four minutes.
+/// Windows of its counters; the same machine must be farthest for four minutes.
 const WINDOW_US: i64 = 10_000_000;
 const CONTINUITY: u32 = 24;
-/// How many standard deviations its distance lies above the mean of the machines' distances.
+/// Standard deviations of its distance above the mean of the machines' distances.
 const FAR: f64 = 2.5;
-/// Its mean distance to the others, against the mean value: stands in for the denoising of its
+/// Mean distance to the others relative to the mean value; replaces the denoising of its
 /// autoencoder.
 const APART: f64 = 0.01;
 const METRICS: usize = 5;
 
-/// Per window and metric, the machine with the greatest sum of distances to the others.
+/// Per window and metric, the machine with the largest sum of distances to the others.
 #[derive(Debug, Default)]
 pub struct Minder {
     frames: Frames,
@@ -27,13 +27,13 @@ pub struct Minder {
     /// By metric and node: sum and count in this window.
     sums: Vec<Vec<(f64, u32)>>,
     end_us: Option<i64>,
-    /// By metric: farthest node and for how many windows.
+    /// By metric: farthest node, and for how many windows.
     held: [(Option<usize>, u32); METRICS],
     edges: Edges,
 }
 
 impl Minder {
-    /// A fresh one.
+    /// A new instance.
     pub fn new() -> Self {
         Self::default()
     }
@@ -56,7 +56,7 @@ impl Minder {
         for metric in 0..METRICS {
             let cells = std::mem::replace(&mut self.sums[metric], vec![(0.0, 0); self.nodes.len()]);
             let values: Vec<f64> = cells.iter().map(|(sum, count)| sum / f64::from(*count)).collect();
-            // A window with no step of a long one says nothing: what held before still does.
+            // A window without a step (of a long step) keeps the state.
             if values.iter().any(|value| !value.is_finite()) {
                 continue;
             }
@@ -71,7 +71,7 @@ impl Minder {
     }
 }
 
-/// The one whose summed distance to the others stands out, if there are three machines or more.
+/// The machine whose summed distance to the others stands out, if there are at least three.
 fn farthest(values: &[f64]) -> Option<usize> {
     let distances: Vec<f64> =
         values.iter().map(|value| values.iter().map(|other| (value - other).abs()).sum()).collect();
@@ -115,7 +115,7 @@ impl Method for Minder {
             }
             if frame.end_us >= *self.end_us.get_or_insert(frame.end_us + WINDOW_US) {
                 let windows = (frame.end_us - self.end_us.unwrap_or(frame.end_us)) / WINDOW_US;
-                // A step longer than the window holds what is farthest for as long.
+                // A step longer than the window keeps the farthest machine for as long.
                 self.held.iter_mut().for_each(|held| held.1 += windows as u32);
                 self.end_us = Some(frame.end_us + WINDOW_US);
                 self.close(frame.end_us);

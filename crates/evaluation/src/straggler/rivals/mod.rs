@@ -1,9 +1,9 @@
 //! Rivals, re-implemented on step reports from their papers and code.
 //!
-//! Their own extra data is not there (Minder's autoencoder over host counters, Greyhound's
-//! validation that pauses the job), and they were not built for every ordinary event of training
-//! generated here: these are not their published accuracies. Each alarms once when its condition
-//! becomes true, not again while it stays so, which is kinder than what they do.
+//! Their additional data is missing (Minder's autoencoder over host counters, Greyhound's
+//! validation that pauses the job), and they were not built for all the normal events of training
+//! generated here, so these are not their published accuracies. Each alarms once when its condition
+//! becomes true, and not again while it holds, which favours them.
 
 mod bocpd;
 mod frames;
@@ -20,7 +20,7 @@ pub use window::Window;
 
 use super::method::Method;
 
-/// All rivals, fresh.
+/// New instances of all rivals.
 pub fn all() -> Vec<Box<dyn Method>> {
     vec![
         Box::new(Nvrx::new(Against::AllRanks)),

@@ -10,7 +10,7 @@ use crate::straggler::statistics::median;
 const EVERY_US: i64 = 300_000_000;
 const THRESHOLD: f64 = 0.75;
 
-/// MessageBody a rank's median is held against.
+/// Reference of a rank's median.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Against {
     /// The fastest rank of the job: the relative score as published.
@@ -21,7 +21,8 @@ pub enum Against {
     OwnBest,
 }
 
-/// Every 300 s: reference / own median of the computing section, a straggler below 0.75.
+/// Every 300 s: reference over the rank's own median of the computing section; a straggler is below
+/// 0.75.
 #[derive(Debug)]
 pub struct Nvrx {
     against: Against,
@@ -33,7 +34,7 @@ pub struct Nvrx {
 }
 
 impl Nvrx {
-    /// One of its scores.
+    /// With one of its scores.
     pub fn new(against: Against) -> Self {
         let (frames, edges) = (Frames::default(), Edges::default());
         Self { against, frames, times: Vec::new(), best: Vec::new(), next_us: None, edges }

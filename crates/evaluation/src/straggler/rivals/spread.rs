@@ -9,7 +9,7 @@ use crate::straggler::statistics::median;
 const DEVIATIONS: f64 = 5.0;
 const LONGER: f64 = 1.05;
 
-/// Every step: a rank whose computing is beyond median + 5 MAD of its role and 5 % above that
+/// At every step: a rank whose computing is beyond median + 5 MAD of its role, and 5 % above that
 /// median.
 #[derive(Debug, Default)]
 pub struct Spread {
@@ -18,7 +18,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// A fresh one.
+    /// A new instance.
     pub fn new() -> Self {
         Self::default()
     }
@@ -47,7 +47,7 @@ impl Method for Spread {
                 let Some(mad) = median(&mut own) else { continue };
                 let bound = (middle + DEVIATIONS * mad).max(LONGER * middle);
                 for rank in ranks() {
-                    // A rank that was not heard keeps what it was.
+                    // A rank without report keeps its state.
                     if frame.compute_s[rank].is_finite() {
                         self.edges.set(
                             rank,

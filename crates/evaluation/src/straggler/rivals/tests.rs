@@ -7,7 +7,7 @@ use crate::straggler::scene::{Message, MessageBody};
 const RANKS: usize = 32;
 
 /// A job of 4 nodes and 2 stages in which rank `r` computes `compute(step, r)` seconds in step
-/// `step` and all end after `2 * slowest` seconds; told to the judge without loss.
+/// `step`, and all end after `2 * slowest` seconds; observed without loss.
 fn tell(method: &mut dyn Method, steps: u64, compute: impl Fn(u64, usize) -> f64) -> Vec<Alarm> {
     let node = |rank: usize| 100 + rank as u32 / 8;
     let shape = JobShape {
@@ -20,7 +20,7 @@ fn tell(method: &mut dyn Method, steps: u64, compute: impl Fn(u64, usize) -> f64
     method.observe(&Message { arrival_us: 0, body: MessageBody::Shape(shape) });
     let (mut now_us, mut alarms, mut window_us) = (0_i64, Vec::new(), 0);
     for step in 0..steps {
-        // A little that differs by rank and step, as no two are equal.
+        // A small difference by rank and step, because no two are equal.
         let own =
             |rank: usize| compute(step, rank) * (1.0 + 1e-3 * ((step * 7 + rank as u64 * 13) % 11) as f64);
         let total_s = 2.0 * (0..RANKS).map(own).fold(0.0, f64::max);
@@ -74,7 +74,7 @@ fn long_stage(_: u64, rank: usize) -> f64 {
 #[test]
 fn all_are_quiet_on_a_healthy_job() {
     for mut method in all() {
-        // BOCPD may see changes in anything; verified ones it may not.
+        // BOCPD may find changes in anything; verified ones it may not.
         let alarms = tell(method.as_mut(), 900, healthy);
         assert!(alarms.is_empty(), "{}: {}", method.name(), alarms.len());
     }
@@ -97,7 +97,7 @@ fn a_slow_rank_of_40_percent_is_found_by_those_that_can() {
 }
 
 #[test]
-fn nvrx_blames_the_whole_long_stage_unless_told_the_groups() {
+fn nvrx_blames_the_whole_long_stage_without_groups() {
     assert_eq!(tell(&mut Nvrx::new(Against::AllRanks), 400, long_stage).len(), 16);
     assert!(tell(&mut Nvrx::new(Against::Group), 400, long_stage).is_empty());
     assert!(tell(&mut Nvrx::new(Against::OwnBest), 400, long_stage).is_empty());

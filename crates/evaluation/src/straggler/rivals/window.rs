@@ -11,7 +11,7 @@ const RECENT: usize = 10;
 const BEFORE: usize = 50;
 const LONGER: f64 = 1.1;
 
-/// Mean of the last 10 steps more than 10 % above the mean of the 50 before. Names nobody.
+/// The mean of the last 10 steps is more than 10 % above that of the 50 before. Names no subject.
 #[derive(Debug, Default)]
 pub struct Window {
     frames: Frames,
@@ -20,7 +20,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// A fresh one.
+    /// A new instance.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,4 +1,4 @@
-//! How reports arrive: after a moment, late, twice, or not at all.
+//! Arrival of reports: after a moment, late, twice, or never.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,7 +10,8 @@ use super::message::{Message, MessageBody};
 use super::plan::Plan;
 use crate::straggler::random::child;
 
-/// 1 % of the reports are lost and 1 % late, by halves one by one and a node's of a step together.
+/// 1 % of the reports are lost and 1 % late: half of them singly, half as all reports of a node's
+/// step.
 const HALF_LOST: f64 = 0.005;
 const HALF_LATE: f64 = 0.005;
 const TWICE: f64 = 0.005;
@@ -19,19 +20,19 @@ const LATEST: i64 = 60_000_000;
 const LEAST: i64 = 60_000;
 const USUAL: std::ops::Range<i64> = LEAST..500_000;
 
-/// MessageBody becomes of a report.
+/// Fate of a report.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fate {
     Lost,
-    /// Comes after this, µs.
+    /// Arrives after this delay, µs.
     After(i64),
 }
 
-/// Things on their way, by the time they arrive.
+/// Messages on their way, by arrival.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     rng: ChaCha8Rng,
-    /// Arrival, order of sending, place in `held`.
+    /// Arrival, order of sending, index into `held`.
     order: BinaryHeap<Reverse<(i64, u64, usize)>>,
     held: Vec<Option<MessageBody>>,
     free: Vec<usize>,
@@ -49,7 +50,7 @@ impl Arrivals {
         }
     }
 
-    /// MessageBody becomes of all reports of a node's step, where one thing befalls them all.
+    /// Draws a common fate for all reports of a node's step, if there is one.
     pub(crate) fn together(&mut self) -> Option<Fate> {
         let draw: f64 = self.rng.random();
         if draw < HALF_LOST {
@@ -76,7 +77,7 @@ impl Arrivals {
         self.send(body, now_us + after);
     }
 
-    /// Sends what is never lost: shapes, windows of devices, faults.
+    /// Sends a message that is never lost: shapes, device windows, faults.
     pub(crate) fn sure(&mut self, body: MessageBody, now_us: i64) {
         let after = self.rng.random_range(USUAL);
         self.send(body, now_us + after);
@@ -92,7 +93,7 @@ impl Arrivals {
         self.sent += 1;
     }
 
-    /// The next thing, if it arrives before anything yet to be sent after `now_us` can.
+    /// The next message, if it arrives before anything sent after `now_us` can.
     pub(crate) fn next(&mut self, now_us: i64) -> Option<Message> {
         let &Reverse((arrival_us, _, at)) = self.order.peek()?;
         if arrival_us > now_us {

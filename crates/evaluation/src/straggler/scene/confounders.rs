@@ -1,7 +1,7 @@
-//! MessageBody happens in every job and is nobody's fault. A detector that alarms on any of it is wrong.
+//! Confounders: what happens in every job and is nobody's fault. Alarms about any of it are wrong.
 //!
 //! Rates and sizes are those of the specification: Python's garbage collection, checkpoint pauses,
-//! changes of the curriculum, the time of day (1 to 2 %, Llama 3), short bursts of a rank or of the
+//! curriculum changes, the time of day (1 to 2 %, Llama 3), short bursts of a rank or of the
 //! network. Two are added here: devices wander by 0.4 % over tens of minutes, and the first two
 //! steps of an attempt are slow (compilation, cold caches).
 
@@ -16,16 +16,16 @@ const BURSTS_PER_RANK_S: f64 = 1.0 / 86_400.0;
 const COMM_BURSTS_PER_S: f64 = 4.0 / 3600.0;
 const WANDER_EVERY_S: f64 = 60.0;
 
-/// MessageBody a step has to bear as a whole.
+/// Confounders of a step as a whole.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weather {
-    /// All computing, times this.
+    /// Factor on all computing.
     pub(crate) compute: f64,
-    /// Tokens of all ranks, times this.
+    /// Factor on the tokens of all ranks.
     pub(crate) tokens: f64,
-    /// The transfer, times this.
+    /// Factor on the transfer.
     pub(crate) transfer: f64,
-    /// A checkpoint's pause, seconds.
+    /// Pause for a checkpoint, seconds.
     pub(crate) pause_s: f64,
 }
 
@@ -34,7 +34,7 @@ struct CommBurst {
     start_s: f64,
     end_s: f64,
     size: f64,
-    /// Node whose network counters show it; `None`: none does.
+    /// Node whose network counters show it; `None` if none does.
     node: Option<usize>,
     marks: f64,
 }
@@ -97,13 +97,13 @@ impl Confounders {
         };
     }
 
-    /// A new attempt: cold again.
+    /// A new attempt starts cold.
     pub(crate) fn restarted(&mut self) {
         self.warm = 2;
         self.bursts.fill((0, 0.0));
     }
 
-    /// The step that starts now and takes about `step_s`.
+    /// Draws the step that starts now and takes about `step_s`.
     pub(crate) fn step(&mut self, plan: &Plan, now_s: f64, step_s: f64) -> Weather {
         self.start_bursts(plan, step_s);
         self.let_wander(now_s);
@@ -151,14 +151,14 @@ impl Confounders {
         }
     }
 
-    /// A rank's computing in this step, times this.
+    /// Factor on a rank's computing in this step.
     pub(crate) fn rank(&self, rank: usize, device: usize) -> f64 {
         let (left, size) = self.bursts[rank];
         (1.0 + self.wander[device]) * if left > 0 { 1.0 + size } else { 1.0 }
     }
 
-    /// Seconds a rank's garbage collection takes in this step: 0.1 to 0.5, once in 300 rank-steps.
-    /// Asked once a rank and step.
+    /// Garbage collection of a rank in this step, seconds: 0.1 to 0.5, once in 300 rank-steps. To
+    /// be called once per rank and step.
     pub(crate) fn gc_s(&mut self) -> f64 {
         self.gc_in -= 1.0;
         if self.gc_in > 0.0 {
@@ -168,7 +168,7 @@ impl Confounders {
         self.rng.random_range(0.1..0.5)
     }
 
-    /// A node's network marks in a window, times this.
+    /// Factor on a node's network marks in a window.
     pub(crate) fn marks(&self, node: usize, start_s: f64, end_s: f64) -> f64 {
         let overlaps = self.comm.start_s < end_s && start_s < self.comm.end_s;
         if overlaps && self.comm.node == Some(node) { self.comm.marks } else { 1.0 }
@@ -201,7 +201,7 @@ mod tests {
         near(f64::from(gc) / rank_steps, 1.0 / 300.0, 0.05);
         assert!((24..=48).contains(&pauses), "{pauses}");
         assert!((70..=122).contains(&comm), "{comm}");
-        // One a rank-day, of 3.5 steps in the mean.
+        // One per rank-day, of 3.5 steps in the mean.
         near(f64::from(bursts), 3.5 * plan.ranks() as f64, 0.5);
     }
 }

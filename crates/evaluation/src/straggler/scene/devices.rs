@@ -1,4 +1,5 @@
-//! MessageBody devices and nodes show beside the reports: clocks, throttling, links, network marks, XIDs.
+//! Measurements of devices and nodes beside the reports: clocks, throttling, links, network marks,
+//! XIDs.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -12,14 +13,14 @@ use crate::straggler::random::{child, exponential, lognormal, normal, poisson};
 /// Length of a window, seconds.
 pub(crate) const WINDOW_S: f64 = 10.0;
 const CLOCK_MHZ: f64 = 1755.0;
-/// XIDs of applications and of row remaps that stay without consequence.
+/// XIDs of applications and of row remaps without consequences.
 const HARMLESS_XIDS: [u32; 4] = [13, 31, 43, 63];
 const HARMLESS_PER_NODE_S: f64 = 0.02 / 3600.0;
 
 #[derive(Debug)]
 struct Device {
     clock: f64,
-    /// Share of the time at the software power cap: harmless on 15 %.
+    /// Share of the time at the software power cap; harmless on 15 % of devices.
     capped: f64,
     slowdown: f64,
     width: f64,
@@ -27,12 +28,12 @@ struct Device {
     read: bool,
 }
 
-/// The devices of one job, spare node included.
+/// Devices of one job, spare node included.
 #[derive(Debug)]
 pub(crate) struct Devices {
     rng: ChaCha8Rng,
     devices: Vec<Device>,
-    /// By node: network marks of an ordinary window.
+    /// By node: network marks of a normal window.
     marks: Vec<f64>,
     next_s: f64,
     xid_s: f64,
@@ -69,15 +70,15 @@ impl Devices {
         self.next_s <= now_s
     }
 
-    /// The job was down until now: windows of that time are left out.
+    /// The job was down until now: windows of that time are skipped.
     pub(crate) fn skip_to(&mut self, now_s: f64) {
         while self.next_s - WINDOW_S < now_s {
             self.next_s += WINDOW_S;
         }
     }
 
-    /// Windows of all ranks that end next; the time is in seconds into the job and yet to be moved
-    /// to µs by the caller.
+    /// The next windows of all ranks. Times are in seconds into the job; the caller converts them
+    /// to µs.
     pub(crate) fn windows(
         &mut self,
         plan: &Plan,
@@ -110,7 +111,7 @@ impl Devices {
             .iter()
             .filter(|(fault, _)| fault.class == Class::Communication)
             .map(|(fault, share)| match fault.place {
-                // Marks grow with the congestion; a whole fabric spreads them over its nodes.
+                // Marks grow with the congestion; a slow fabric spreads them over its nodes.
                 Place::Node(at) if at == node => 1.0 + share * 8.0 * (1.0 + fault.size),
                 Place::Fabric => 1.0 + share * 2.0 * (1.0 + fault.size),
                 _ => 1.0,

@@ -1,8 +1,8 @@
-//! Injected faults: classes, sizes and durations of the published ones, at an accelerated rate.
+//! Fault injection: classes, sizes and durations as published, at an accelerated rate.
 //!
-//! Anchors: Greyhound's probe jobs (ATC'25) for the mix, the durations (10 min of computing, 22 min
-//! of the network, 72 min at 512 GPUs and more) and the sizes (20 % of a GPU, at most 21.6 % of a
-//! host, throughput -28 to -85 % of the network); Minder (NSDI'25) and Holmes for data and links.
+//! Sources: Greyhound's probe jobs (ATC'25) for the mix, the durations (computing 10 min, network
+//! 22 min, 72 min at 512 GPUs and more) and the sizes (20 % of a GPU, at most 21.6 % of a host,
+//! network throughput -28 to -85 %); Minder (NSDI'25) and Holmes for data and links.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -12,7 +12,7 @@ use tidegate_insight::straggler::Class;
 use super::plan::{PER_NODE, Plan};
 use crate::straggler::random::{child, lognormal};
 
-/// How large the injected slowdowns of one device are.
+/// Size of the injected slowdowns of single devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Noise {
@@ -23,7 +23,7 @@ pub enum Noise {
     Easy,
 }
 
-/// Where a fault sits. It stays there when a restart puts other ranks on it.
+/// Place of a fault. It stays there when a restart moves the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -48,15 +48,15 @@ impl Place {
 /// One injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Injected {
-    /// Why.
+    /// Cause.
     pub class: Class,
-    /// Where.
+    /// Place.
     pub place: Place,
-    /// From, seconds into the job.
+    /// Start, seconds into the job.
     pub start_s: f64,
-    /// To.
+    /// End.
     pub end_s: f64,
-    /// Computing, transfer: times 1 + this. Data: this share of a nominal step more.
+    /// Computing and transfer take 1 + this times as long; data adds this share of a nominal step.
     pub size: f64,
     /// Whether counters show it.
     pub evidence: bool,
@@ -68,13 +68,13 @@ impl Injected {
         (self.start_s..self.end_s).contains(&at_s)
     }
 
-    /// Slows transfers, not ranks.
+    /// Whether it slows transfers rather than ranks.
     pub fn of_transfer(&self) -> bool {
         matches!(self.class, Class::Communication | Class::Link)
     }
 
-    /// Both act at once on one node, or both on the transfer: whose fault an alarm means could not
-    /// be told.
+    /// Whether both act at once on one node, or both on the transfer: then the subject of an alarm
+    /// would be ambiguous.
     fn clashes(&self, other: &Self) -> bool {
         const APART_S: f64 = 180.0;
         let together = self.start_s < other.end_s + APART_S && other.start_s < self.end_s + APART_S;
@@ -111,20 +111,19 @@ impl Injected {
             (Class::Communication, place, duration, lognormal(rng, middle, 0.7), plan.network_counters)
         } else if kind < 0.95 {
             let duration = lognormal(rng, TEN_MINUTES.0, TEN_MINUTES.1);
-            // Only the first stage reads input, so the stall is on a node that has ranks of it.
+            // Only the first stage reads input, so the stall is on a node with ranks of it.
             let node = Place::Node(rng.random_range(0..plan.data_parallel().div_ceil(PER_NODE)));
             (Class::Data, node, duration, lognormal(rng, 0.25, 0.5), true)
         } else {
             let duration = lognormal(rng, TEN_MINUTES.0, TEN_MINUTES.1);
             (Class::Link, Place::Device(at), duration, 0.8, true)
         };
-        // Not in the first ten minutes: a detector that never saw the healthy job has nothing to
-        // compare with.
+        // Not in the first ten minutes: a detector needs to have seen the healthy job.
         let start_s = rng.random_range(600.0..(plan.length_s - 120.0).max(601.0));
         Self { class, place, start_s, end_s: (start_s + duration).min(plan.length_s), size, evidence }
     }
 
-    /// Faults of a job: none in every other job, else one to four.
+    /// Faults of a job: none in every other job, otherwise one to four.
     pub fn draw_all(plan: &Plan, noise: Noise) -> Vec<Self> {
         let rng = &mut child(plan.seed, plan.regime.letter(), "faults");
         if rng.random_bool(0.5) {
@@ -134,8 +133,8 @@ impl Injected {
         let mut all: Vec<Self> = Vec::new();
         for _ in 0..wanted {
             let fault = Self::draw(plan, noise, rng);
-            // Its start moves rather than the fault being dropped: dropping would thin out the long
-            // ones.
+            // A clashing fault is moved rather than dropped, because dropping would thin out long
+            // faults.
             let moved = (0..40).find_map(|attempt| {
                 let mut moved = fault;
                 if attempt > 0 {

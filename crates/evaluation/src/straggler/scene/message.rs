@@ -1,4 +1,5 @@
-//! What a scene's job sends: shapes, step reports, device windows and faults, each with its arrival.
+//! What a scene's job sends: shapes, step reports, device windows and faults, each with its
+//! arrival.
 
 use tidegate_insight::straggler::{DeviceWindow, Fault, JobShape, StepReport};
 

@@ -1,4 +1,4 @@
-//! Generated jobs: shape, faults, confounders, what arrives, and the truth.
+//! Scenes: generated jobs with faults, confounders, messages and the truth.
 
 mod arrivals;
 mod confounders;

@@ -1,23 +1,23 @@
-//! A job before it runs: its shape, its shares of a step, and what its devices are like.
+//! Plan of a job before it runs: its shape, the parts of a step, and its devices.
 
 use rand::Rng;
 use serde::Serialize;
 
 use crate::straggler::random::{STUDENT3_NOISE, child, normal};
 
-/// Devices of a node, as in every published source used here.
+/// Devices per node, as in every published source used here.
 pub(crate) const PER_NODE: usize = 8;
 
-/// How noisy a job's steps are. Noise is that of the logarithm of a rank's time over its peers'
-/// median from step to step, as 1.4826 times the median absolute deviation; so read, the traces
-/// have exactly the published figures (see [`real`](crate::straggler::real)).
+/// Noise regime of a job. Noise is that of the logarithm of a rank's time over its peers' median
+/// from step to step: 1.4826 times the median absolute deviation. Measured so, the traces have
+/// exactly the published figures (see [`real`](crate::straggler::real)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Regime {
     /// Fixed length: 0.4 % (ByteDance traces AR and ST: 0.43 and 0.34 %).
     A,
-    /// Sequence lengths uneven: 11 % (trace SE: 10.9 %).
+    /// Uneven sequence lengths: 11 % (trace SE: 10.9 %).
     B,
-    /// Heterogeneous: ranks differ for good by sigma 8 %, and by 3 % from step to step (Alibaba
+    /// Heterogeneous: ranks differ permanently by sigma 8 %, and by 3 % from step to step (Alibaba
     /// PAI: 3.7 and 1.8 %).
     C,
 }
@@ -51,10 +51,10 @@ impl Regime {
     }
 }
 
-/// How a checkpoint's pause shows in the reports.
+/// How reports show the pause for a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Pause {
-    /// In the step's duration alone.
+    /// In the duration of the step alone.
     Outside,
     /// Rank 0 writes while the others wait in a collective.
     Barrier,
@@ -62,35 +62,35 @@ pub enum Pause {
     Between,
 }
 
-/// A job, drawn from seed and regime. Times in seconds.
+/// Plan of a job, drawn from seed and regime. Times in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
     /// Seed it was drawn from.
     pub seed: u64,
-    /// How noisy.
+    /// Noise regime.
     pub regime: Regime,
-    /// Nodes in use; one spare stands by.
+    /// Nodes in use; one more is spare.
     pub nodes: usize,
     /// Pipeline stages: 1, 2 or 4.
     pub stages: usize,
-    /// Micro-batches a step; 1 without a pipeline.
+    /// Micro-batches per step; 1 without a pipeline.
     pub micro_batches: usize,
     /// Length of the job, restarts included.
     pub length_s: f64,
     /// Nominal step: log-uniform, 1 to 15 s.
     pub step_s: f64,
-    /// A rank's own computing in a nominal step.
+    /// Computing of a rank in a nominal step.
     pub compute_s: f64,
-    /// Transfer in a nominal step, waiting left out.
+    /// Transfer in a nominal step, without waiting.
     pub transfer_s: f64,
     /// Waiting for input in a nominal step.
     pub data_s: f64,
-    /// Work of each stage against the mean one. The last is 1.1 to 1.63 times longer in 39.3 % of
+    /// Work of each stage relative to the mean. The last is 1.1 to 1.63 times longer in 39.3 % of
     /// the pipelines (OSDI'25).
     pub stage_factor: Vec<f64>,
-    /// Speed of each device of each node, spare included: time against the nominal.
+    /// Time factor of each device of each node, spare included.
     pub device_factor: Vec<f64>,
-    /// Work of each data-parallel rank against the mean: a bias of 2 % where there is one.
+    /// Work of each data-parallel rank relative to the mean: a bias of 2 % where there is one.
     pub token_bias: Vec<f64>,
     /// Whether ranks report tokens.
     pub tokens: bool,
@@ -104,12 +104,12 @@ pub struct Plan {
     pub node_ids: Vec<u32>,
     /// Each node's clock against true time, µs, at most 50 ms.
     pub skew_us: Vec<i64>,
-    /// When it is restarted.
+    /// Times of restarts.
     pub restarts_s: Vec<f64>,
 }
 
 impl Plan {
-    /// Draws a job. `hours` fixes its length; else it is uniform from 2 to 4.6 h.
+    /// Draws a job. `hours` fixes its length; otherwise it is uniform from 2 to 4.6 h.
     pub fn draw(seed: u64, regime: Regime, hours: Option<f64>) -> Self {
         let rng = &mut child(seed, regime.letter(), "plan");
         let nodes = (2.0 * 32.0_f64.powf(rng.random::<f64>())).round() as usize;
@@ -133,7 +133,7 @@ impl Plan {
         let network_counters = rng.random_bool(0.7);
         let pause = [Pause::Outside, Pause::Barrier, Pause::Between][rng.random_range(0..3)];
         let first = rng.random_range(0..10_000_u32);
-        // Node numbers grow but have gaps, as an allocation has.
+        // Node numbers rise with gaps, as in an allocation.
         let node_ids = (0..=nodes as u32).map(|n| first + 3 * n + u32::from(rng.random_bool(0.5))).collect();
         let skew_us = (0..=nodes).map(|_| rng.random_range(-50_000..=50_000)).collect();
         let mut restarts_s = Vec::new();
@@ -167,7 +167,7 @@ impl Plan {
         }
     }
 
-    /// Ranks, one a device.
+    /// Ranks, one per device.
     pub fn ranks(&self) -> usize {
         self.nodes * PER_NODE
     }

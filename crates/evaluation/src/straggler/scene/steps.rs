@@ -1,4 +1,4 @@
-//! One step of a synchronous job: what each rank does, and how long all of them take.
+//! Steps of a synchronous job: what each rank does, and how long all of them take.
 
 use rand_chacha::ChaCha8Rng;
 use tidegate_insight::straggler::Class;
@@ -8,26 +8,26 @@ use super::faults::{Injected, Place};
 use super::plan::{PER_NODE, Pause, Plan};
 use crate::straggler::random::{STUDENT3_NOISE, child, normal, student3};
 
-/// MessageBody one step came to. Seconds; lists by rank.
+/// Times of one step, seconds; lists by rank.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
-    /// Its work: slowest path and transfer.
+    /// Work: slowest path and transfer.
     pub(crate) work_s: f64,
-    /// Whole step, a pause inside it included.
+    /// Duration of the step, including a pause inside it.
     pub(crate) total_s: f64,
     /// Whether a checkpoint was written.
     pub(crate) checkpoint: bool,
-    /// Pause after it that no report has.
+    /// Pause after it that no report shows.
     pub(crate) gap_s: f64,
     pub(crate) compute_s: Vec<f64>,
     pub(crate) data_s: Vec<f64>,
     pub(crate) comm_s: Vec<f64>,
-    /// Work relative to the mean rank, which tokens and squared lengths tell.
+    /// Work relative to the mean rank, as tokens and squared lengths show it.
     pub(crate) bias: Vec<f64>,
     pub(crate) sequence: Vec<f64>,
-    /// Of all ranks' tokens.
+    /// Factor on the tokens of all ranks.
     pub(crate) tokens: f64,
-    /// Faults that act in this step: index, and what the step would have taken without it.
+    /// Faults active in this step: index, and the duration without it.
     pub(crate) without: Vec<(usize, f64)>,
 }
 
@@ -99,7 +99,7 @@ impl Steps {
         let sigma = plan.regime.sequence_noise();
         for d in 0..dp {
             self.step.sequence[d] = match sigma > 0.0 {
-                // A batch cannot be empty nor longer than its budget.
+                // A batch is never empty, nor longer than its budget.
                 true => (sigma * normal(&mut self.sequences)).clamp(-0.6, 0.9).exp(),
                 false => 1.0,
             };
@@ -119,7 +119,7 @@ impl Steps {
         self.step.tokens = weather.tokens;
     }
 
-    /// Fills in what each rank waited, so that all of them end together.
+    /// Sets what each rank waited, so that all ranks end together.
     fn wait(&mut self, plan: &Plan, work_s: f64, pause_s: f64) {
         let step = &mut self.step;
         let inside = if plan.pause == Pause::Between { 0.0 } else { pause_s };
@@ -134,8 +134,8 @@ impl Steps {
     }
 }
 
-/// Puts a fault's slowdown on the ranks it meets (`sign` 1) or takes it off again (-1). Transfers
-/// are the caller's.
+/// Applies a fault's slowdown to the ranks it affects (`sign` 1) or removes it (-1). Transfers are
+/// left to the caller.
 fn apply(plan: &Plan, fault: &Injected, order: &[usize], step: &mut Step, sign: f64) {
     if fault.of_transfer() {
         return;
@@ -156,8 +156,8 @@ fn apply(plan: &Plan, fault: &Injected, order: &[usize], step: &mut Step, sign: 
     }
 }
 
-/// Time of the slowest data-parallel pipeline, transfers left out: its input, one micro-batch
-/// through all stages, the others at the pace of its slowest stage.
+/// Time of the slowest data-parallel pipeline without transfers: its input, one micro-batch through
+/// all stages, and the others at the pace of its slowest stage.
 fn slowest_path(plan: &Plan, step: &Step) -> f64 {
     let (dp, batches) = (plan.data_parallel(), plan.micro_batches as f64);
     (0..dp)
@@ -179,10 +179,10 @@ mod tests {
         Plan { restarts_s: Vec::new(), ..Plan::draw(seed, regime, Some(1.0)) }
     }
 
-    /// The same job with and without the fault draws the same chances, so the ratio of the two is
-    /// the fault alone.
+    /// With and without the fault a job draws the same random numbers, so the ratio of the two
+    /// shows the fault alone.
     #[test]
-    fn a_fault_slows_its_ranks_by_its_size_and_nobody_else() {
+    fn a_fault_slows_only_its_ranks_by_its_size() {
         let plan = plan(11, Regime::A);
         let order: Vec<usize> = (0..plan.nodes).collect();
         let fault = Injected {

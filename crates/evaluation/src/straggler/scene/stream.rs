@@ -1,4 +1,4 @@
-//! A job as it is told: everything in order of arrival, a step at a time in memory.
+//! Message stream of a job, in order of arrival; only one step at a time is in memory.
 
 use rand::Rng;
 use rand::seq::SliceRandom;
@@ -16,7 +16,7 @@ use crate::straggler::random::child;
 
 /// 2026-01-01T00:00:00Z.
 const START_US: i64 = 1_767_225_600_000_000;
-/// A rank that reports the step's length but not its parts: one report in this many.
+/// One report in this many has a duration without its parts.
 const NO_PARTS: f64 = 0.002;
 /// Link faults that also log XID 74.
 const LINK_XID: f64 = 0.3;
@@ -25,7 +25,7 @@ const LENGTH: f64 = 4096.0;
 /// Share of the computing that grows with squared lengths.
 const SQUARED_SHARE: f64 = 0.7;
 
-/// One job: an iterator of what arrives, and its truth at the end.
+/// A job: an iterator over its messages, and the truth at the end.
 #[derive(Debug)]
 pub struct Stream {
     plan: Plan,
@@ -45,14 +45,14 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The job of this seed and regime with its own faults.
+    /// The job of a seed and regime, with its own faults.
     pub fn draw(seed: u64, regime: super::Regime, hours: Option<f64>, noise: Noise) -> Self {
         let plan = Plan::draw(seed, regime, hours);
         let faults = Injected::draw_all(&plan, noise);
         Self::new(plan, faults)
     }
 
-    /// This job with these faults.
+    /// A job with given faults.
     pub fn new(plan: Plan, faults: Vec<Injected>) -> Self {
         let mut stream = Self {
             tallies: vec![Tally::new(); faults.len()],
@@ -79,7 +79,7 @@ impl Stream {
         &self.plan
     }
 
-    /// The truth, complete once the iterator has ended.
+    /// The truth; complete once the iterator has ended.
     pub fn into_truth(mut self) -> Truth {
         let events = self.faults.iter().zip(&self.tallies).filter_map(|(&fault, tally)| tally.event(fault));
         self.truth.events = events.collect();
@@ -147,8 +147,8 @@ impl Stream {
                 let parts = !self.rng.random_bool(NO_PARTS);
                 let part = |seconds: f64| parts.then_some((seconds * 1e6) as u64);
                 let tokens = TOKENS * step.bias[rank % dp] * step.tokens;
-                // MessageBody makes computing grow by the sequence's factor when it is linear in tokens
-                // and squares.
+                // Squares for which computing grows by the sequence's factor, if it is linear in
+                // tokens and squares.
                 let squares = tokens * LENGTH * (1.0 + (step.sequence[rank % dp] - 1.0) / SQUARED_SHARE);
                 let report = StepReport {
                     attempt: self.attempt,
@@ -174,8 +174,8 @@ impl Stream {
             self.devices.windows(&self.plan, &self.faults, &self.order, weather, |node, end_s, window| {
                 let end_us = at_us(end_s) + skew[node];
                 let start_us = end_us - (super::devices::WINDOW_S * 1e6) as i64;
-                // Windows of the step that just ended are sent now: nothing sent later may arrive
-                // sooner.
+                // Windows are sent with the step that just ended; nothing sent later may arrive
+                // before.
                 arrivals.sure(MessageBody::Device(DeviceWindow { start_us, end_us, ..window }), at_us(now_s));
             });
         }
@@ -185,8 +185,8 @@ impl Stream {
         });
     }
 
-    /// The job dies, and goes on from its last checkpoint with other ranks on the nodes, one node
-    /// perhaps changed for the spare.
+    /// The job dies and restarts from its last checkpoint, with its ranks shuffled over the nodes;
+    /// one node may be replaced by the spare.
     fn restart(&mut self) {
         let died_s = self.plan.restarts_s[self.attempt as usize - 1];
         self.now_s = died_s + self.rng.random_range(120.0..600.0);

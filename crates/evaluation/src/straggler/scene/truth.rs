@@ -1,4 +1,4 @@
-//! MessageBody really happened to a job, and what an alarm about it means.
+//! Truth about a job: what happened, and what an alarm about it is worth.
 
 use serde::Serialize;
 use tidegate_insight::straggler::Class;
@@ -6,11 +6,11 @@ use tidegate_insight::straggler::Class;
 use super::faults::{Injected, Place};
 use super::plan::{PER_NODE, Plan};
 
-/// Whether an event counts.
+/// Relevance of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Relevance {
-    /// It slows the job by 5 % or more for at least 10 steps and 60 s.
+    /// Counts: it slows the job by 5 % or more for at least 10 steps and 60 s.
     Counts,
     /// Smaller or shorter, but longer than 30 s or 5 steps: an alarm about it is neither right nor
     /// wrong.
@@ -19,29 +19,29 @@ pub enum Relevance {
     Ignored,
 }
 
-/// One fault as it came to act.
+/// A fault as it took effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Event {
-    /// As it was injected.
+    /// The injected fault.
     pub fault: Injected,
     /// Start of the first slow step, µs since 1970.
     pub start_us: i64,
     /// End of the last slow step.
     pub end_us: i64,
-    /// End of the first slow step: delays count from here.
+    /// End of the first slow step, from which delays count.
     pub first_us: i64,
     /// Slow steps.
     pub steps: u64,
-    /// How much longer the job's steps took while it acted: 0.05 is 5 %.
+    /// How much longer the job's steps took during the fault: 0.05 is 5 %.
     pub slowdown: f64,
-    /// Whether it counts.
+    /// Its relevance.
     pub relevance: Relevance,
 }
 
-/// Which node each block of eight ranks was on, from when.
+/// Placement of an attempt: the node of each block of eight ranks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Attempt {
-    /// From, µs since 1970.
+    /// Start, µs since 1970.
     pub from_us: i64,
     /// Index of the node of each block of eight ranks.
     pub order: Vec<usize>,
@@ -98,7 +98,7 @@ impl Truth {
         role.saturating_mul(dp)..role.saturating_add(1).saturating_mul(dp)
     }
 
-    /// Ranks on the place at that time; `None` when no rank is there.
+    /// Ranks at a place at some time; `None` when no rank is there.
     pub fn ranks_of(&self, place: Place, at_us: i64) -> Option<std::ops::Range<u32>> {
         match place {
             Place::Device(device) => {
@@ -111,7 +111,7 @@ impl Truth {
     }
 }
 
-/// Gathers what a fault did, step by step.
+/// Accumulates the effect of a fault, step by step.
 #[derive(Debug, Clone)]
 pub(crate) struct Tally {
     span_us: Option<(i64, i64, i64)>,

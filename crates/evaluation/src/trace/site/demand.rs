@@ -1,4 +1,4 @@
-//! What the owner of a pool that serves needed, from what was held and waited for there.
+//! Demand of a serving pool, from what was held and waited for there.
 
 use serde::Serialize;
 use tidegate_sim::{DAY_US, HOUR_US, MINUTE_US, SECOND_US};
@@ -9,21 +9,20 @@ use super::rows::{Attempt, History, Sample};
 
 /// Length of a step, µs.
 pub const STEP_US: i64 = 10 * MINUTE_US;
-/// Steps before the history that are looked at: four weeks.
+/// Steps before the period: four weeks.
 const MOST_STEPS: i64 = 28 * DAY_US / STEP_US;
 
-/// Where a demand is known from.
+/// Source of a demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DemandSource {
-    /// The jobs of the pool: what they held, and what they asked for while they waited.
+    /// The pool's jobs: held, and requested while waiting.
     Jobs,
     /// Samples of the pool.
     Samples,
 }
 
-/// GPUs that `pool` needed in each step of the history: the most at once. `None`: it has neither
-/// jobs nor samples.
+/// Maximum GPUs that `pool` needed in each step of the period. `None` without jobs and samples.
 pub fn demand(history: &History, pool: &str) -> Option<(DemandSource, Vec<u32>)> {
     let is_its = |a: &&Attempt| a.pool.as_deref() == Some(pool);
     let jobs: Vec<(i64, i64, u32)> =
@@ -40,9 +39,8 @@ pub fn demand(history: &History, pool: &str) -> Option<(DemandSource, Vec<u32>)>
     Some((DemandSource::Samples, gpus(&bridged(&levels(&samples, history), &told))))
 }
 
-/// GPUs that `pool` needed in each step up to the beginning of the history, from the first hour
-/// that is told: the hour's mean, rounded up. In hours between that nobody tells of, nothing was
-/// held or waited for.
+/// GPUs that `pool` needed in each step before the period, from the first known hour on: the hour's
+/// mean, rounded up. Missing hours count as zero.
 pub fn before(history: &History, pool: &str) -> Vec<u32> {
     let hours: Vec<_> = history.past.iter().filter(|hour| hour.pool == pool).collect();
     let Some(first) = hours.first() else { return Vec::new() };
@@ -59,7 +57,7 @@ pub fn before(history: &History, pool: &str) -> Vec<u32> {
     gpus
 }
 
-/// When a job held GPUs or waited for them.
+/// Spans in which a job held GPUs or waited for them.
 fn needs(a: &Attempt, history: &History) -> impl Iterator<Item = (i64, i64, u32)> {
     let until = |end: Option<i64>| end.or(a.as_of_us).unwrap_or(history.to_us);
     let held = a.from_us.map(|from| (from, until(a.to_us), whole(a.gpus_milli.unwrap_or(0))));
@@ -70,7 +68,7 @@ fn needs(a: &Attempt, history: &History) -> impl Iterator<Item = (i64, i64, u32)
     [held, waited].into_iter().flatten().filter(overlaps).collect::<Vec<_>>().into_iter()
 }
 
-/// The most of these stretches at once, in each step.
+/// Maximum of the spans in each step.
 fn levels(stretches: &[(i64, i64, u32)], history: &History) -> Vec<f64> {
     let second = |us: i64| (us.clamp(history.from_us, history.to_us) - history.from_us) / SECOND_US;
     let both = |(from, to, gpus): &(i64, i64, u32)| {
@@ -82,7 +80,7 @@ fn levels(stretches: &[(i64, i64, u32)], history: &History) -> Vec<f64> {
     most_in_steps(&changes, steps as usize, STEP_US / SECOND_US)
 }
 
-/// Steps that no sample tells of are as the one before; those in front as the first that is told.
+/// Fills steps without samples with the step before; leading ones with the first known step.
 fn bridged(levels: &[f64], told: &[f64]) -> Vec<f64> {
     let first = told.iter().position(|count| *count > 0.0).unwrap_or(0);
     let mut last = levels[first];

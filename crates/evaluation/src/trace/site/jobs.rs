@@ -1,4 +1,4 @@
-//! Stretches of jobs' lives as jobs of the simulator.
+//! Attempts of a site's history as jobs of the simulator.
 
 use std::collections::BTreeMap;
 
@@ -10,62 +10,61 @@ use tidegate_sim::{HOUR_US, MINUTE_US, backtest::Arrival, backtest::Terms, gpu_h
 use super::super::RowCounts;
 use super::rows::{Attempt, History};
 
-/// Jobs of one size from which lengths are drawn; with fewer, jobs of any size are taken.
+/// Jobs of a size needed to draw lengths from; with fewer, jobs of any size are used.
 const ENOUGH: usize = 10;
-/// Length of a job of which nothing is known where no job's is: an assumption.
+/// Assumed length of an unknown job where no job's length is known.
 const NOTHING_KNOWN_US: i64 = HOUR_US;
 
-/// A job as far as its history tells.
+/// A job as far as its history shows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedJob {
-    /// The job; of one that is not over, with the work it did as far as it was seen.
+    /// The job; if it has not ended, with the work seen so far.
     pub arrival: Arrival,
-    /// Of one that is not over: how long it had run in all, µs, before the time too. How long it
-    /// will run is drawn.
+    /// If it has not ended: its run time so far, µs, including time before the period. The rest is
+    /// drawn.
     pub open_us: Option<i64>,
 }
 
-/// What the log says came of the jobs, beside what policies would have made of them.
+/// What really happened to the jobs, to compare with simulated schedulers.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Recorded {
-    /// Jobs that were submitted and started between the two.
+    /// Jobs submitted and started within the period.
     pub started: usize,
-    /// Mean time from their submission to their first start, hours; `None` where none started.
+    /// Mean time from submission to first start, hours; `None` without starts.
     pub queue_hours: Option<f64>,
-    /// GPU-hours that jobs held between the two.
+    /// GPU-hours held within the period.
     pub held_gpu_hours: f64,
-    /// The most GPUs that they held at once, parts of a GPU as whole ones.
+    /// Most GPUs held at once; fractions of a GPU count as whole.
     pub most_gpus: u32,
 }
 
 /// The jobs of a history.
 #[derive(Debug, Default)]
 pub struct Jobs {
-    /// By submission; what ran when the time began first, in the order of its start, then what
-    /// waited.
+    /// By submission: first the jobs running at the start of the period, by start time, then the
+    /// waiting ones.
     pub recorded_jobs: Vec<RecordedJob>,
-    /// What became of the history's jobs.
+    /// Jobs by outcome.
     pub rows: RowCounts,
     /// See [`Recorded`].
     pub recorded: Recorded,
-    /// Jobs that ran when the time began, and that waited then; of those used.
+    /// Usable jobs running at the start of the period, and waiting then.
     pub ran_before: usize,
     /// See `ran_before`.
     pub waited_before: usize,
-    /// The most that each team held at once.
+    /// Most GPUs that each team held at once.
     pub most_of_teams: BTreeMap<String, u32>,
     lengths: Lengths,
 }
 
-/// Whole GPUs; parts of one count as one.
+/// Whole GPUs; a fraction counts as one.
 pub fn whole(milli: i64) -> u32 {
     u32::try_from(milli.max(0)).unwrap_or(u32::MAX).div_ceil(1_000)
 }
 
 impl Jobs {
-    /// The jobs of `history` that `is_taken` keeps, told by their first stretch. `model` finds a
-    /// model of GPU in the cluster, that is large enough for the job; `rename` gives a team the
-    /// name it has there.
+    /// Jobs of `history` that `is_taken` accepts by their first attempt. `model` finds a GPU model
+    /// of the cluster with enough GPUs for a job; `rename` maps team names.
     pub fn from_history(
         history: &History,
         is_taken: &dyn Fn(&Attempt) -> bool,
@@ -79,7 +78,7 @@ impl Jobs {
         let mut jobs = Self::default();
         let (mut held, mut of_teams) = (Level::default(), BTreeMap::<String, Level>::new());
         let mut waits: Vec<i64> = Vec::new();
-        // Order within one moment: what ran, by its start; then what waited, by its submission.
+        // Order within one moment: running jobs by start, then waiting jobs by submission.
         let mut placed: Vec<((i64, bool, i64), RecordedJob)> = Vec::new();
         for mut stretches in by_job.into_values() {
             stretches.sort_by_key(|s| (s.from_us.is_none(), s.from_us, s.queued_from_us));
@@ -130,8 +129,8 @@ impl Jobs {
         jobs
     }
 
-    /// What a seed is tried on: jobs that are not over run as long as one of the history did that
-    /// ran at least as long.
+    /// Arrivals for a seed: a job that has not ended runs as long as another job of the history
+    /// that ran at least as long.
     pub fn arrivals(&self, rng: &mut ChaCha8Rng) -> Vec<Arrival> {
         let arrival = |told: &RecordedJob| {
             let mut arrival = told.arrival.clone();
@@ -146,23 +145,23 @@ impl Jobs {
         self.recorded_jobs.iter().map(arrival).collect()
     }
 
-    /// Jobs that are not over.
+    /// Jobs that have not ended.
     pub fn open(&self) -> usize {
         self.recorded_jobs.iter().filter(|told| told.open_us.is_some()).count()
     }
 }
 
-/// One job, from its stretches.
+/// One job, from its attempts.
 struct JobHistory {
     submit_us: i64,
     first_start_us: Option<i64>,
     gpus: u32,
-    /// Work from the beginning of the time on: GPU time held, over the size asked for.
+    /// Work within the period: GPU time held over the requested size.
     work_us: i64,
-    /// How long it held GPUs in all.
+    /// Total time with GPUs.
     ran_us: i64,
     open_us: Option<i64>,
-    /// Holds of GPUs between the two.
+    /// GPUs held within the period.
     held: Vec<(i64, i64, u32)>,
 }
 
@@ -200,7 +199,7 @@ impl JobHistory {
         }
     }
 
-    /// Why it cannot be used.
+    /// Reason why it cannot be used.
     fn unusable(&self) -> Option<&'static str> {
         match self {
             _ if self.gpus == 0 => Some("no GPUs"),
@@ -223,7 +222,7 @@ impl JobHistory {
         let limit = last.and_then(|s| s.time_limit_ms).filter(|ms| *ms > 0);
         Terms {
             estimate_us: limit.map(|ms| ms.saturating_mul(1_000)),
-            // Slurm's have 32 bits without a sign; what is beyond ours is as good as the most.
+            // Slurm's are unsigned 32-bit; larger values are clamped to ours.
             priority: last.and_then(|s| s.priority).map(|p| i32::try_from(p).unwrap_or(i32::MAX)),
             model: named.and_then(|name| model(name, self.gpus)),
             sizes: (ended("RESIZED") && least < most).then_some((least, most)),
@@ -232,7 +231,7 @@ impl JobHistory {
     }
 }
 
-/// How long jobs ran, by their size.
+/// Run times of jobs by size.
 #[derive(Debug, Default)]
 struct Lengths {
     by_gpus: BTreeMap<u32, Vec<i64>>,
@@ -250,14 +249,13 @@ impl Lengths {
         self.all.sort_unstable();
     }
 
-    /// The length of one of the jobs of the same size that ran longer than `ran_us`; where those
-    /// are few, of any size. Where nobody ran longer, as long again.
+    /// Length of a random job of the same size that ran longer than `ran_us`; of any size where
+    /// those are few. If none ran longer, twice `ran_us`.
     fn draw(&self, gpus: u32, ran_us: i64, rng: &mut ChaCha8Rng) -> i64 {
         let longer = |of: &[i64]| of.partition_point(|length| *length <= ran_us);
         let alike = self.by_gpus.get(&gpus).map_or(&[][..], Vec::as_slice);
         let from = if alike.len() - longer(alike) >= ENOUGH { alike } else { &self.all };
-        // One draw, whatever comes of it: what is drawn for the next job does not depend on this
-        // one.
+        // Exactly one draw, so that the draws of the next job do not depend on this one.
         let draw: f64 = rng.random();
         let longer = &from[longer(from)..];
         match longer.len() {
@@ -282,7 +280,7 @@ impl Level {
         self.gpu_us += i128::from(to_us - from_us) * i128::from(gpus);
     }
 
-    /// The most at once; what ends and what begins at one moment do not overlap.
+    /// Maximum; an end and a start at one moment do not overlap.
     fn most(mut self) -> u32 {
         self.changes.sort_unstable();
         let (mut level, mut most) = (0i64, 0i64);

@@ -1,28 +1,25 @@
-//! A site's own history for the simulator: the jobs, nodes and demand that its log tells of,
-//! between two times.
+//! A site's own history for the simulator: jobs, nodes and demand in the tables, within a period.
 //!
-//! What is taken for what:
-//! - A **job** was submitted when the log says, asks for the GPUs it asked for (parts of one count
-//!   as one), and its work is the GPU time it held in all its runs, over that size: what failures
-//!   and preemptions cost there is in it, so no further failures are drawn. What ran when the time
-//!   begins is submitted at its beginning with the rest of its work, before what waited then; waits
-//!   count from there.
-//! - What **is not over** where the log ends runs as long as one of the log's jobs of its size that
-//!   ran at least as long, drawn by the seed. What left the queue without a start is left out: how
-//!   long it would run is unknown.
-//! - **Priority** is the least that was told (it grows with age), the **time limit** is what the
-//!   user stated. A job that was resized can be, between the sizes it had, by Amdahl's law; one
-//!   that was preempted and came back may run on borrowed nodes. Of all others that is drawn, as
-//!   are checkpoints: the log does not tell.
-//! - **Nodes** are those that jobs could use at some time between the two, all the time. Where the
-//!   log knows none: nodes of 8 GPUs, as many as hold the most that jobs held at once.
-//! - **Pools**: those named as serving are each a pool with a service; its demand in steps of ten
-//!   minutes is the most that was held and waited for there. All others are one pool for jobs: who
-//!   may use which of them is not looked at. Where the cluster has several models of GPU, a job
-//!   needs the one it ran on.
-//! - **Before** the first of the two times, demand is what hours in the tables say; forecasts have
-//!   seen it when the time begins.
-//! - A **quota** holds if the team kept to it: one that the log shows exceeded was no limit.
+//! Assumptions:
+//! - **Jobs** are submitted as logged and ask for the logged GPUs (fractions count as one). Their
+//!   work is the GPU time held in all runs over that size. It includes the cost of failures and
+//!   preemptions, so no further failures are drawn. Jobs running at the start of the period are
+//!   submitted then, with the rest of their work, before the jobs that wait; waits count from
+//!   there.
+//! - **Jobs that have not ended** at the end of the log run as long as another job of their size
+//!   that ran at least as long, drawn by the seed. Jobs that left the queue without a start are
+//!   dropped, because their length is unknown.
+//! - **Priority** is the least logged (it grows with age), the **time limit** the user's. A resized
+//!   job can be resized, between its sizes, by Amdahl's law; a preempted job that came back may run
+//!   on borrowed nodes. For all others this is drawn, as are checkpoints, which the log does not
+//!   show.
+//! - **Nodes** are those usable at any time of the period, for all of it. If none are logged: nodes
+//!   of 8 GPUs, enough for the most GPUs held at once.
+//! - **Pools** named as serving are each a pool with a service; its demand per ten minutes is the
+//!   maximum of what was held and waited for. All others form one pool for jobs; access to them is
+//!   not checked. In a cluster with several GPU models, a job needs the one it ran on.
+//! - **Before** the period, demand is that of the hourly tables, which forecasts have seen.
+//! - A **quota** counts only if the team kept to it.
 
 mod demand;
 mod jobs;
@@ -47,88 +44,87 @@ use self::jobs::{Jobs, whole};
 use super::{RowCounts, TraceError};
 
 const NODE_GPUS: u32 = 8;
-/// Work that is not parallel where no curve is known, ppm.
+/// Serial share of jobs without a known curve, ppm.
 const SERIAL_PPM: u32 = 20_000;
 
-/// What is asked for beside the history.
+/// Options beside the history.
 #[derive(Debug, Clone, Default)]
 pub struct SiteOptions {
     /// Pools that serve.
     pub serves: Vec<String>,
-    /// Nodes of 8 GPUs for jobs instead of those of the log.
+    /// Nodes of 8 GPUs for jobs, instead of the logged ones.
     pub train: Option<usize>,
-    /// What a GPU costs an hour instead of what the log says, millionths of the currency.
+    /// Price of a GPU-hour, instead of the logged one, millionths of the currency.
     pub price_micros: Option<i64>,
 }
 
-/// Where nodes are known from.
+/// Source of the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CapacitySource {
     /// The log.
     Log,
-    /// The most that was held or needed at once.
+    /// The most GPUs held or needed at once.
     Peak,
-    /// The one who asks.
+    /// The options.
     Asked,
 }
 
-/// A pool that serves.
+/// A serving pool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Service {
-    /// Its name.
+    /// Name.
     pub pool: String,
     /// Its nodes and their GPUs.
     pub nodes: usize,
     /// See `nodes`.
     pub gpus: u32,
-    /// Where they are known from.
+    /// Source of the nodes.
     pub nodes_from: CapacitySource,
-    /// Where its demand is known from.
+    /// Source of its demand.
     pub demand_from: DemandSource,
-    /// The greatest demand, GPUs.
+    /// Maximum demand, GPUs.
     pub peak_gpus: u32,
-    /// Hours before the time that is looked at in which its demand is known: forecasts have seen
-    /// them.
+    /// Hours of known demand before the period, which forecasts have seen.
     pub seen_hours: usize,
 }
 
-/// What a history is, for reports.
+/// Provenance of a simulation, for reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Provenance {
     /// The cluster.
     pub cluster: String,
-    /// The time, µs since 1970.
+    /// Start and end of the period, µs since 1970.
     pub from_us: i64,
     /// See `from_us`.
     pub to_us: i64,
-    /// What became of the jobs that were there between the two.
+    /// Jobs of the period by outcome.
     pub job_rows: RowCounts,
-    /// Jobs that ran when the time began, and that waited then; of those used.
+    /// Usable jobs running at the start of the period, and waiting then.
     pub ran_before: usize,
     /// See `ran_before`.
     pub waited_before: usize,
-    /// Jobs that are not over where the log ends; of those used.
+    /// Usable jobs that have not ended.
     pub open: usize,
     /// Nodes for jobs, and their GPUs.
     pub train_nodes: usize,
     /// See `train_nodes`.
     pub train_gpus: u32,
-    /// Where they are known from.
+    /// Source of the nodes.
     pub nodes_from: CapacitySource,
-    /// Pools that serve.
+    /// Serving pools.
     pub services: Vec<Service>,
-    /// Teams with a quota that holds.
+    /// Teams with a quota that counts.
     pub quotas: usize,
-    /// Teams with one that the log shows exceeded.
+    /// Teams whose quota was exceeded.
     pub exceeded_quotas: usize,
-    /// What really came of it.
+    /// What really happened.
     pub recorded: Recorded,
-    /// What a GPU costs an hour, millionths of the currency; `None` is not known.
+    /// Price of a GPU-hour, millionths of the currency; `None` if unknown.
     pub price_micros: Option<i64>,
 }
 
-/// A history, ready for the simulator.
+/// A history prepared for the simulator.
 #[derive(Debug)]
 pub struct Site {
     jobs: Jobs,
@@ -139,11 +135,10 @@ pub struct Site {
 }
 
 impl Site {
-    /// Takes a history for the simulator.
+    /// Prepares a history.
     ///
     /// # Errors
-    /// [`TraceError::Shape`] says what is missing: no job that can be used, or a pool that is to
-    /// serve and has no demand.
+    /// [`TraceError::Shape`] if there is no usable job, or a serving pool has no demand.
     pub fn new(history: &History, wanted: &SiteOptions) -> Result<Self, TraceError> {
         let serves = |pool: &str| wanted.serves.iter().position(|name| name == pool);
         let mut spec = ClusterSpec {
@@ -159,7 +154,7 @@ impl Site {
             (spec.models.len() > 1 && there >= gpus).then_some(model)
         };
         let rename = |team: &str| match serves(team) {
-            // A service is an owner of the name of its pool.
+            // A service owns the name of its pool.
             Some(_) => format!("{team} (jobs)"),
             None => team.to_owned(),
         };
@@ -228,7 +223,7 @@ impl Site {
         Ok(Self { jobs, spec, services, past_gpus, about })
     }
 
-    /// What a seed is tried on: the same jobs, nodes and demand, with what the log does not tell
+    /// Input of a simulation for a seed: the same jobs, nodes and demand, with what the log lacks
     /// drawn.
     pub fn setting(&self, seed: u64) -> Setting {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x0517_e105);
@@ -246,13 +241,13 @@ impl Site {
         Setting { past_gpus: self.past_gpus.clone(), price_micros: self.about.price_micros, ..setting }
     }
 
-    /// What it is.
+    /// Provenance.
     pub fn about(&self) -> &Provenance {
         &self.about
     }
 }
 
-/// Models of GPU of the nodes, by name; one without a name where none is told.
+/// GPU models of the nodes, by name; one nameless model if none is known.
 fn models(history: &History) -> Vec<String> {
     let mut models: Vec<String> = history.nodes.iter().filter_map(|n| n.gpu_model.clone()).collect();
     models.sort_unstable();
@@ -263,8 +258,7 @@ fn models(history: &History) -> Vec<String> {
     models
 }
 
-/// The log's nodes: those for jobs, and those of each pool that serves. Parts of a GPU of a node
-/// count for nothing.
+/// The logged nodes, for jobs and for each serving pool. Fractions of a node's GPU are ignored.
 fn nodes(history: &History, wanted: &SiteOptions, models: &[String]) -> (Vec<NodeSpec>, Vec<Vec<NodeSpec>>) {
     let mut train = Vec::new();
     let mut served = vec![Vec::new(); wanted.serves.len()];
@@ -299,7 +293,7 @@ fn nodes(history: &History, wanted: &SiteOptions, models: &[String]) -> (Vec<Nod
     (train, served)
 }
 
-/// Nodes of 8 GPUs that hold so many.
+/// Adds nodes of 8 GPUs with at least `gpus` in all.
 fn add_nodes(spec: &mut ClusterSpec, pool: usize, gpus: u32) {
     let there = spec.nodes.len();
     let node = |i: usize| NodeSpec {
@@ -312,7 +306,7 @@ fn add_nodes(spec: &mut ClusterSpec, pool: usize, gpus: u32) {
     spec.nodes.extend((there..there + gpus.div_ceil(NODE_GPUS).max(1) as usize).map(node));
 }
 
-/// The name of the one pool for jobs; of several, `train`.
+/// Name of the pool for jobs; `train` if there are several.
 fn train_pool(history: &History, wanted: &SiteOptions) -> String {
     let mut pools: Vec<&str> = history.attempts.iter().filter_map(|a| a.pool.as_deref()).collect();
     pools.retain(|pool| !wanted.serves.iter().any(|name| name == pool));
@@ -324,7 +318,7 @@ fn train_pool(history: &History, wanted: &SiteOptions) -> String {
     }
 }
 
-/// Adds a pool that serves.
+/// Adds a serving pool.
 fn serve(
     history: &History,
     spec: &mut ClusterSpec,

@@ -1,10 +1,8 @@
-//! What is asked of a site's tables: rows as they stand there. Times are µs since 1970; `None` is
-//! what nobody told.
+//! Rows of a site's tables. Times are µs since 1970; `None` means unknown.
 
 use serde::Deserialize;
 
-/// A stretch of a job's life, as table `attempts` has it: a wait and the run behind it, or a wait
-/// alone.
+/// A row of table `attempts`: a wait and the run after it, or a wait alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct Attempt {
     /// The job.
@@ -13,11 +11,11 @@ pub struct Attempt {
     pub team: Option<String>,
     /// Its partition, queue or node pool.
     pub pool: Option<String>,
-    /// Model of GPU that it held or asked for.
+    /// GPU model held or requested.
     pub gpu_model: Option<String>,
-    /// Thousandths of a GPU that it held, or asked for where it has not started.
+    /// Thousandths of a GPU held, or requested before the start.
     pub gpus_milli: Option<i64>,
-    /// Thousandths of a GPU that it asked for.
+    /// Thousandths of a GPU requested.
     pub asked_gpus_milli: Option<i64>,
     /// When the job was submitted.
     pub submit_us: Option<i64>,
@@ -29,17 +27,17 @@ pub struct Attempt {
     pub from_us: Option<i64>,
     /// See `from_us`.
     pub to_us: Option<i64>,
-    /// How it ended.
+    /// Final state.
     pub final_state: Option<String>,
-    /// While it is open: up to when the cluster was observed.
+    /// If open: time up to which the cluster was observed.
     pub as_of_us: Option<i64>,
-    /// Scheduler's priority, the least that was told of the job.
+    /// Lowest scheduler priority of the job.
     pub priority: Option<i64>,
-    /// Run time that the scheduler allows it, ms.
+    /// Time limit of the scheduler, ms.
     pub time_limit_ms: Option<i64>,
 }
 
-/// A node that jobs could use at some time between the two.
+/// A node that was usable at some time of the period.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct Node {
     /// Its name.
@@ -52,7 +50,7 @@ pub struct Node {
     pub gpus_milli: i64,
 }
 
-/// A quota or limit of a team in force when the time begins, over all pools for jobs.
+/// A team's quota at the start of the period, over all pools for jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct Quota {
     /// The team.
@@ -61,51 +59,49 @@ pub struct Quota {
     pub gpus_milli: i64,
 }
 
-/// What the owner of a pool held and asked for over some time.
+/// What the owner of a pool held and requested over some time.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct Sample {
     /// The pool.
     pub pool: String,
-    /// From when on.
+    /// Start.
     pub at_us: i64,
-    /// For how long, ms.
+    /// Duration, ms.
     pub interval_ms: i64,
     /// Thousandths of a GPU held and waited for.
     pub gpus_milli: i64,
 }
 
-/// What was held and waited for in a pool in an hour before the time that is looked at.
+/// Demand of a pool in an hour before the period.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct Hour {
     /// The pool.
     pub pool: String,
     /// When the hour began, µs since 1970.
     pub at_us: i64,
-    /// Thousandths of a GPU, its mean.
+    /// Mean, thousandths of a GPU.
     pub gpus_milli: i64,
 }
 
-/// All of it, of one cluster.
+/// History of one cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct History {
     /// Name of the cluster.
     pub cluster: String,
-    /// The time that is looked at.
+    /// Start and end of the period.
     pub from_us: i64,
     /// See `from_us`.
     pub to_us: i64,
-    /// Every stretch that ended after `from_us`, of jobs submitted before `to_us`.
+    /// All attempts that ended after `from_us`, of jobs submitted before `to_us`.
     pub attempts: Vec<Attempt>,
-    /// Nodes; empty where the log knows none.
+    /// Nodes; empty if unknown.
     pub nodes: Vec<Node>,
     /// Quotas and limits.
     pub quotas: Vec<Quota>,
-    /// Samples of pools that serve.
+    /// Samples of serving pools.
     pub samples: Vec<Sample>,
-    /// Hours of pools that serve, before `from_us`, in order; where nothing was held or waited for
-    /// there may be none.
+    /// Hours of serving pools before `from_us`, in order; hours without demand may be missing.
     pub past: Vec<Hour>,
-    /// What a GPU cost an hour then, millionths of the currency, mean over nodes; `None` is not
-    /// known.
+    /// Mean price of a GPU-hour over nodes, millionths of the currency; `None` if unknown.
     pub price_micros: Option<i64>,
 }

@@ -1,5 +1,4 @@
-//! A morning worked out by hand: from 0 to 4 hours, with what was there before and what is not
-//! over.
+//! A morning computed by hand: hours 0 to 4, with jobs from before and jobs that have not ended.
 
 use tidegate_sim::backtest::{Metric, backtest};
 use tidegate_sim::{HOUR_US, MINUTE_US};
@@ -14,7 +13,7 @@ fn at(minutes: i64) -> Option<i64> {
     Some(FROM_US + minutes * MINUTE_US)
 }
 
-/// A stretch: minutes of its wait and of its run, and GPUs in thousandths.
+/// An attempt: minutes of its wait and its run, and thousandths of a GPU.
 fn stretch(
     job: &str,
     wait: (Option<i64>, Option<i64>),
@@ -41,7 +40,7 @@ fn morning() -> History {
     let none = (None, None);
     let ends = |how: &str, s: Attempt| Attempt { final_state: Some(how.into()), ..s };
     let attempts = vec![
-        // Ran before, half an hour of its hour and a half.
+        // Ran before; half an hour of its hour and a half is left.
         stretch("ran", (at(-60), at(-30)), (at(-30), at(60)), 8_000),
         // Waited before; runs an hour.
         Attempt {
@@ -50,12 +49,12 @@ fn morning() -> History {
             ..stretch("waited", (at(-10), at(60)), (at(60), at(120)), 4_000)
         },
         stretch("gave-up", (at(60), at(120)), none, 2_000),
-        // Half a GPU, half an hour, gone for others, and half an hour again.
+        // Half a GPU for half an hour, preempted, and half an hour again.
         ends("PREEMPTED", stretch("preempted", (at(30), at(60)), (at(60), at(90)), 500)),
         Attempt { submit_us: at(30), ..stretch("preempted", (at(90), at(120)), (at(120), at(150)), 500) },
         stretch("open", (at(120), at(120)), (at(120), None), 8_000),
         stretch("waits", (at(200), None), none, 1_000),
-        // An hour with 8 GPUs, which it asked for, and an hour with 4.
+        // One hour with 8 GPUs as requested, and one with 4.
         ends("RESIZED", stretch("resized", (at(0), at(0)), (at(0), at(60)), 8_000)),
         Attempt { asked_gpus_milli: Some(8_000), ..stretch("resized", none, (at(60), at(120)), 4_000) },
         stretch("no-gpu", (at(0), at(0)), (at(0), at(60)), 0),
@@ -70,7 +69,7 @@ fn morning() -> History {
 }
 
 #[test]
-fn jobs_are_what_the_log_says_and_what_it_does_not_say_is_drawn() {
+fn logged_jobs_are_taken_and_unknowns_drawn() {
     let site = Site::new(&morning(), &SiteOptions::default()).unwrap();
     let about = site.about();
     let of = |what: &str| about.job_rows.of(what);
@@ -85,18 +84,18 @@ fn jobs_are_what_the_log_says_and_what_it_does_not_say_is_drawn() {
     // 8 + 4 (waited) + 8 + 4 (resized) + 1 (preempted) GPU-hours, and 8 for two hours of the open
     // one.
     assert_eq!(about.recorded.held_gpu_hours, 8.0 + 4.0 + 12.0 + 1.0 + 16.0);
-    // Submitted and started within the time: preempted 30 minutes, open and resized at once, and
-    // the one without a GPU.
+    // Submitted and started within the period: preempted after 30 minutes, open and resized at
+    // once, and the one without a GPU.
     assert_eq!((about.recorded.started, about.recorded.queue_hours), (4, Some(0.125)));
 
     let setting = site.setting(3);
     let told: Vec<(i64, u32, i64)> =
         setting.jobs.iter().map(|j| (j.submit_us / MINUTE_US, j.gpus, j.work_us / MINUTE_US)).collect();
-    // What ran comes first, then what waited, then what was submitted then; the open one ran 180
-    // minutes up to where the log ends and nobody longer, so it runs as long again.
+    // Running jobs come first, then waiting ones, then submissions. The open job ran 180 minutes by
+    // the end of the log, longer than any other, so it runs as long again.
     assert_eq!(told[..5], [(0, 8, 60), (0, 4, 60), (0, 8, 90), (30, 1, 60), (120, 8, 360)]);
     let drawn = |seed| site.setting(seed).jobs[5].work_us / MINUTE_US;
-    // The one that waits runs as one of those whose whole run is known: 60, 60 or 120 minutes.
+    // The waiting job gets the length of one whose whole run is known: 60, 60 or 120 minutes.
     let lengths: std::collections::BTreeSet<i64> = (0..20).map(drawn).collect();
     assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [60, 120]);
     assert_eq!((setting.jobs[1].priority, setting.jobs[1].estimate_us), (7, 2 * HOUR_US));
@@ -111,8 +110,8 @@ fn jobs_are_what_the_log_says_and_what_it_does_not_say_is_drawn() {
 
 #[test]
 fn another_policy_comes_to_something_else() {
-    // 8 GPUs for 2 hours, then 16 that have to wait for them, then 8 for an hour that would fit
-    // beside the first.
+    // 8 GPUs for 2 hours, then 16 that must wait for them, then 8 for an hour that would fit beside
+    // the first.
     let job = |name: &str, submit: i64, hours: i64, gpus: i64| Attempt {
         time_limit_ms: Some(hours * 3_600_000),
         ..stretch(
@@ -129,8 +128,8 @@ fn another_policy_comes_to_something_else() {
     let makers: Vec<_> = makers.iter().map(|make| make.as_ref() as _).collect();
     let rows = backtest(&makers, 0..2, &|seed| site.setting(seed)).unwrap();
     let queued = |row: usize| Metric::QueueHours.of(&rows[row].runs[0]).unwrap();
-    // First come, first served: 0, 2 h - 1 min and 3 h - 2 min. With backfill the last one starts
-    // at once. Starts and restarts take seconds.
+    // First come, first served: 0, 2 h - 1 min and 3 h - 2 min. With backfill the last starts at
+    // once. Starts and restarts take seconds.
     assert!((queued(0) - 4.95 / 3.0).abs() < 0.05, "{}", queued(0));
     assert!((queued(1) - (1.0 + 59.0 / 60.0) / 3.0).abs() < 0.05, "{}", queued(1));
 }
@@ -140,7 +139,7 @@ fn pools_that_serve_have_the_demand_that_was_held_and_waited_for_there() {
     let mut history = morning();
     let serving = |s: Attempt| Attempt { pool: Some("serve".into()), team: Some("chat".into()), ..s };
     history.attempts.push(serving(stretch("s1", (at(-100), at(-90)), (at(-90), None), 8_000)));
-    // Waits for 20 minutes from 60 on, and holds until 100.
+    // Waits for 20 minutes from 60 on, and runs until 100.
     history.attempts.push(serving(stretch("s2", (at(60), at(80)), (at(80), at(100)), 4_000)));
     let node = |name: &str, pool: &str, model: &str| Node {
         node: name.into(),
@@ -178,8 +177,7 @@ fn pools_that_serve_have_the_demand_that_was_held_and_waited_for_there() {
 
     assert_eq!((&setting.past_gpus[..], service.seen_hours), (&[Vec::new()][..], 0));
 
-    // Two hours before, a mean of 4.5 GPUs, nothing told of the hour after; then 2 GPUs in another
-    // pool.
+    // Two hours before: a mean of 4.5 GPUs; the hour after is missing; then 2 GPUs in another pool.
     let hour = |pool: &str, before: i64, gpus_milli| Hour {
         pool: pool.into(),
         at_us: FROM_US - before * HOUR_US,
@@ -190,7 +188,7 @@ fn pools_that_serve_have_the_demand_that_was_held_and_waited_for_there() {
     assert_eq!(seen.setting(0).past_gpus, [[5, 5, 5, 5, 5, 5, 0, 0, 0, 0, 0, 0]]);
     assert_eq!(seen.about().services[0].seen_hours, 2);
 
-    // The same from samples: 40 minutes of 4 GPUs from 60 on, nothing told before and behind.
+    // The same from samples: 40 minutes of 4 GPUs from 60 on, nothing before and after.
     history.attempts.retain(|a| a.pool.as_deref() != Some("serve"));
     history.samples = (0..4)
         .map(|i| Sample {
@@ -208,14 +206,14 @@ fn pools_that_serve_have_the_demand_that_was_held_and_waited_for_there() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn missing_input_is_an_error() {
     let refused = |history: &History| Site::new(history, &SiteOptions::default()).unwrap_err().to_string();
     let empty = History { attempts: Vec::new(), ..morning() };
     assert!(refused(&empty).contains("no jobs between the two times"), "{}", refused(&empty));
     let mut useless = morning();
     useless.attempts.retain(|a| a.job_id == "no-gpu" || a.job_id == "gave-up");
     assert!(refused(&useless).contains("1 no GPUs"), "{}", refused(&useless));
-    // A quota that the team did not keep to is none.
+    // A quota that the team exceeded is none.
     let mut history = morning();
     history.quotas = vec![Quota { owner: "vision".into(), gpus_milli: 15_000 }];
     let site = Site::new(&history, &SiteOptions::default()).unwrap();

@@ -39,7 +39,7 @@ fn the_form_by_hand() {
 }
 
 #[test]
-fn a_known_curve_is_found_and_goes_on() {
+fn a_known_curve_is_found_and_extrapolated() {
     let curve = Curve::fit(&seen(small())).unwrap();
     for held_out in [size(6, 1, 16), size(64, 8, 16), size(128, 16, 32)] {
         let truth = f64::from(held_out.gpus * held_out.local_batch) / TRUTH.step_s(held_out);

@@ -82,7 +82,7 @@ fn a_fault_follows_its_device_through_a_restart() {
     let (first, second) = (slowest(1), slowest(2));
     let truth = stream.into_truth();
     assert_eq!(truth.ranks_of(Place::Device(3), at_us(1000.0)), Some(first..first + 1));
-    // Where the node left with the restart, nobody is slow any more.
+    // If the node left with the restart, no rank is slow any more.
     if let Some(ranks) = truth.ranks_of(Place::Device(3), at_us(3000.0)) {
         assert_eq!(ranks, second..second + 1);
     }
@@ -126,8 +126,8 @@ fn what_a_fault_costs_is_known() {
     let counters = stream.plan.network_counters;
     let truth = stream.into_truth();
     assert!(truth.events.iter().all(|event| event.relevance == Relevance::Counts));
-    // 8 s of 10 by a quarter, 1.8 s doubled, 2 s more; garbage collection and noise of others hide
-    // a little.
+    // 8 s of 10 slower by a quarter, 1.8 s doubled, 2 s more; garbage collection and noise of other
+    // ranks hide a little.
     for (event, want) in truth.events.iter().zip([0.2, 0.18, 0.2]) {
         let got = event.slowdown;
         assert!((want - 0.05..want + 0.02).contains(&got), "{:?} {got}", event.class());
