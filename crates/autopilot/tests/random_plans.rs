@@ -1,9 +1,9 @@
-//! Plans on random clusters against golden fingerprints: a change that must not change any plan
-//! leaves the file as it is.
+//! Plans on random clusters against golden fingerprints. A change that must not change any plan
+//! leaves the golden file untouched.
 //!
-//! A golden line holds the seed, the size of its cluster, the number of decisions in its plan and in
-//! the plan that follows it, and a hash of both plans with their reports. A change that means to
-//! change plans rewrites the file: run the test with `TIDEGATE_BLESS=1`.
+//! A golden line holds the seed, the size of its cluster, the number of decisions in its plan and
+//! in the following plan, and a hash of both plans with their reports. After an intended change run
+//! the test with `TIDEGATE_BLESS=1`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ impl DemandForecast for Random {
     }
 }
 
-/// A cluster as it is being made: GPUs that are free, by node.
+/// A cluster under construction, with free GPUs by node.
 struct Making {
     rng: ChaCha8Rng,
     state: ClusterState,
@@ -100,7 +100,7 @@ impl Making {
         }
     }
 
-    /// Owners with shares of one pool or two; a pool has one owner or several.
+    /// Owners with shares of one or two pools; a pool has one or several owners.
     fn owners(&mut self, pools: &[String]) -> BTreeMap<(String, String), f64> {
         let mut demand = BTreeMap::new();
         for (at, pool) in pools.iter().enumerate() {
@@ -128,7 +128,7 @@ impl Making {
         demand
     }
 
-    /// Loans of whole nodes from some owners to others.
+    /// Random loans of whole nodes.
     fn loans(&mut self) {
         let pools = |(name, o): (&String, &Owner)| {
             o.shares.keys().map(|pool| (name.clone(), pool.clone())).collect::<Vec<_>>()
@@ -178,7 +178,7 @@ impl Making {
         }
     }
 
-    /// Puts `gpus` on free nodes of its pool, or on what its owner has on loan.
+    /// Places `gpus` on free nodes of its pool, or on its owner's loans.
     fn place(&mut self, owner: &str, pool: &str, gpus: u32) -> BTreeMap<String, u32> {
         let lent_to: BTreeMap<&String, &String> =
             self.state.loans.values().flat_map(|loan| loan.nodes.iter().map(|n| (n, &loan.to))).collect();

@@ -72,7 +72,7 @@ pub struct Latency {
 }
 
 impl Default for Latency {
-    /// The sum for a busy node is 6 minutes. The parts are assumptions in the range of `control.md`
+    /// The sum for a busy node is 6 minutes. The parts are assumptions in the range of `docs/control.md`
     /// section 4.4: a minute of notice, a checkpoint of one, Slurm's `KillWait` of 30 s, half a
     /// minute of hand-over and three minutes of model load.
     fn default() -> Self {

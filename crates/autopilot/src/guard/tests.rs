@@ -1,4 +1,4 @@
-//! Each rule by itself, and what no history may lead to.
+//! Each rule by itself, and invariants over whole histories.
 
 mod rates;
 mod requirements;
@@ -104,7 +104,7 @@ fn failed(why: &str) -> ActionStatus {
     ActionStatus::Failed { why: why.into() }
 }
 
-/// The rule that refuses; `None`: allowed.
+/// The rule that refuses. `None`: allowed.
 fn rule(policy: &Policy, state: &ClusterState, history: &History, action: &Action) -> Option<Rule> {
     match verdict(policy, state, history, action, NOW) {
         Verdict::Allowed => None,

@@ -213,7 +213,7 @@ fn an_unknown_answer_is_read_back_and_never_taken_for_success() {
     for error in [unknown(), away()] {
         assert_eq!(intent.on_read_back(&Err(error), NOW + 9_000 * S, &LIMITS), Outcome::Wait);
     }
-    // Seen that nothing is there: again while there is time, else failed with nothing to undo.
+    // Nothing took effect: apply again while there is time, otherwise fail with nothing to undo.
     assert_eq!(intent.on_read_back(&Ok(Effect::Absent), NOW + 10 * S, &LIMITS), Outcome::Again);
     let late = intent.on_read_back(&Ok(Effect::Absent), NOW + 300 * S, &LIMITS);
     assert!(matches!(late, Outcome::Record(Transition::Failed { applied: false, .. })));
@@ -247,7 +247,7 @@ fn a_failure_after_applying_is_compensated() {
     assert_eq!(intent.next(1, NOW, &LIMITS), NextStep::Over);
 }
 
-/// A target in memory that carries out an id once, and an executor that dies after `steps` steps.
+/// An in-memory target that applies an id once, and an executor that dies after `steps` steps.
 fn run(
     intents: &mut IntentLedger,
     log: &mut Vec<IntentEvent>,
@@ -348,7 +348,7 @@ fn what_is_half_done_is_finished_where_nobody_heard_that_it_was_taken() {
         |intents: &IntentLedger, at_us| intents.get("drain-1").unwrap().on_read_back(&half, at_us, &LIMITS);
     assert_eq!(judged(&intent, NOW + 10 * S), Outcome::Finish);
     intent.fold(&event(1, 3, Transition::Applied { receipt: receipt() })).unwrap();
-    // The target is at it: it is waited for.
+    // The target is working on it, so wait.
     assert_eq!(judged(&intent, NOW + 10 * S), Outcome::Wait);
     let late = judged(&intent, NOW + 3_600 * S);
     assert!(matches!(late, Outcome::Record(Transition::Failed { applied: true, .. })), "{late:?}");
@@ -427,7 +427,7 @@ fn an_approval_that_does_not_count_is_told_and_changes_nothing() {
     let intent = intents.get("drain-1").unwrap();
     assert_eq!((&intent.stage, &intent.approved_by), (&Stage::Proposed, &None));
     assert!(intents.history(NOW + 2 * S, KillSwitch::On).approvals.is_empty());
-    // Also where it was begun meanwhile.
+    // Also if it was begun meanwhile.
     let mut begun = applying();
     let stage = begun.stage.clone();
     begun.fold(&event(1, 9, refused())).unwrap();

@@ -17,7 +17,7 @@ fn planned(state: &ClusterState, forecast: &FixedForecast) -> (Plan, Report) {
     plan(&Policy::shipped(), state, forecast, None, NOW, 7)
 }
 
-/// Reasons of what was not done, of a kind.
+/// Reasons reported for not acting, by kind.
 fn noops(report: &Report, kind: Kind) -> Vec<&str> {
     let of_kind = |considered: &&Considered| considered.kind == kind && considered.action.is_none();
     report.considered.iter().filter(of_kind).map(|considered| considered.reason.as_str()).collect()

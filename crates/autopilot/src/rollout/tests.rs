@@ -26,7 +26,7 @@ fn canary(policy: Policy, owners: &[&str]) -> Canary {
 }
 
 /// Two lenders with 16 nodes each, two teams that wait for loans, and one loan of each lender to a
-/// team, of which all is needed back now.
+/// team, all of which is needed back now.
 fn two_sides() -> ClusterState {
     let mut state = cluster();
     for at in 0..16 {
@@ -57,20 +57,20 @@ fn lenders(decisions: &[Decision]) -> Vec<(&str, Option<&str>)> {
 fn each_policy_decides_for_its_owners_and_a_job_that_waits_gets_one_loan() {
     let mut state = two_sides();
     waits(&mut state, "research", 1);
-    // All of training is in use, so that who waits cannot start there.
+    // All of training is in use, so waiting jobs cannot start there.
     for at in 0..4 {
         state.jobs.insert(format!("g{at}"), gang(&[&format!("t{at}")]));
     }
     let (base, says) = (Policy::auto(), FixedForecast::highest(60.0));
     let beside = canary(candidate(""), &["web"]);
     let make = |state: &ClusterState| plan_with_canary(&base, Some(&beside), state, &says, None, NOW, 1).0;
-    // Both lenders have enough; what waits is lent to once, by the one that goes first.
+    // Both lenders have enough; the waiting job gets one loan, from the lender that goes first.
     assert_eq!(lenders(&make(&state).decisions), [("serving", None)]);
-    // With more waiting than one lends, the rest is the candidate's to lend, of its owner's alone.
+    // If more wait than one lender lends, the candidate lends the rest, of its owner's GPUs only.
     waits(&mut state, "research", 9);
     let made = make(&state);
     assert_eq!(lenders(&made.decisions), [("serving", None), ("web", Some("candidate"))]);
-    // Whose mode counts is the one's who decides: by the shipped policy the rest only suggests.
+    // The deciding policy's mode counts: under the shipped policy the others only suggest.
     let shipped = Policy::shipped();
     let made = plan_with_canary(&shipped, Some(&beside), &state, &says, None, NOW, 1).0;
     let modes: Vec<Mode> = made.decisions.iter().map(|decision| decision.mode).collect();
@@ -103,13 +103,13 @@ fn jobs_grow_and_give_way_by_the_policy_of_their_owner_alone() {
         let resizes = made.decisions.into_iter().filter(|d| d.kind == Kind::ResizeJob);
         resizes.map(|d| (d.action.change.job().unwrap().clone(), d.canary)).collect::<Vec<_>>()
     };
-    // Both could have the two free nodes: who goes first has them, and the other waits for what is
+    // Both could have the two free nodes: the first gets them, and the other waits for what is
     // left.
     assert_eq!(grown(&state, &Policy::auto()), [("a".to_owned(), None)]);
     let stopped = Policy::parse("[modes]\nresize_job = \"stop\"").unwrap();
     assert_eq!(grown(&state, &stopped), [("b".to_owned(), Some("candidate".to_owned()))]);
-    // A job of the rest that waits for too long is made room for among the rest's jobs, and not by
-    // stopping the canary's.
+    // A base-policy job that waits too long gets room among base-policy jobs, never by stopping the
+    // canary's.
     let waits =
         crate::state::Job { priority: 5, preemptible: false, owner: "blue".into(), ..pending(32, 90_000) };
     for (name, owner) in [("t0", "red"), ("t1", "red"), ("t2", "red"), ("t3", "red")] {
@@ -134,7 +134,7 @@ fn no_gpu_node_or_job_is_spoken_for_twice() {
     (back.from, back.pool) = ("web".into(), "web".into());
     back.nodes = ["w00".to_owned(), "w01".to_owned()].into();
     state.loans.insert("lend-2".into(), back);
-    // A gang on nodes of both loans, and both owners are short.
+    // A gang spans nodes of both loans, and both owners are short.
     state.jobs.insert("wide".into(), gang(&["s00", "w00"]));
     for owner in ["serving", "web"] {
         state.owners.get_mut(owner).unwrap().shares.values_mut().next().unwrap().demand_gpus = Some(128);
@@ -185,8 +185,7 @@ fn a_canary_needs_the_leave_of_both_policies_and_its_own_modes() {
             Verdict::Refused(refusal) => Some(refusal.rule),
         }
     };
-    // How far it goes is its own to say; of budgets and freezes the stricter holds, whoever's it
-    // is.
+    // The canary's modes are its own; for budgets and freezes the stricter policy holds.
     assert_eq!(judged(&Policy::shipped(), candidate("")), None);
     let none = Budget { per_hour: 0, ..Policy::auto().budget(Kind::Lend) };
     let with_none = |mut policy: Policy| {
@@ -208,7 +207,7 @@ fn of<'a>(
     CanaryRecord { policy, began_us: NOW, scores, intents, breaker_trips, window: 200 }
 }
 
-/// A score of 10 GPU-hours predicted, `realised` of them come to.
+/// A score with 10 GPU-hours predicted and `realised` realised.
 fn scored(at: i64, by: Option<&str>, realised: i64) -> Score {
     const HOUR: i64 = 3_600_000;
     Score {
@@ -234,16 +233,16 @@ fn a_canary_ends_where_its_record_is_worse_than_the_others_or_than_nothing() {
         let own = own.iter().enumerate().map(|(at, net)| scored(at as i64, Some("candidate"), *net));
         base.iter().cloned().chain(own).collect()
     };
-    // 0.8 of what was promised on the one side, 0.6 on the other: not more than 0.2 less.
-    // (6+6+6+5)/40 = 0.575 is.
+    // 0.8 of the prediction on one side, 0.6 on the other: not more than 0.2 less. (6+6+6+5)/40 =
+    // 0.575 is.
     assert_eq!(told(&with(&[6, 6, 6, 6])), None);
     let worse = told(&with(&[6, 6, 6, 5])).unwrap();
     assert!(worse.contains("0.57") && worse.contains("0.80"), "{worse}");
     assert_eq!(told(&with(&[0, 0, 0])), None, "too few to compare");
-    // A loss needs no number: -10 and -6 are the 16 GPU-hours that end it.
+    // A loss needs no minimum number: -10 and -6 are the 16 GPU-hours that end it.
     assert_eq!(told(&with(&[-10, -5])), None);
     assert!(told(&with(&[-10, -6])).unwrap().contains("lost 16.0 GPU-hours"));
-    // What another candidate did, or this one before it was started anew, does not count.
+    // Results of another candidate, or of this one before a restart, do not count.
     let other: Vec<Score> = (0..4).map(|at| scored(at, Some("other"), -9)).collect();
     assert_eq!(told(&other), None);
     let before: Vec<Score> = (-4..0).map(|at| scored(at, Some("candidate"), -9)).collect();
@@ -251,7 +250,7 @@ fn a_canary_ends_where_its_record_is_worse_than_the_others_or_than_nothing() {
     assert_eq!(told(&[]), None);
 }
 
-/// An action of the candidate that was begun at `at` seconds, and came to `ends`.
+/// An action of the candidate that began at `at` seconds and ended with `ends`.
 fn acted(intents: &mut IntentLedger, at: i64, change: Change, ends: &[Transition]) {
     let state = cluster();
     let id = format!("{}-{at}", change.kind());
@@ -364,7 +363,7 @@ fn what_is_tried_is_taken_out_of_the_policy_that_tries_it() {
     assert_eq!((&*canary.policy.name, canary.rollback.failures), ("candidate", 5));
     assert_eq!(policy, Policy { name: "site".into(), ..Policy::shipped() }, "its own plans keep their hash");
     assert!(canary.id() != Canary { rollback: RollbackRules::default(), ..canary.clone() }.id());
-    // As it stood on record before there were candidates, so it is written still.
+    // A policy without candidates serializes as it did before candidates existed.
     assert!(!serde_json::to_string(&policy).unwrap().contains("canary"));
     let refused = |text: &str| {
         let mut policy = Policy::parse(text).unwrap();
@@ -397,7 +396,7 @@ fn a_policy_says_whom_it_tries_in_full() {
     assert!(refused("[canary]\npolicy = \"c\"\nowners = [1]").contains("invalid type"));
 }
 
-/// A lending cluster, the acting plan by `policy`, and what a shadow by `other` makes of it.
+/// A lending cluster, the acting plan by `policy`, and the result of a shadow by `other`.
 fn thought(policy: &Policy, other: &Policy) -> (PlanRecord, shadow::ShadowResult) {
     let mut state = cluster();
     waits(&mut state, "research", 4);
@@ -423,16 +422,16 @@ fn a_shadow_says_what_it_would_do_and_its_plan_comes_out_again_from_the_one_besi
         let (other_plan, report) = thought.planned.replay(&Policy::shipped(), &beside);
         assert!(!thought.planned.matches(&other_plan, &report), "by another policy it is another");
     }
-    // The same plan: the switch was never turned on, and says nothing about a policy.
+    // The same plan: the kill switch was never turned on, which says nothing about a policy.
     let (beside, same) = thought(&Policy::shipped(), &Policy::auto());
     let lend = &same.decisions[0];
     assert_eq!(lend.same_as.as_ref(), Some(&beside.plan.decisions[0].action.id));
     assert_eq!((lend.mode, &lend.refusal), (Mode::Act, &None));
     assert_eq!((same.planned.same, same.planned.only_acting.len()), (1, 0));
-    // What its own guard would refuse, by its rule.
+    // What its own guard would refuse, with the rule.
     let (_, refused) = thought(&Policy::shipped(), &candidate("[budgets.lend]\nper_hour = 0\n"));
     assert_eq!(refused.decisions[0].refusal.as_ref().map(|refusal| refusal.rule), Some(Rule::Budget));
-    // One that lends nothing: what the other would do is missed.
+    // A shadow that lends nothing misses what the acting policy does.
     let (beside, missed) = thought(&Policy::shipped(), &candidate("[lend]\nbuffer_gpus = 100\n"));
     assert_eq!(missed.decisions, []);
     let net_gpu_ms = beside.plan.decisions[0].predicted.net_gpu_ms();
@@ -459,8 +458,8 @@ fn a_shadow_that_thinks_the_same_costs_few_bytes() {
     println!("{first:?}, then {repeated:?}; the plan beside it {whole}");
     assert!(repeated.len() == 1 && repeated[0] < 400, "{repeated:?}");
     assert!(whole > 20 * repeated[0], "{whole}");
-    // Another generation may be read by who never saw the first; after ten minutes what stands is
-    // told again.
+    // Readers of another generation may not have seen the first; after ten minutes standing
+    // decisions are recorded again.
     assert_eq!(shadow.record(again.clone(), 2, 600 * S).len(), 2);
     again.planned.made_us = thought.planned.made_us + 600 * S;
     assert_eq!(shadow.record(again.clone(), 2, 600 * S).len(), 2);

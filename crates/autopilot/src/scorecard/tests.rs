@@ -44,7 +44,7 @@ fn a_good_record_earns_the_next_mode_and_a_bad_one_loses_it() {
     assert_eq!(trusted(&good, Mode::Suggest), Mode::Approve);
     assert_eq!(trusted(&good[..49], Mode::Suggest), Mode::Suggest, "too few");
     assert_eq!(trusted(&good, Mode::Stop), Mode::Stop);
-    // One in 25 without effect is too many to be promoted, not enough to be demoted.
+    // One in 25 without effect prevents promotion but does not demote.
     let mut some = good.clone();
     some[0].verified = false;
     some[1].verified = false;
@@ -54,7 +54,7 @@ fn a_good_record_earns_the_next_mode_and_a_bad_one_loses_it() {
     assert_eq!(trusted(&bad[..9], Mode::Act), Mode::Act, "too few to say");
     let costly = vec![scored(9, 10, true); 10];
     assert_eq!(trusted(&costly, Mode::Act), Mode::Approve, "doing nothing was better");
-    // Only the newest count: 200 good ones push the bad ones out.
+    // Only the newest count: 200 good ones displace the bad ones.
     let mut mended = vec![scored(0, 9, false); 100];
     mended.extend(vec![scored(9, 2, true); 200]);
     assert_eq!(trusted(&mended, Mode::Approve), Mode::Act);

@@ -14,7 +14,7 @@ fn rules() -> SloRules {
     Policy::auto().slo
 }
 
-/// So many plans made and missed at so many minutes before now.
+/// Counts of plans made and missed, by minutes before now.
 fn told(cycles: &[(i64, u64, u64)]) -> Slo {
     let mut slo = Slo::default();
     for (minutes, made, missed) in cycles {
@@ -34,7 +34,7 @@ fn the_burn_rate_is_the_share_of_failures_over_that_allowed() {
     // 1 of 7 where 1 of 100 is: 14.2857.
     assert_eq!(burn_rate_milli(Counts { good: 6, bad: 1 }, 990_000), Some(14_285));
     assert_eq!(burn_rate_milli(Counts::default(), 999_000), None);
-    // Of 2,000 two may fail: one is half of it, three are half too many.
+    // Two of 2,000 may fail: one uses half the budget, three overspend it by half.
     assert_eq!(budget_left_ppm(Counts { good: 1_999, bad: 1 }, 999_000), Some(500_000));
     assert_eq!(budget_left_ppm(Counts { good: 1_997, bad: 3 }, 999_000), Some(-500_000));
     assert_eq!(budget_left_ppm(Counts::default(), 999_000), None);
@@ -42,8 +42,8 @@ fn the_burn_rate_is_the_share_of_failures_over_that_allowed() {
 
 #[test]
 fn an_alert_takes_both_windows_and_two_failures() {
-    // An hour of plans, two missing in the last five minutes: 2 of 62 is 32 times a thousandth; six
-    // hours of them make 5.6.
+    // An hour of plans, two missing in the last five minutes: 2 of 62 is 32 times a thousandth;
+    // over six hours it is 5.6.
     let long = (5..360).map(|minute| (minute, 1, 0));
     let fast: Vec<_> = long.clone().filter(|(minute, ..)| *minute < 60).chain([(1, 3, 2)]).collect();
     assert_eq!(
@@ -53,13 +53,13 @@ fn an_alert_takes_both_windows_and_two_failures() {
     );
     let of_six_hours: Vec<_> = long.clone().chain([(1, 4, 2)]).collect();
     assert_eq!(burns(&told(&of_six_hours)), [Burn::Fast, Burn::Leak], "2 of 361 in six hours is 5.5 times");
-    // One failure alone wakes nobody.
+    // A single failure raises no alert.
     let one: Vec<_> = long.clone().chain([(1, 4, 1)]).collect();
     assert_eq!(burns(&told(&one)), []);
-    // What was half an hour ago is over: the short window is quiet.
+    // Failures of half an hour ago are over: the short window is quiet.
     let over: Vec<_> = long.filter(|(minute, ..)| *minute < 60).chain([(32, 1, 2)]).collect();
     assert_eq!(burns(&told(&over)), [Burn::Leak]);
-    // The short window begins behind the fifth minute before.
+    // The short window begins after the fifth minute before now.
     assert_eq!(told(&[(5, 1, 2)]).tallies.counts(CYCLES, NOW_US - 5 * MINUTE_US, NOW_US), Counts::default());
 }
 
@@ -77,7 +77,7 @@ fn an_alert_is_told_once_and_ends_with_the_long_window() {
     );
     due.into_iter().for_each(|alert| slo.fold(alert));
     assert!(slo.due(&rules(), NOW_US).is_empty() && slo.firing().count() == 3);
-    // Ten quiet minutes are not enough, an hour is.
+    // Ten quiet minutes are not enough; an hour is.
     slo.tallies.cycles(Cycles { made: 10, missed: 0 }, NOW_US + 10 * MINUTE_US);
     assert!(slo.due(&rules(), NOW_US + 10 * MINUTE_US).is_empty());
     slo.tallies.cycles(Cycles { made: 50, missed: 0 }, NOW_US + 60 * MINUTE_US);
@@ -88,7 +88,7 @@ fn an_alert_is_told_once_and_ends_with_the_long_window() {
     );
     over.into_iter().for_each(|alert| slo.fold(alert));
     assert_eq!(slo.firing().map(|alert| alert.burn).collect::<Vec<_>>(), [Burn::Slow, Burn::Leak]);
-    // Where no objective is asked for nothing stands.
+    // Without an objective nothing is reported.
     let none = SloRules { cycles: 0.0, ..rules() };
     assert!(slo.due(&none, NOW_US).iter().all(|alert| !alert.firing) && slo.status(&none, NOW_US).is_empty());
 }
@@ -97,7 +97,7 @@ fn an_alert_is_told_once_and_ends_with_the_long_window() {
 fn a_standing_says_what_was_attained_and_what_is_left() {
     let slo = told(&[(29 * 24 * 60, 0, 9), (1_000, 1_980, 0), (2, 19, 1)]);
     let standing = &slo.status(&rules(), NOW_US)[0];
-    // What is older than 28 days does not count: 1 of 2,000 failed where 2 might.
+    // Events older than 28 days do not count: 1 of 2,000 failed where 2 may.
     assert_eq!(standing.counts, Counts { good: 1_999, bad: 1 });
     assert_eq!((standing.attained_ppm, standing.budget_left_ppm), (Some(999_500), Some(500_000)));
     // 1 of 20 in the last hour.
@@ -167,7 +167,7 @@ fn promises_run_from_the_approval_until_the_gpus_are_free() {
     assert_eq!(outcome(Transition::Verified, 901, None), (0, 1));
     assert_eq!(outcome(Transition::Failed { why: "no".into(), applied: true }, 10, None), (0, 1));
     assert_eq!(outcome(Transition::Dropped { refusal: None }, 10, None), (0, 0), "the next decision counts");
-    // Still open when its time is over: broken at once, and not again when it is free at last.
+    // Still open when its time is up: broken at once, and not again when it is finally free.
     assert_eq!(outcome(Transition::Applying, 0, Some(900)), (0, 0));
     assert_eq!(outcome(Transition::Applying, 0, Some(901)), (0, 1));
     assert_eq!(outcome(Transition::Verified, 2_000, Some(901)), (0, 1));
@@ -203,7 +203,7 @@ fn a_fast_burn_takes_a_kind_one_mode_down_until_it_is_over() {
     assert!(known.earned(&stays).is_empty());
     tell(&mut known, alert(VERIFIED, Burn::Fast, false));
     assert!(known.earned(&policy).is_empty());
-    // A broken promise stops lending and never taking back; plans that are late stop nothing.
+    // A broken promise stops lending but never reclaiming; late plans stop nothing.
     tell(&mut known, alert(Series { objective: Objective::Promises, kind: None }, Burn::Fast, true));
     tell(&mut known, alert(CYCLES, Burn::Fast, true));
     assert_eq!(known.earned(&policy), [(Kind::Lend, Mode::Approve)].into());

@@ -13,7 +13,7 @@ fn near(found: Option<f64>, expected: f64) {
     assert!(found.is_some_and(|found| (found - expected).abs() < 1e-3), "{found:?}, not {expected}");
 }
 
-/// 10, 20, 29 and 33 GPUs at 0.1, 0.5, 0.95 and 0.99, and so many more.
+/// 10, 20, 29 and 33 GPUs at 0.1, 0.5, 0.95 and 0.99, plus `more`.
 fn row(more: u64) -> Vec<(u32, u64)> {
     [(100_000, 10_000), (500_000, 20_000), (950_000, 29_000), (990_000, 33_000)]
         .map(|(level, milli)| (level, milli + 1_000 * more))
@@ -38,7 +38,7 @@ fn published(into: &mut Published) {
     into.record_calibration(SeriesName::Team("serving".into()), Reach::Day, standing(Drift::None, ISSUED));
 }
 
-/// Seen at `at_us` with a demand of `gpus`.
+/// Observed at `at_us` with a demand of `gpus`.
 fn chosen(source: ForecastSource, at_us: i64, gpus: u32) -> SelectedForecast {
     let mut chosen =
         SelectedForecast::new(ForecastRules { source, most_age_s: 25_200 }, SeriesNames::default());
@@ -65,7 +65,7 @@ fn levels_between_and_beyond_those_published() {
     // ln 5 = 5.7227 more.
     near(Some(step.at(0.999)), 38.7227);
     assert!(step.at(1.0).is_finite());
-    // One value is all there is to say.
+    // A single value answers every level.
     near(Some(Step { step_us: HOUR, row: vec![(500_000, 7_000)] }.at(0.999)), 7.0);
 }
 
@@ -82,11 +82,11 @@ fn a_bound_is_for_every_instant_of_all_hours_it_touches() {
     // Three, the third ten higher: at 1 - 0.1 / 6 = 0.98333, 32.33333 and 42.33333; 30 + 12.33333 x
     // sqrt 3.
     near(bound(15, 130), 51.3620);
-    // 60 are needed now, 20.0814 above this hour's bound, and so much above all others.
+    // 60 are needed now, 20.0814 above this hour's bound, so all other bounds rise by as much.
     near(bound(60, 75), 60.0);
     near(bound(60, 130), 30.0 + 21.3620 + (60.0 - 41.3620));
     // Hours 4 and 5 were not published: the higher of 3 and 6 stands for them. Beyond the sixth
-    // nobody knows.
+    // nothing is known.
     assert!(bound(15, 5 * 60).is_some());
     assert_eq!(bound(15, 351), None);
 }
@@ -97,8 +97,8 @@ fn a_time_drawn_from_the_hours_ahead() {
         chosen(ForecastSource::Log, ISSUED, 15).typical_gpus(OF, level, within_min * 60_000).unwrap()
     };
     assert!((typical(0.5, 60) - 20.0).abs() < 0.2, "{}", typical(0.5, 60));
-    // Half of the hours are ten higher: below 20 are half of the lower ones and a tenth of the
-    // others at most, as those begin there.
+    // Half of the hours are ten higher: below 20 are half of the lower ones and at most a tenth of
+    // the others, which begin there.
     let both = typical(0.5, 4 * 60);
     assert!((22.0..28.0).contains(&both), "{both}");
 }
@@ -118,7 +118,7 @@ fn what_may_not_be_used_is_not_and_it_is_said_why() {
     assert!(why(&old).contains("older than 25200 s"), "{}", why(&old));
     assert_eq!(old.highest_gpus(OF, 0.9, 60_000), None, "the past is too short");
     assert!(why(&chosen(ForecastSource::Trailing, ISSUED, 15)).contains("policy"));
-    // Nobody says any more whether it holds.
+    // No calibration report any more.
     let mut silent = SelectedForecast::new(ForecastRules::default(), SeriesNames::default());
     published(silent.published());
     silent.published().record_step(
@@ -130,7 +130,7 @@ fn what_may_not_be_used_is_not_and_it_is_said_why() {
     );
     silent.observe(&state(ISSUED + 50 * HOUR, 15));
     assert!(why(&silent).contains("nobody says"), "{}", why(&silent));
-    // The owner is several teams, so the pool's series is asked for; there is none.
+    // The owner spans several teams, so the pool's series is needed; there is none.
     let names = SeriesNames {
         teams: [("serving".to_owned(), None)].into(),
         pools: [("serve".to_owned(), "h100".to_owned())].into(),
@@ -152,8 +152,8 @@ fn who_answers_is_chosen_for_each_series() {
     near(best.highest_gpus(Series { owner: "research", pool: "train" }, 0.9, 60_000), 32.0);
     let log = chosen(ForecastSource::Log, at, 15);
     assert_eq!(log.highest_gpus(Series { owner: "research", pool: "train" }, 0.9, 60_000), None);
-    // The least of what is said of the next hour and of the day, and only bounds that are dangerous
-    // are off.
+    // The lower of the next hour's and the day's share, and only dangerous bounds count as
+    // drifting.
     best.published().record_calibration(
         SeriesName::Team("serving".into()),
         Reach::Step,
@@ -172,8 +172,8 @@ fn who_answers_is_chosen_for_each_series() {
     };
     assert_eq!((*issued_us, off.len()), (ISSUED, 0));
     assert!(far.as_ref().is_some_and(|why| why.contains("beyond a day")), "{far:?}");
-    // An hour ahead it is published still, at 0.95 as by hand above; what may be 24 hours ahead is
-    // told from the past, which is too short.
+    // An hour ahead the published forecast still answers, at 0.95 as computed above; 24 hours ahead
+    // the past does, which is too short.
     near(best.highest_gpus(OF, 0.9, 15 * 60_000), 35.5885);
     assert_eq!(best.highest_gpus(OF, 0.9, 18 * 3_600_000), None);
     assert!(matches!(&seen.foreseen["research"]["train"], ForecastOrigin::Past { .. }));
@@ -192,7 +192,7 @@ fn older_issues_and_words_change_nothing() {
     assert_eq!(format!("{new:?}"), before);
 }
 
-/// A day of the past with a demand of 15 every minute.
+/// A day of past demand of 15 every minute.
 fn with_past(source: ForecastSource, at_us: i64) -> SelectedForecast {
     let mut chosen =
         SelectedForecast::new(ForecastRules { source, most_age_s: 25_200 }, SeriesNames::default());
@@ -223,7 +223,7 @@ fn while_published_bounds_drift_the_past_answers_with_its_own_record() {
         let mut best = with_past(ForecastSource::Best, at);
         near(best.highest_gpus(OF, 0.9, 15 * 60_000), 35.5885);
         say(&mut best, reach, drift, at);
-        // It never rose in a day, and all bounds told from it held.
+        // It never rose in a day, and all bounds from it held.
         near(best.highest_gpus(OF, 0.9, 15 * 60_000), 15.0);
         near(best.typical_gpus(OF, 0.9, 15 * 60_000), 15.0);
         assert_eq!(best.coverage(OF), Some(1.0));
@@ -233,7 +233,7 @@ fn while_published_bounds_drift_the_past_answers_with_its_own_record() {
         // They hold again.
         say(&mut best, reach, Drift::None, at);
         assert!(matches!(by(&best), ForecastOrigin::Published { off, far: None, .. } if off.is_empty()));
-        // Who asked for the log alone has it, drift and all.
+        // A policy with published forecasts only keeps them despite the drift.
         let mut log = with_past(ForecastSource::Log, at);
         say(&mut log, reach, drift, at);
         near(log.highest_gpus(OF, 0.9, 15 * 60_000), 35.5885);

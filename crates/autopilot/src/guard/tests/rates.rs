@@ -1,4 +1,4 @@
-//! Budgets, breaker, rests.
+//! Budgets, breaker and rests.
 
 use super::*;
 use crate::fixture::{elastic, gang, loan};
@@ -31,7 +31,7 @@ fn budgets_bound_an_hour_a_day_and_gpus() {
     assert_eq!(rule(&share, &state, &lent, &lend(&["s03", "s04", "s05", "s06"])), Some(Rule::Budget));
 }
 
-/// The loan of s00 and s01 goes on until `more_s` from now.
+/// Extends the loan of s00 and s01 until `more_s` from now.
 fn extend(nodes: &[&str], more_s: i64) -> Action {
     let mut action = lend(nodes);
     let Change::Lend { extends, expires_us, .. } = &mut action.change else { panic!() };
@@ -49,7 +49,7 @@ fn to_let_a_loan_go_on_uses_no_budget_and_is_done_once_in_a_term() {
     let spent = with(vec![past(&lend(&["s05"]), &state, 2_000, ActionStatus::Verified)]);
     assert_eq!(rule(&none, &state, &spent, &lend(&["s06"])), Some(Rule::Budget));
     assert_eq!(rule(&none, &state, &spent, &extend(&["s00", "s01"], 3_600)), None);
-    // Nor does one that was done before.
+    // Nor does an earlier one.
     let before = with(vec![past(&extend(&["s00", "s01"], 3_600), &state, 2_000, ActionStatus::Verified)]);
     assert_eq!(rule(&none, &state, &before, &lend(&["s06"])), None);
     assert_eq!(
@@ -80,8 +80,8 @@ fn a_lender_turns_by_the_share_of_its_quota_and_not_when_a_loan_had_its_time() {
         };
         with((0..turns).flat_map(turn).collect())
     };
-    // 64 of 128 GPUs come and go: half a turn each time. Three are the most. Back, out, back, out
-    // ...: 2 n - 1 halves, and one more of 8 GPUs is a sixteenth.
+    // 64 of 128 GPUs come and go, half a reversal each time; three are allowed. Back, out, back,
+    // out ...: 2 n - 1 halves, and one more of 8 GPUs is a sixteenth.
     let young = Some(1_800 * S);
     let ask = |history: &History| {
         rule(&acts(""), &state, history, &reclaim(&["s00"], 32)).is_none()
@@ -140,7 +140,7 @@ fn racks_go_one_at_a_time() {
 fn an_owner_loses_so_much_a_day_and_no_more() {
     let mut state = cluster();
     state.jobs.insert("g".into(), gang(&["t0"]));
-    // Stopping g loses 8 x 660 s = 1.47 GPU-hours; 64 are the most.
+    // Stopping g loses 8 x 660 s = 1.47 GPU-hours; 64 are allowed.
     let mut lost = past(&preempt(&state, "g"), &state, 80_000, ActionStatus::Verified);
     lost.subject = crate::state::Object::Job("other".into());
     lost.lost_gpu_ms = 62 * 3_600_000;
@@ -148,9 +148,9 @@ fn an_owner_loses_so_much_a_day_and_no_more() {
     assert_eq!(rule(&acts(""), &state, &history, &preempt(&state, "g")), None);
     history.past[0].lost_gpu_ms = 63 * 3_600_000;
     assert_eq!(rule(&acts(""), &state, &history, &preempt(&state, "g")), Some(Rule::OwnerLoss));
-    // A share of what its 32 GPUs have in a day: 0.1 x 768 are 76.8.
+    // A share of what its 32 GPUs provide in a day: 0.1 x 768 is 76.8.
     assert_eq!(rule(&acts("[blast]\nowner_lost_share = 0.1"), &state, &history, &preempt(&state, "g")), None);
-    // What it gave back of a loan, or paused to grow, it did not lose to us.
+    // What it returned from a loan, or lost by pausing to grow, was not lost to the autopilot.
     for own in [
         PastAction { counts_as: Kind::Reclaim, ..history.past[0].clone() },
         PastAction { direction: 1, ..history.past[0].clone() },
@@ -217,8 +217,8 @@ fn to_and_fro_is_noticed() {
         };
         with((0..count).map(one).collect())
     };
-    // Up, down, up: two turns; a shrink would be the third, and three are the most. After one step
-    // more it would be the fourth.
+    // Up, down, up: two reversals; a shrink would be the third, and three are allowed. After one
+    // more step it would be the fourth.
     assert_eq!(rule(&acts(""), &state, &turns(3), &resize(&state, "e", 8)), None);
     assert_eq!(rule(&acts(""), &state, &turns(4), &resize(&state, "e", 24)), Some(Rule::Oscillation));
     assert_eq!(rule(&acts(""), &state, &turns(4), &resize(&state, "e", 8)), None, "on in the same direction");

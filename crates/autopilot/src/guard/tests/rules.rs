@@ -1,4 +1,4 @@
-//! Authority, selection, knowledge, floors.
+//! Authority, selection, evidence and floors.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ fn only_the_mode_act_acts_and_approve_asks_a_person() {
     history.approvals.insert("x-1".into(), Approval { by: "ada".into(), at_us: NOW });
     assert_eq!(rule(&with("approve"), &state, &history, &drain("s00")), None);
     assert_eq!(rule(&with("suggest"), &state, &history, &drain("s00")), Some(Rule::Mode));
-    // What the record took away.
+    // A demotion by scorecard.
     history.approvals.clear();
     history.earned.insert(Kind::DrainNode, Mode::Approve);
     assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::Mode));
@@ -117,13 +117,13 @@ fn what_is_marked_or_may_not_be_stopped_is_left_alone() {
     state.jobs.insert("g".into(), gang(&["t0"]));
     state.jobs.get_mut("g").unwrap().preemptible = false;
     assert_eq!(rule(&acts(""), &state, &on(), &preempt(&state, "g")), Some(Rule::Protected));
-    // It moves off a node that goes.
+    // It moves off a node that is being drained.
     let mut history = on();
     let gone = past(&drain("t0"), &state, 10, ActionStatus::Verified);
     let moves = Action { after: vec![gone.id.clone()], ..preempt(&state, "g") };
     history.past.push(gone);
     assert_eq!(rule(&acts(""), &state, &history, &moves), None);
-    // Also where the drain was long ago.
+    // Also if the drain was long ago.
     let by = DrainedBy::Autopilot { action: "d".into(), generation: 1 };
     state.nodes.get_mut("t0").unwrap().drain = Some(Drain { by, since_us: None, reason: "slow".into() });
     fine(&state, &preempt(&state, "g"));
@@ -236,13 +236,13 @@ fn nothing_is_lent_on_published_bounds_that_drift() {
     let why = refused(&low, &lend(&["s01"])).unwrap();
     assert!(why.contains("TEAM serving") && why.contains("since 7200 s") && why.contains("0.900"), "{why}");
     assert!(refused(&low, &quota).is_some());
-    // Taking back needs no forecast.
+    // Reclaiming needs no forecast.
     assert_eq!(rule(&acts(""), &low, &on(), &reclaim(&["s00"], 8)), None);
-    // Lent is for hours, and quotas are for the policy's horizon.
+    // Loans last hours; quotas use the policy's horizon.
     let week = published(&[(Reach::Week, Drift::TooNarrow)]);
     assert_eq!(refused(&week, &lend(&["s01"])), None);
     assert_eq!(refused(&week, &quota).is_some(), acts("").reservation.horizon_s > 86_400);
-    // The past of the series has its own record: 0.9 of its bounds must have held.
+    // The series' past tracks its own coverage: 0.9 of its bounds must have held.
     let past = |held_ppm: Option<u32>| {
         let mut past = low.clone();
         let by = ForecastOrigin::Past { why: "x".into(), held_ppm };
@@ -319,7 +319,7 @@ fn pools_owners_and_jobs_keep_their_floors() {
         rule(&acts("[floors]\npools = { serve = 128 }"), &state, &on(), &drain("s00")),
         Some(Rule::Floor)
     );
-    // 128 less 40 in need: eleven nodes and no more.
+    // 128 less 40 needed: eleven nodes and no more.
     let names: Vec<String> = (0..12).map(|i| format!("s{i:02}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     fine(&state, &lend(&names[..11]));

@@ -1,5 +1,5 @@
-//! Whole histories: plans are made, asked about and carried out again and again on a cluster that
-//! changes by chance.
+//! Whole histories: plans are made, checked and carried out repeatedly on a randomly changing
+//! cluster.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -9,7 +9,7 @@ use crate::fixture::{FixedForecast, elastic, gang, loan, pending};
 use crate::planner::plan;
 use crate::state::{DrainedBy, Health, Job, Loan, Writer};
 
-/// What the action does, as a target would.
+/// Applies the action as a target would.
 fn apply(state: &mut ClusterState, action: &Action, now_us: i64) {
     match &action.change {
         Change::Lend { extends: Some(loan), expires_us, .. } => {
@@ -138,7 +138,7 @@ fn no_history_leads_below_a_floor_over_a_budget_or_to_two_effects() {
     assert!(refused.len() >= 6, "{refused:?}");
 }
 
-/// What must be true after every action.
+/// Invariants after every action.
 fn hold(policy: &Policy, state: &ClusterState, history: &History, now_us: i64, seed: u64) {
     for kind in Kind::ALL {
         let budget = policy.budget(kind);

@@ -1,4 +1,4 @@
-//! What is told and never done.
+//! Advice is reported and never carried out.
 
 use super::*;
 use crate::fixture::{S, cluster, elastic, gang};
@@ -11,7 +11,8 @@ fn advice(policy: &str, state: &ClusterState) -> Vec<(Advised, String, u32, u32)
     report.advice.into_iter().map(|a| (a.what, a.object.to_string(), a.now, a.better)).collect()
 }
 
-/// A gang with a curve on which each node beyond the first adds `share_ppm` of what it would alone.
+/// A gang with a curve on which each node beyond the first adds `share_ppm` of what it would do
+/// alone.
 fn curved(nodes: &[&str], share_ppm: u64) -> Job {
     Job { curve: elastic(&[], share_ppm).curve, ..gang(nodes) }
 }
@@ -25,7 +26,7 @@ fn a_gang_whose_last_gpus_do_little_could_ask_for_fewer() {
     assert_eq!(advice("[advice]\nkeeps_share = 0.85", &state)[0].3, 8);
     assert_eq!(advice("[advice]\nkeeps_share = 0.95", &state)[0].3, 24);
     assert_eq!(advice("[advice]\nmost = 0", &state), []);
-    // One that is not known, one that scales, one that waits.
+    // One without a curve, one that scales, one that waits.
     state.jobs.insert("a".into(), gang(&["t0", "t1"]));
     state.jobs.insert("b".into(), curved(&["t2"], 50_000));
     state.jobs.insert("c".into(), curved(&["t3", "s00"], 900_000));
@@ -39,7 +40,7 @@ fn a_gang_whose_last_gpus_do_little_could_ask_for_fewer() {
 #[test]
 fn a_gang_on_more_racks_than_it_takes_could_be_closer_together() {
     let mut state = cluster();
-    // Racks of four nodes: four nodes fit in one, five in two.
+    // Racks have four nodes: four nodes fit in one, five in two.
     let four = |nodes: [&str; 4]| Job { pool: "serve".into(), ..gang(&nodes) };
     state.jobs.insert("a".into(), four(["s00", "s04", "s08", "s01"]));
     state.jobs.insert("b".into(), Job { pool: "serve".into(), ..gang(&["s02", "s05"]) });
@@ -50,7 +51,7 @@ fn a_gang_on_more_racks_than_it_takes_could_be_closer_together() {
     state.jobs.insert("b".into(), Job { pool: "serve".into(), ..gang(&["s02", "s05", "s06", "s07", "s03"]) });
     state.jobs.remove("a");
     assert_eq!(advice("", &state), []);
-    // What nobody knows is not guessed.
+    // Unknown racks give no advice.
     state.nodes.get_mut("s09").unwrap().rack = None;
     state.jobs.insert("b".into(), Job { pool: "serve".into(), ..gang(&["s02", "s09"]) });
     assert_eq!(advice("", &state), []);

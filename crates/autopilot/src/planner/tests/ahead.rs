@@ -1,4 +1,4 @@
-//! Reservations of the scheduler ahead of a peak.
+//! Scheduler reservations ahead of a peak.
 
 use super::*;
 use crate::action::{Adjustment, Change};
@@ -6,7 +6,7 @@ use crate::fixture::{S, cluster};
 use crate::forecast::{DemandForecast, Series};
 use crate::state::{Reservation, Writer};
 
-/// Demand, 40 now, may rise to `high` from 75 minutes on; every other time it rises to 44.
+/// Demand is 40 now and may rise to `high` from 75 minutes on; half of the time it rises to 44.
 struct Peak {
     high: f64,
 }
@@ -36,8 +36,7 @@ impl DemandForecast for Peak {
     }
 }
 
-/// GPUs before and after, beginning and end of the one change of a reservation, s from now; its
-/// benefit and cost.
+/// GPUs before and after, begin and end of the single change, s from now, and its benefit and cost.
 type Made = (u32, u32, i64, i64, i64, i64);
 
 fn made(policy: &str, state: &ClusterState, high: f64) -> (Vec<Made>, Report) {
@@ -77,15 +76,15 @@ fn reserved(gpus: u32, start_s: i64) -> ClusterState {
 
 #[test]
 fn nodes_are_reserved_from_before_the_rise_until_after_it() {
-    // Two hours are looked at in steps of the 15 minutes that taking back takes; the fifth, until
-    // 75 minutes, is the first with a rise. The level leaves 1.96 / 41.96 = 0.0467. Of 24 GPUs, 20
-    // foreseen and 4 of them every other time, are needed 0.5 x 4 + 16 x (0.5 + 0.0467) / 2 + 4 x
-    // 0.0467 / 2 = 6.467, for 4,500 s; a missing one counts 20 times an idle one.
+    // Two hours are sampled in steps of the 15-minute reclaim time; the fifth, until 75 minutes, is
+    // the first with a rise. The level leaves 1.96 / 41.96 = 0.0467. Of 24 GPUs, 20 predicted and 4
+    // of them needed half of the time, 0.5 x 4 + 16 x (0.5 + 0.0467) / 2 + 4 x 0.0467 / 2 = 6.467
+    // are needed, for 4,500 s; a missing GPU counts 20 times an idle one.
     let (all, _) = made(AHEAD, &cluster(), 60.0);
     assert_eq!(all.iter().map(|m| (m.0, m.1, m.2, m.3)).collect::<Vec<_>>(), [(0, 24, 3_600, 8_100)]);
     assert!((all[0].4 - 582_040_100).abs() < 2_000 && (all[0].5 - 78_898_000).abs() < 2_000, "{all:?}");
-    // No more than the policy says, nothing for nobody, nothing where no rise comes or nobody knows
-    // its pool.
+    // No more than the policy allows, nothing without owners, without a rise, or with an unknown
+    // pool.
     let (all, _) = made("[reservation]\nahead = { serving = 20 }", &cluster(), 60.0);
     assert_eq!((all[0].0, all[0].1), (0, 16));
     assert_eq!(made("", &cluster(), 60.0).0, []);
@@ -102,12 +101,12 @@ fn it_follows_the_forecast_until_it_begins_and_is_nobody_elses() {
     };
     let before = reserved(24, 3_600);
     assert_eq!(sizes(&before, 60.0), []);
-    // 28 GPUs more between the median and the bound: 0.89 of the eight more are needed.
+    // 28 GPUs between the median and the bound: 0.89 of the eight more are needed.
     assert_eq!(sizes(&before, 72.0), [(24, 32, 3_600, 8_100)]);
     assert_eq!(sizes(&before, 48.0), [(24, 8, 3_600, 8_100)]);
     assert_eq!(sizes(&before, 40.0), [(24, 0, 3_600, 8_100)]);
     assert_eq!(sizes(&reserved(16, 3_600), 48.0), [], "a node too many ends by itself");
-    // Once it has begun it grows and is not made less.
+    // Once begun it grows but never shrinks.
     let begun = reserved(24, -60);
     assert_eq!(sizes(&begun, 48.0), []);
     assert_eq!(sizes(&begun, 72.0), [(24, 32, -60, 8_100)]);

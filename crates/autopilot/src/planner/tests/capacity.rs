@@ -1,4 +1,4 @@
-//! Lending, taking back, quotas.
+//! Lending, reclaiming and quotas.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ fn what_the_forecast_leaves_is_lent_in_whole_nodes() {
     let (plan, _) = planned(&state, &FixedForecast::highest(50.0));
     assert_eq!(lends(&plan), [(64, 8)]);
     let decision = &of_kind(&plan, Kind::Lend)[0];
-    // 64 GPUs for an hour, less 0.2 x 0.1 of it.
+    // 64 GPUs for an hour, less 0.2 x 0.1 of that.
     assert_eq!(decision.predicted.benefit_gpu_ms, 225_792_000);
     // q = 40 / (40 + 1.96) = 0.95329; (1 - q) x 64 GPUs x 900 s x 20.
     assert!(
@@ -42,13 +42,13 @@ fn what_the_forecast_leaves_is_lent_in_whole_nodes() {
     );
     assert!(decision.action.preconditions.iter().all(|fact| fact.check(&state).is_ok()));
     state.jobs.clear();
-    // 32 GPUs of their own are free: a gang of 32 needs no loan, one of 33 all of its GPUs in one
-    // place.
+    // It has 32 free GPUs of its own: a gang of 32 needs no loan, one of 33 needs all its GPUs in
+    // one place.
     state.jobs.insert("w".into(), pending(32, 60));
     assert_eq!(lends(&planned(&state, &FixedForecast::highest(50.0)).0), []);
     state.jobs.insert("w".into(), pending(33, 60));
     assert_eq!(lends(&planned(&state, &FixedForecast::highest(50.0)).0), [(40, 5)]);
-    // 70 to spare: for one of 71 a loan would stand idle.
+    // 70 to spare: a loan for a job of 71 would stand idle.
     state.jobs.insert("w".into(), pending(71, 60));
     let (plan, report) = planned(&state, &FixedForecast::highest(50.0));
     assert_eq!(lends(&plan), []);
@@ -97,7 +97,7 @@ fn floors_of_owners_are_never_lent() {
 
 const LENT: [&str; 8] = ["s00", "s01", "s02", "s03", "s04", "s05", "s06", "s07"];
 
-/// Eight nodes lent; two free, two hold gang a, one gang b, three the elastic job e.
+/// Eight nodes lent: two free, two with gang a, one with gang b, three with elastic job e.
 fn lent() -> ClusterState {
     let mut state = cluster();
     loan(&mut state, &LENT);
@@ -113,8 +113,8 @@ fn free_nodes_come_back_first_then_what_loses_least() {
     // left, three nodes: e can leave two nodes (16) or stop (24), b stop (8), a stop (16). Each
     // node e leaves costs half a node's hour, 14,400, and 20 s of the GPUs that stay: 8 x 20 = 160
     // for two nodes: 28,960 GPU-s. b stopped: 8 x (3,600 + 660) = 34,080; a twice that. e and b
-    // together 63,040, 24 GPUs; e stopped 24 x 660 + 16 nodes' worth (8 + 4 + 4) x 3,600 = 73,440;
-    // e and b are cheapest.
+    // together 63,040 for 24 GPUs; e stopped 24 x 660 + 16 nodes' worth (8 + 4 + 4) x 3,600 =
+    // 73,440; so e and b are cheapest.
     let state = lent();
     let (plan, _) = planned(&state, &FixedForecast::highest(100.0));
     let reclaims = of_kind(&plan, Kind::Reclaim);
@@ -136,7 +136,7 @@ fn free_nodes_come_back_first_then_what_loses_least() {
 fn between_the_two_bounds_nothing_moves() {
     let mut state = lent();
     many_wait(&mut state);
-    // 128 - 64 lent = 64. Lending needs 8 to spare, taking back a need above 64.
+    // 128 - 64 lent = 64. Lending needs 8 to spare, reclaiming a need above 64.
     for (highest, lend, back) in
         [(48.0, true, false), (56.0, false, false), (64.0, false, false), (65.0, false, true)]
     {
@@ -185,7 +185,7 @@ fn jobs_that_share_nodes_go_by_server_cost() {
     for (id, node) in [("b", "s00"), ("c", "s01"), ("d", "s01")] {
         state.jobs.insert(id.into(), half(node));
     }
-    // 112 left, 113 needed: one node. s00 holds two hours that no checkpoint saves.
+    // 112 left, 113 needed: one node. s00 holds two hours of work without a checkpoint.
     let (plan, _) = planned(&state, &FixedForecast::highest(113.0));
     let Change::Reclaim { nodes, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else { panic!() };
     assert_eq!(*nodes, BTreeSet::from(["s01".to_owned()]));
@@ -201,7 +201,7 @@ fn a_loan_that_ends_goes_on_or_comes_back_whole() {
     let extended = of_kind(&plan, Kind::Lend);
     let Change::Lend { extends, expires_us, gpus, .. } = &extended[0].action.change else { panic!() };
     assert_eq!((extends.as_deref(), *expires_us, *gpus), (Some("lend-1"), NOW + 3600 * S, 64));
-    // 57 + 8 kept back is one more than 64: a node comes back, and then the rest can go on.
+    // 57 + 8 kept back is one more than 64: one node comes back, then the rest can be renewed.
     let back = |state: &ClusterState| {
         let (plan, _) = planned(state, &FixedForecast::highest(57.0));
         let Change::Reclaim { to_gpus, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else {
@@ -210,7 +210,7 @@ fn a_loan_that_ends_goes_on_or_comes_back_whole() {
         (*to_gpus, of_kind(&plan, Kind::Lend).len())
     };
     assert_eq!(back(&state), (56, 0));
-    // While that node is on its way nothing more is asked for; when time runs out all of it comes
+    // While that node is on its way nothing more is reclaimed; when time runs out all of it comes
     // back.
     let lent = state.loans.get_mut("lend-1").unwrap();
     (lent.reclaiming_gpus, lent.reclaiming_nodes) = (8, ["s00".to_owned()].into());
@@ -220,13 +220,13 @@ fn a_loan_that_ends_goes_on_or_comes_back_whole() {
     (lent.reclaiming_gpus, lent.reclaiming_nodes) = (0, [].into());
     lent.expires_us = NOW + 900 * S;
     assert_eq!(back(&state), (0, 0));
-    // One that nobody uses does not go on.
+    // An unused loan is not renewed.
     state.loans.get_mut("lend-1").unwrap().expires_us = NOW + 1_800 * S;
     state.jobs.clear();
     assert_eq!(back(&state), (0, 0));
 }
 
-/// Sudden rises are foreseen at the level that is promised only, and the more the longer.
+/// Sudden rises are predicted only at the promised level, and grow with the horizon.
 struct Sudden;
 
 impl crate::forecast::DemandForecast for Sudden {
@@ -252,19 +252,19 @@ fn what_is_promised_is_kept_back_for_as_long_as_taking_back_takes() {
     let mut state = cluster();
     many_wait(&mut state);
     let lent = |state: &ClusterState| lends(&plan(&Policy::shipped(), state, &Sudden, None, NOW, 7).0);
-    // 900 s promised: 40 + 60 and 8 are kept of 128: 20, two nodes. In 300 s, as measured: 40 + 20
-    // and 8: 60, seven nodes.
+    // 900 s promised: 40 + 60 and 8 are kept of 128, leaving 20, two nodes. In 300 s, as measured:
+    // 40 + 20 and 8, leaving 60, seven nodes.
     assert_eq!(lent(&state), [(16, 2)]);
     let share = state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap();
     share.reclaim_took_ms = Some(300_000);
     assert_eq!(lent(&state), [(56, 7)]);
-    // Two nodes that are down are not there to be lent or kept: 44 are left, five nodes.
+    // Two nodes are down and cannot be lent or kept: 44 are left, five nodes.
     for name in ["s14", "s15"] {
         state.nodes.get_mut(name).unwrap().state = crate::state::NodeState::Down;
     }
     assert_eq!(lent(&state), [(40, 5)]);
-    // With five nodes lent 72 are there; 60 are promised. Two more down: 56, and one node comes
-    // back.
+    // With five nodes lent 72 are left; 60 are promised. With two more down 56 are left, and one
+    // node comes back.
     loan(&mut state, &LENT[..5]);
     let back = |state: &ClusterState| {
         of_kind(&plan(&Policy::shipped(), state, &Sudden, None, NOW, 7).0, Kind::Reclaim).len()
@@ -282,10 +282,10 @@ fn a_loan_brings_a_gang_what_it_lacks_and_only_to_who_may_be_stopped() {
     state.jobs.insert("g".into(), gang(&["t0", "t1"]));
     state.jobs.insert("w".into(), pending(40, 60));
     let span = Policy::parse("[lend]\ngangs_span = true").unwrap();
-    // Two nodes of its own are free: three are lacking where a gang may span, else five.
+    // Two nodes of its own are free: three are missing if a gang may span, otherwise five.
     assert_eq!(lends(&plan(&span, &state, &FixedForecast::highest(50.0), None, NOW, 7).0), [(24, 3)]);
     assert_eq!(lends(&planned(&state, &FixedForecast::highest(50.0)).0), [(40, 5)]);
-    // Half a node free twice is no node.
+    // Half a node free twice is not a node.
     state.jobs.insert("w".into(), pending(8, 60));
     for (id, node) in [("h", "t2"), ("i", "t3")] {
         state.jobs.insert(id.into(), Job { gpus: 4, placement: [(node.to_owned(), 4)].into(), ..gang(&[]) });
@@ -349,8 +349,8 @@ fn quotas_follow_demand_a_step_at_a_time_and_purchases_are_proposals() {
             to_gpus,
         })
     };
-    // Research wants 60 of 32, but the pool has no more; serving comes down by 8 of 128 and buys 60
-    // instead of 128.
+    // Research wants 60 of 32, but the pool has no more; serving goes down by 8 of 128, and the
+    // proposal is to buy 60 instead of 128.
     let bought = Change::AdjustReservation(Adjustment::Commitment {
         pool: "serve".into(),
         from_gpus: 128,
@@ -378,7 +378,7 @@ fn who_still_holds_what_is_taken_back_is_asked_again() {
     };
     assert_eq!((*to_gpus, keep_nodes.contains("s07")), (8, true));
     assert_eq!(plan.decisions.len(), 2);
-    // Of a loan by number as many as are over: 24 held, 8 stay lent.
+    // Of a loan by number, as many as are in excess: 24 held, 8 stay lent.
     let taken = state.loans.get_mut("lend-1").unwrap();
     (taken.nodes, taken.reclaiming_nodes) = (BTreeSet::new(), BTreeSet::new());
     (taken.gpus, taken.reclaiming_gpus) = (24, 16);

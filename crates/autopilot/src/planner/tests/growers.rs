@@ -20,22 +20,22 @@ fn lent(policy: &str, state: &ClusterState) -> Vec<(u32, String, i64)> {
 fn what_runs_and_has_no_room_may_grow_on_a_loan() {
     let mut state = cluster();
     state.jobs.insert("e".into(), elastic(&["t0", "t1", "t2", "t3"], 900_000));
-    // 64 in a step: eight nodes of 0.9 for an hour, less 20 s of the 29.6 GPUs' work that four
-    // nodes do, less the chance of 0.2 that a tenth is lost.
+    // 64 per step: eight nodes at 0.9 for an hour, less 20 s of the 29.6 GPUs' work that four nodes
+    // do, less the chance of 0.2 that a tenth is lost.
     assert_eq!(lent(GROWTH, &state), [(64, "research".into(), (207_360_000 - 592_000) * 98 / 100)]);
     assert_eq!(lent("", &state), [], "only where the policy says so");
     let mut firm = state.clone();
     firm.jobs.get_mut("e").unwrap().preemptible = false;
     assert_eq!(lent(GROWTH, &firm), [], "what it would hold could not be taken back");
-    // With a node of its own free it grows there.
+    // With a free node of its own it grows there.
     let mut room = state.clone();
     room.jobs.insert("e".into(), elastic(&["t0", "t1", "t2"], 900_000));
     assert_eq!(lent(GROWTH, &room), []);
-    // Who waits comes first, and has new loans for itself.
+    // Waiting jobs come first and get new loans for themselves.
     let mut waits = state.clone();
     waits.jobs.insert("w".into(), pending(8, 60));
     assert_eq!(lent(GROWTH, &waits).iter().map(|lent| lent.0).collect::<Vec<_>>(), [8]);
-    // A minute of one GPU is left to do, less than a second at twelve nodes: the pause costs more.
+    // A minute of one GPU's work is left, less than a second on twelve nodes: the pause costs more.
     let mut ends = state.clone();
     ends.jobs.get_mut("e").unwrap().remaining_work_ms = Some(60_000);
     assert_eq!(lent(GROWTH, &ends), []);

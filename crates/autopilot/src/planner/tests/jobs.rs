@@ -5,7 +5,7 @@ use crate::action::Change;
 use crate::fixture::{S, cluster, elastic, gang, pending};
 use crate::state::{GrowBy, JobKind, interruption};
 
-/// Two elastic jobs on a node each, two nodes free.
+/// Two elastic jobs on one node each, with two nodes free.
 fn two(share_a: u64, share_b: u64) -> ClusterState {
     let mut state = cluster();
     state.jobs.insert("a".into(), elastic(&["t0"], share_a));
@@ -25,7 +25,7 @@ fn sizes(plan: &Plan) -> Vec<(String, u32)> {
 fn free_gpus_go_where_they_speed_up_most() {
     let (plan, report) = planned(&two(900_000, 600_000), &FixedForecast::highest(128.0));
     assert_eq!(sizes(&plan), [("a".into(), 24)]);
-    // 8 GPUs x 0.9 x 2 for an hour; 8 GPUs stand still for 20 s.
+    // 8 GPUs x 0.9 x 2 for an hour; 8 GPUs pause for 20 s.
     let predicted = of_kind(&plan, Kind::ResizeJob)[0].predicted;
     assert_eq!((predicted.benefit_gpu_ms, predicted.cost_gpu_ms), (51_840_000, 160_000));
     assert_eq!(noops(&report, Kind::ResizeJob), ["others gain more from what is free"]);
@@ -43,13 +43,12 @@ fn free_gpus_go_where_they_speed_up_most() {
 #[test]
 fn growth_must_pay_for_its_pause() {
     let mut state = two(900_000, 0);
-    // Another minute of work: 2.5 x the rate for 25 s gains less than the pause costs.
+    // One more minute of work: 2.5 x the rate for 25 s gains less than the pause costs.
     state.jobs.get_mut("a").unwrap().remaining_work_ms = Some(8 * 60_000);
     let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert!(plan.decisions.is_empty());
     assert!(noops(&report, Kind::ResizeJob).iter().any(|why| why.contains("not enough")));
-    // A restart loses ten minutes of eight GPUs and a minute: still worth an hour of sixteen more,
-    // at 0.9.
+    // A restart loses eleven minutes of eight GPUs, which an hour of sixteen more at 0.9 outweighs.
     let mut state = two(900_000, 0);
     let JobKind::Elastic { grow, .. } = &mut state.jobs.get_mut("a").unwrap().kind else { panic!() };
     *grow = GrowBy::Requeue;
@@ -98,7 +97,7 @@ fn room_is_made_by_shrinking_before_stopping() {
     let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(sizes(&plan), [("e".into(), 8)]);
     assert_eq!(of_kind(&plan, Kind::Preempt)[0].action.change.object(), Object::Job("g".into()));
-    // Of equal priority nobody is stopped, and not before the wait.
+    // Nobody is stopped for equal priority, or before the wait is over.
     state.jobs.get_mut("w").unwrap().priority = 0;
     let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert!(plan.decisions.is_empty());
@@ -112,7 +111,7 @@ fn part(node: &str, gpus: u32) -> crate::state::Job {
 
 #[test]
 fn growth_is_by_what_fits_in_one_place() {
-    // 4 + 4 GPUs are free on two nodes: the sizes are whole nodes, so neither job can grow.
+    // 4 + 4 GPUs are free on two nodes, but sizes are whole nodes, so neither job can grow.
     let mut state = two(900_000, 600_000);
     state.jobs.insert("h".into(), part("t2", 4));
     state.jobs.insert("i".into(), part("t3", 4));
@@ -125,8 +124,8 @@ fn growth_is_by_what_fits_in_one_place() {
 
 #[test]
 fn small_jobs_are_moved_together_for_a_gang() {
-    // 12 GPUs are free, but no node: t1's job of 2 fits beside t2's or t3's. Emptying t3 would lose
-    // twice as much.
+    // 12 GPUs are free, but no whole node. t1's job of 2 fits beside t2's or t3's; emptying t3
+    // would lose twice as much.
     let mut state = cluster();
     state.jobs.insert("a".into(), gang(&["t0"]));
     state.jobs.insert("b".into(), part("t1", 2));
@@ -144,7 +143,7 @@ fn small_jobs_are_moved_together_for_a_gang() {
     // an hour.
     let predicted = of_kind(&plan, Kind::Preempt)[0].predicted;
     assert_eq!((predicted.cost_gpu_ms, predicted.benefit_gpu_ms), (2 * 660_000, 8 * 3_600_000));
-    // Not before its time, not while room is on its way, and not where what moves would not fit.
+    // Not too early, not while room is already being made, and not if the moved job would not fit.
     let mut early = state.clone();
     early.jobs.insert("w".into(), pending(8, 899));
     assert_eq!(stopped(&early), []);
@@ -176,11 +175,11 @@ fn the_victim_is_who_loses_least_and_notice_is_given_where_it_helps() {
     };
     // 16 x (10 + 60 s), and an hour of its GPUs.
     assert_eq!(victim(&state), (Object::Job("fresh".into()), 0, 16 * 3_670_000));
-    // With notice the other loses its checkpoint's 5 s instead of ten minutes.
+    // With notice the other job loses 5 s for its checkpoint instead of ten minutes.
     let old = &mut state.jobs.get_mut("old").unwrap().checkpoint;
     (old.on_notice, old.save_ms) = (true, Some(5_000));
     assert_eq!(victim(&state), (Object::Job("old".into()), 120_000, 16 * 3_665_000));
-    // Stopped once today already: the other one again.
+    // Stopped once today already, so the other job is chosen again.
     state.jobs.get_mut("old").unwrap().preemptions_24h = 1;
     assert_eq!(victim(&state).0, Object::Job("fresh".into()));
 }

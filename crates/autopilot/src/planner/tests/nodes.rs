@@ -1,4 +1,4 @@
-//! Draining and returning.
+//! Draining and returning nodes.
 
 use super::*;
 use crate::action::Change;
@@ -25,11 +25,11 @@ fn a_node_goes_on_two_kinds_of_evidence_or_one_fatal_signal() {
     state.nodes.get_mut("s09").unwrap().health = bad(900_000, &["ecc", "xid"]);
     let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(drained(&plan), [Object::Node("s01".into())]);
-    // p = 0.97: 8 GPUs away for 8 hours against 0.03 of it, nobody is on it.
+    // p = 0.97: 8 GPUs away for 8 hours against 0.03 of that; nobody runs on it.
     let predicted = of_kind(&plan, Kind::DrainNode)[0].predicted;
     assert_eq!((predicted.benefit_gpu_ms, predicted.cost_gpu_ms), (223_488_000, 6_912_000));
     assert_eq!(noops(&report, Kind::DrainNode).len(), 2);
-    // A fatal signal in another rack goes first, and racks go one at a time.
+    // A fatal signal in another rack goes first, and racks are drained one at a time.
     state.nodes.get_mut("s05").unwrap().health.fatal = true;
     let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(drained(&plan), [Object::Node("s05".into())]);
@@ -49,7 +49,7 @@ fn pools_keep_their_floors() {
 fn a_straggler_goes_when_what_is_left_outweighs_moving() {
     let mut state = cluster();
     let mut job = gang(&["s00", "s01", "s02", "s03"]);
-    // Moving loses 32 x 660 s = 21,120 GPU-s. Slowed by 0.1 over 10,000 s: 32,000 GPU-s.
+    // Moving loses 32 x 660 s = 21,120 GPU-s. A slowdown of 0.1 over 10,000 s costs 32,000 GPU-s.
     job.expected_end_us = Some(NOW + 10_000 * S);
     state.jobs.insert("g".into(), job);
     state.nodes.get_mut("s02").unwrap().health.slowdown_ppm = Some(100_000);
@@ -61,7 +61,7 @@ fn a_straggler_goes_when_what_is_left_outweighs_moving() {
     let moved = of_kind(&plan, Kind::Preempt)[0];
     assert_eq!(moved.action.after, [plan.decisions[0].action.id.clone()]);
     assert_eq!((moved.predicted.benefit_gpu_ms, moved.predicted.cost_gpu_ms), (64_000_000, 21_120_000));
-    // Drained, but the gang is still there: it is moved all the same.
+    // Drained, but the gang is still there, so the move is tried again.
     let by = DrainedBy::Autopilot { action: "drain_node-1".into(), generation: 2 };
     state.nodes.get_mut("s02").unwrap().drain = Some(Drain { by, since_us: None, reason: "slow".into() });
     let (plan, _) = planned(&state, &FixedForecast::highest(128.0));

@@ -1,10 +1,10 @@
-//! Services that promise their requests not to wait.
+//! Services with a limit on request waiting time.
 
 use super::*;
 use crate::action::Change;
 use crate::fixture::{cluster, gang, loan, pending};
 
-/// A request takes a second and a GPU serves one at a time; one in a thousand may wait at all.
+/// A request takes a second, a GPU serves one at a time, and one request in a thousand may wait.
 const SERVICE: &str = r#"services = [{ owner = "serving", pool = "serve", requests_per_gpu = 1.0, service_s = 1.0, slots_per_gpu = 1,
     wait_s = 0.0, late_share = 0.001 }]"#;
 
@@ -13,8 +13,8 @@ fn a_service_keeps_what_its_requests_need_and_gets_it_back() {
     let mut state = cluster();
     state.jobs.extend((0..25).map(|at| (format!("w{at:02}"), pending(8, 60))));
     let policy = Policy::parse(SERVICE).unwrap();
-    // At 50 erlangs 1.45 in a thousand wait with 73 servers, 0.95 with 74. 128 less 74 are 54, six
-    // nodes; without the promise 70 are to spare and 64 a step.
+    // At 50 erlangs 1.45 in a thousand wait with 73 servers, 0.95 with 74. 128 less 74 leaves 54,
+    // six nodes; without the promise 70 could be spared, and 64 per step.
     let (made, _) = plan(&policy, &state, &FixedForecast::highest(50.0), None, NOW, 7);
     let Change::Lend { gpus, .. } = of_kind(&made, Kind::Lend)[0].action.change else { panic!() };
     assert_eq!(gpus, 48);

@@ -9,7 +9,7 @@ use crate::fixture::{S, cluster, elastic, gang, loan, pending};
 use crate::forecast::RecordedForecast;
 use crate::state::Health;
 
-/// A cluster with anything anywhere.
+/// A random cluster.
 fn random(seed: u64) -> (ClusterState, FixedForecast) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut state = cluster();
@@ -80,7 +80,7 @@ fn the_same_arguments_give_the_same_bytes_and_the_log_alone_the_same_plan() {
         };
         let first = plan(&policy, &state, &says, None, NOW, seed);
         assert_eq!(bytes(&first), bytes(&plan(&policy, &state, &says, None, NOW, seed)));
-        // From what was recorded: state and answers, read back from JSON.
+        // From the record: state and answers, read back from JSON.
         let state: ClusterState = serde_json::from_str(&serde_json::to_string(&state).unwrap()).unwrap();
         let report: Report = serde_json::from_str(&bytes(&first).1).unwrap();
         let recorded = RecordedForecast { answers: report.answers };
@@ -107,8 +107,8 @@ fn a_plan_after_a_plan_keeps_the_ids_of_what_it_decides_again() {
     assert!(kept * 10 > all * 9, "{kept} of {all} kept");
 }
 
-/// On any state: floors are kept, what is protected is left alone, preconditions hold, no job is
-/// spoken for twice.
+/// On any state floors are kept, protected objects are left alone, preconditions hold, and no job
+/// is disturbed twice.
 #[test]
 fn plans_keep_floors_and_promises_on_any_state() {
     let policy = Policy::shipped();

@@ -11,7 +11,7 @@ fn told(before: &str, after: &str) -> Vec<(String, bool)> {
     of.map(|changed| (changed.key, changed.widens)).collect()
 }
 
-/// All paths of the shipped file; `*` in tables whose keys users name.
+/// All paths of the shipped file; `*` in tables whose keys are given by users.
 fn schema() -> BTreeSet<Vec<String>> {
     fn walk(table: &toml::Table, path: &mut Vec<String>, into: &mut BTreeSet<Vec<String>>) {
         for (key, value) in table {
@@ -40,7 +40,7 @@ fn every_key_of_a_policy_has_a_direction() {
     for path in &schema {
         assert!(direction(path).is_some(), "{} has no line in KEYS: say which way it widens", path.join("."));
     }
-    // What is written of a policy has the same keys, and none beside.
+    // A serialized policy has the same keys and no others.
     let mut written = BTreeSet::new();
     leaves(&json(&Policy::shipped()), &mut Vec::new(), &mut written);
     for path in &written {
@@ -86,7 +86,7 @@ fn what_raises_a_budget_lowers_a_floor_acts_or_opts_in_for_others_takes_two() {
         "calendar = [{ name = \"x\", from = \"09:00\", to = \"10:00\" }]",
     ] {
         assert_eq!(signers_needed(&Policy::shipped(), &policy(narrower)), 1, "{narrower}");
-        // And back again is the way of two, but of what never counts.
+        // The way back needs two signatures, except for keys that never count.
         let back = signers_needed(&policy(narrower), &Policy::shipped());
         let never = ["", "name = \"other\"", "[advice]\nmost = 20"].contains(&narrower);
         assert_eq!(back, if never { 1 } else { 2 }, "back from {narrower}");
@@ -107,11 +107,11 @@ fn changes_name_the_key_and_both_values() {
         [of("budgets.lend.per_hour", "12", "6", false), of("floors.owners.team.a", "8", "4", true)];
     assert_eq!(changes(&before, &after), expected);
     assert!(changes(&before, &before).is_empty());
-    // What the record took away is no change of anybody's.
+    // A demotion by scorecard is not a policy change.
     let mut earned = before.clone();
     earned.at_most.insert(crate::action::Kind::Lend, Mode::Observe);
     assert_eq!(signers_needed(&earned, &before), 1);
-    // What an old record lacks was off: to write it down as shipped is no more than it is.
+    // What an old record lacks was off, so writing it as shipped changes nothing.
     let old = Policy { advice: AdviceRules::default(), ..Policy::shipped() };
     assert_eq!(signers_needed(&old, &Policy::shipped()), 1);
 }
@@ -142,8 +142,8 @@ fn scopes_keep_their_order_and_freezes_their_entries() {
 
 #[test]
 fn a_policy_has_no_place_for_a_secret() {
-    // Texts of a policy are names and spellings; addresses and passwords stand in the deployment
-    // file, by reference. Policies are on record whole.
+    // Strings in a policy are names and spellings. Addresses and passwords belong in the deployment
+    // file, by reference, because policies are recorded whole.
     let shipped = json(&Policy::shipped());
     let text = |path: &&Vec<String>| at(&shipped, path).is_some_and(Value::is_string);
     let written = schema();
