@@ -72,9 +72,9 @@ pub struct Latency {
 }
 
 impl Default for Latency {
-    /// The sum for a busy node is 6 minutes. The parts are assumptions in the range of `docs/control.md`
-    /// section 4.4: a minute of notice, a checkpoint of one, Slurm's `KillWait` of 30 s, half a
-    /// minute of hand-over and three minutes of model load.
+    /// A busy node takes 6 minutes in total. The parts are assumptions (docs/control.md, 4.4): a
+    /// minute of notice, a minute of checkpoint, Slurm's `KillWait` of 30 s, half a minute of
+    /// hand-over, and three minutes of model load.
     fn default() -> Self {
         Self {
             start_us: 5 * SECOND_US,
