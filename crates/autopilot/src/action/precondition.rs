@@ -128,7 +128,7 @@ impl Precondition {
         match self {
             Self::JobRuns { job, restarts, placement } => {
                 let expected = format!("job {job} runs, started {} times, on {placement:?}", restarts + 1);
-                let Some(found) = state.jobs.get(job) else { return broken(expected, "it is not there") };
+                let Some(found) = state.jobs.get(job) else { return broken(expected, "it does not exist") };
                 if !matches!(found.state, JobState::Running { .. }) {
                     return broken(expected, format!("it is {:?}", found.state));
                 }
@@ -142,7 +142,7 @@ impl Precondition {
                 let must_be_up = matches!(self, Self::NodeTakesJobs { .. });
                 let expected =
                     format!("node {node} {}", if must_be_up { "takes jobs" } else { "is not drained" });
-                let Some(found) = state.nodes.get(node) else { return broken(expected, "it is not there") };
+                let Some(found) = state.nodes.get(node) else { return broken(expected, "it does not exist") };
                 match &found.drain {
                     Some(drain) => broken(expected, format!("it is drained: {}", drain.reason)),
                     None if must_be_up && !found.takes_jobs() => {
@@ -156,17 +156,19 @@ impl Precondition {
                 match state.nodes.get(node).map(|node| &node.drain) {
                     Some(Some(drain)) => match &drain.by {
                         DrainedBy::Autopilot { action: found, .. } if found == action => Ok(()),
-                        _ => broken(expected, format!("what is written is: {}", drain.reason)),
+                        _ => broken(expected, format!("its drain says: {}", drain.reason)),
                     },
                     Some(None) => broken(expected, "it is not drained"),
-                    None => broken(expected, "it is not there"),
+                    None => broken(expected, "it does not exist"),
                 }
             }
             Self::NodesFree { nodes } => nodes_free(nodes, state),
             Self::LoanIs { loan, gpus } => {
                 let expected = format!("loan {loan} is ours, of {gpus} GPUs");
                 match state.loans.get(loan) {
-                    Some(found) if found.writer == Writer::Other => broken(expected, "somebody changed it"),
+                    Some(found) if found.writer == Writer::Other => {
+                        broken(expected, "somebody else changed it")
+                    }
                     Some(found) if found.gpus != *gpus => broken(expected, format!("it has {}", found.gpus)),
                     Some(_) => Ok(()),
                     None => broken(expected, "it is not open"),
@@ -198,14 +200,14 @@ impl Precondition {
                 let expected = format!("reservation {name} is ours, of {gpus} GPUs");
                 match state.reservations.get(name) {
                     Some(found) if found.writer == Writer::Other => {
-                        broken(expected, "somebody else wrote it")
+                        broken(expected, "somebody else changed it")
                     }
                     Some(found) => number(expected, Some(found.gpus), |found| found == *gpus),
-                    None => broken(expected, "it is not there"),
+                    None => broken(expected, "it does not exist"),
                 }
             }
             Self::NoReservation { name } => match state.reservations.get(name) {
-                Some(_) => broken(format!("there is no reservation {name}"), "there is"),
+                Some(_) => broken(format!("no reservation is called {name}"), "one is"),
                 None => Ok(()),
             },
         }
@@ -220,7 +222,7 @@ fn number(
     match found {
         Some(found) if right(found) => Ok(()),
         Some(found) => broken(expected, format!("it is {found}")),
-        None => broken(expected, "nobody knows"),
+        None => broken(expected, "it is unknown"),
     }
 }
 
@@ -231,7 +233,7 @@ fn nodes_free(nodes: &BTreeSet<NodeName>, state: &ClusterState) -> Result<(), Un
         return broken(expected, "no node is named");
     }
     if let Some(missing) = nodes.iter().find(|node| !state.nodes.contains_key(*node)) {
-        return broken(expected, format!("node {missing} is not there"));
+        return broken(expected, format!("node {missing} does not exist"));
     }
     for (id, job) in &state.jobs {
         if let Some(node) = job.placement.keys().find(|node| nodes.contains(*node)) {

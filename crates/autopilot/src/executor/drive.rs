@@ -125,16 +125,16 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         state: &ClusterState,
         now_us: i64,
     ) -> Result<Progress, StepError> {
-        let told = matches!(intent.stage, Stage::Leased { noticed_us: Some(_), .. });
+        let notified = matches!(intent.stage, Stage::Leased { noticed_us: Some(_), .. });
         match target.notify(action) {
             Ok(Notice::Unsupported) => self.begin(intent, action, target, switch, state, now_us),
-            Ok(Notice::Waiting { .. }) if told => Ok(Progress::Waiting),
+            Ok(Notice::Waiting { .. }) if notified => Ok(Progress::Waiting),
             Ok(Notice::Waiting { .. }) => {
                 self.record_step(&action.id, Transition::Noticed, now_us)?;
                 Ok(Progress::Waiting)
             }
             Ok(Notice::Acknowledged { .. }) => {
-                if !told {
+                if !notified {
                     self.record_step(&action.id, Transition::Noticed, now_us)?;
                 }
                 self.transition(&action.id, Transition::Acknowledged, now_us)
@@ -175,8 +175,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     ) -> Result<Progress, StepError> {
         let answer = target.apply(action);
         let Some(intent) = self.journaled.intents.get(&action.id) else { return Ok(Progress::Waiting) };
-        let judged = intent.on_apply(&answer, now_us);
-        self.apply_outcome(&action.id, judged, now_us)
+        let outcome = intent.on_apply(&answer, now_us);
+        self.apply_outcome(&action.id, outcome, now_us)
     }
 
     fn read_back(
@@ -189,8 +189,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         now_us: i64,
     ) -> Result<Progress, StepError> {
         let answer = target.read_back(action);
-        let judged = intent.on_read_back(&answer, now_us, &self.settings.limits);
-        match (judged, state) {
+        let outcome = intent.on_read_back(&answer, now_us, &self.settings.limits);
+        match (outcome, state) {
             // It was sent but did not arrive. Ask the guard again whether it may begin.
             (Outcome::Again, Some(state)) => match self.may_begin(intent, action, switch, state, now_us) {
                 Some(Ok(())) => {
@@ -216,12 +216,12 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
                 }
                 self.transition(&action.id, Transition::Verified, now_us)
             }
-            (judged, _) => self.apply_outcome(&action.id, judged, now_us),
+            (outcome, _) => self.apply_outcome(&action.id, outcome, now_us),
         }
     }
 
-    fn apply_outcome(&mut self, id: &str, judged: Outcome, now_us: i64) -> Result<Progress, StepError> {
-        match judged {
+    fn apply_outcome(&mut self, id: &str, outcome: Outcome, now_us: i64) -> Result<Progress, StepError> {
+        match outcome {
             Outcome::Record(what) => self.transition(id, what, now_us),
             Outcome::StandDown => Err(StepError::Fenced),
             Outcome::Again | Outcome::Finish | Outcome::Wait => Ok(Progress::Waiting),

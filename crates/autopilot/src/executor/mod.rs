@@ -195,8 +195,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     }
 
     /// Records an event as soon as it leads, e.g. an adopted policy or an invalid approval.
-    pub fn record_when_leading(&mut self, what: JournalEvent) {
-        self.queued.push(what);
+    pub fn record_when_leading(&mut self, event: JournalEvent) {
+        self.queued.push(event);
     }
 
     /// State folded from the journal so far.
@@ -403,26 +403,26 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             now_us,
             seed,
         );
-        let thought = self.shadow_plan(state, &plan, &report);
+        let shadow_result = self.shadow_plan(state, &plan, &report);
         let proposals = self.proposals(&plan, state, switch, now_us);
         let before = self.journaled.plan.as_ref();
         let by_the_same = before.is_some_and(|before| {
             (&before.policy_hash, &before.canary_hash) == (&plan.policy_hash, &plan.canary_hash)
         });
-        let is_news = !proposals.is_empty() || !by_the_same || self.has_new_decisions(thought.as_ref());
-        if !is_news && !due(self.journaled.planned_us, self.settings.repeat_every_ms) {
+        let is_new = !proposals.is_empty() || !by_the_same || self.has_new_decisions(shadow_result.as_ref());
+        if !is_new && !due(self.journaled.planned_us, self.settings.repeat_every_ms) {
             return Ok(None);
         }
-        let told = (plan.id.clone(), plan.decisions.len());
+        let recorded = (plan.id.clone(), plan.decisions.len());
         let state = state.clone();
         let canary = canary.map(Box::new);
         let cycles = JournalEvent::Cycles(std::mem::take(&mut self.cycles));
         let planned = PlanRecord { plan, report, policy, canary, state, kept };
-        let mut what = vec![JournalEvent::Planned(Box::new(planned)), cycles];
-        what.extend(self.shadow_events(thought));
-        what.extend(proposals.into_iter().map(|event| JournalEvent::Step(Box::new(event))));
-        self.record(what, now_us)?;
-        Ok(Some(told))
+        let mut events = vec![JournalEvent::Planned(Box::new(planned)), cycles];
+        events.extend(self.shadow_events(shadow_result));
+        events.extend(proposals.into_iter().map(|event| JournalEvent::Step(Box::new(event))));
+        self.record(events, now_us)?;
+        Ok(Some(recorded))
     }
 
     /// Events for new decisions. A repeated refusal of the same object by the same rule is not

@@ -24,8 +24,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     /// The canary in charge of its owners. `None`: there is none, or it has ended.
     pub fn acting_canary(&self) -> Option<&Canary> {
         let canary = self.canary.as_ref()?;
-        let stands = self.journaled.canaries.get(&canary.id())?;
-        stands.ended.is_none().then_some(canary)
+        let status = self.journaled.canaries.get(&canary.id())?;
+        status.ended.is_none().then_some(canary)
     }
 
     /// The acting canary with the modes its scorecard allows.
@@ -46,28 +46,28 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         let own = self.canary.as_ref().map(|canary| (canary.id(), canary.clone()));
         let own_id = own.as_ref().map(|(id, _)| id);
         let left: Vec<CanaryEvent> = (self.journaled.canaries.acting().filter(|(id, _)| Some(*id) != own_id))
-            .map(|(id, stands)| CanaryEvent::Ended {
+            .map(|(id, status)| CanaryEvent::Ended {
                 id: id.clone(),
-                policy: stands.policy.clone(),
-                why: "the policy that acts does not name it any more".to_owned(),
+                policy: status.policy.clone(),
+                why: "the acting policy no longer names it".to_owned(),
                 rolled_back: false,
             })
             .collect();
-        for told in left {
-            self.record_canary(told, now_us)?;
+        for event in left {
+            self.record_canary(event, now_us)?;
         }
         let Some((id, canary)) = own else { return Ok(()) };
         let person =
             || approved.iter().find(|(of, by)| *of == id && by != "policy").map(|(_, by)| by.clone());
-        let stands = self.journaled.canaries.get(&id);
-        let began_us = stands.filter(|stands| stands.ended.is_none()).map(|stands| stands.began_us);
-        let by = match stands.and_then(|stands| stands.ended.as_ref()) {
+        let status = self.journaled.canaries.get(&id);
+        let began_us = status.filter(|status| status.ended.is_none()).map(|status| status.began_us);
+        let by = match status.and_then(|status| status.ended.as_ref()) {
             Some((_, _, true)) => person(),
             _ => None,
         };
         let rolled_back =
-            stands.and_then(|stands| stands.ended.as_ref()).is_some_and(|(_, _, by_record)| *by_record);
-        let told = match began_us {
+            status.and_then(|status| status.ended.as_ref()).is_some_and(|(_, _, by_record)| *by_record);
+        let event = match began_us {
             Some(began_us) => self.rollback_reason(&canary, began_us, now_us).map(|why| {
                 let policy = canary.policy.name.clone();
                 CanaryEvent::Ended { id, policy, why, rolled_back: true }
@@ -77,18 +77,18 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             }
             None => None,
         };
-        match told {
-            Some(told) => self.record_canary(told, now_us),
+        match event {
+            Some(event) => self.record_canary(event, now_us),
             None => Ok(()),
         }
     }
 
     /// Records that the canary began or ended. When it ends, its decisions that have not begun are
     /// dropped, and the base policy decides anew; restoring actions continue.
-    fn record_canary(&mut self, told: CanaryEvent, now_us: i64) -> Result<(), StepError> {
+    fn record_canary(&mut self, event: CanaryEvent, now_us: i64) -> Result<(), StepError> {
         let generation = self.generation.unwrap_or_default();
-        let mut what = Vec::new();
-        if let CanaryEvent::Ended { policy, .. } = &told {
+        let mut events = Vec::new();
+        if let CanaryEvent::Ended { policy, .. } = &event {
             let unbegun = |intent: &&Intent| {
                 matches!(intent.stage, Stage::Proposed | Stage::Approved | Stage::Leased { .. })
                     && intent.decision.canary.as_ref() == Some(policy)
@@ -96,13 +96,13 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             };
             for intent in self.journaled.intents.open().filter(unbegun) {
                 let action = intent.decision.action.id.clone();
-                let what_of_it = intent::Transition::Dropped { refusal: Some(canary_ended(policy)) };
-                let event = IntentEvent { action, at_us: now_us, generation, transition: what_of_it };
-                what.push(JournalEvent::Step(Box::new(event)));
+                let transition = intent::Transition::Dropped { refusal: Some(canary_ended(policy)) };
+                let event = IntentEvent { action, at_us: now_us, generation, transition };
+                events.push(JournalEvent::Step(Box::new(event)));
             }
         }
-        what.insert(0, JournalEvent::Canary(Box::new(told)));
-        self.record(what, now_us)
+        events.insert(0, JournalEvent::Canary(Box::new(event)));
+        self.record(events, now_us)
     }
 
     /// Whether a decision restores capacity the autopilot took.
@@ -156,29 +156,29 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     ) -> Option<ShadowResult> {
         let shadow = self.shadow.as_ref()?;
         let history = self.history(KillSwitch::On, plan.made_us);
-        let seen = ShadowInput { state, forecast: &self.forecast, history: &history, plan, report };
-        Some(shadow.plan(seen, &self.journaled.earned(shadow.policy())))
+        let input = ShadowInput { state, forecast: &self.forecast, history: &history, plan, report };
+        Some(shadow.plan(input, &self.journaled.earned(shadow.policy())))
     }
 
     /// Whether the shadow decides something not recorded recently.
-    pub(super) fn has_new_decisions(&self, thought: Option<&ShadowResult>) -> bool {
-        let of = self.shadow.as_ref().zip(thought);
-        of.is_some_and(|(shadow, thought)| {
-            shadow.has_new_decisions(thought, self.settings.repeat_every_ms * 1000)
+    pub(super) fn has_new_decisions(&self, result: Option<&ShadowResult>) -> bool {
+        let of = self.shadow.as_ref().zip(result);
+        of.is_some_and(|(shadow, result)| {
+            shadow.has_new_decisions(result, self.settings.repeat_every_ms * 1000)
         })
     }
 
     /// Events to record for a shadow's result.
-    pub(super) fn shadow_events(&mut self, thought: Option<ShadowResult>) -> Vec<JournalEvent> {
+    pub(super) fn shadow_events(&mut self, result: Option<ShadowResult>) -> Vec<JournalEvent> {
         let (every_us, generation) =
             (self.settings.repeat_every_ms * 1000, self.generation.unwrap_or_default());
-        let Some((shadow, thought)) = self.shadow.as_mut().zip(thought) else { return Vec::new() };
-        let told = shadow.record(thought, generation, every_us);
-        told.into_iter().map(|told| JournalEvent::Shadow(Box::new(told))).collect()
+        let Some((shadow, result)) = self.shadow.as_mut().zip(result) else { return Vec::new() };
+        let events = shadow.record(result, generation, every_us);
+        events.into_iter().map(|event| JournalEvent::Shadow(Box::new(event))).collect()
     }
 }
 
 /// Refusal of decisions whose canary has ended.
 fn canary_ended(policy: &str) -> Refusal {
-    Refusal { rule: Rule::Mode, why: format!("the candidate {policy} that decided it does not act any more") }
+    Refusal { rule: Rule::Mode, why: format!("the canary {policy} that decided it no longer acts") }
 }

@@ -88,7 +88,7 @@ impl ExecutorState {
                 self.scores.push(score)
             }
             JournalEvent::Scored(_) => self.rejected += 1,
-            JournalEvent::Canary(told) => self.canaries.fold(&told, at_us),
+            JournalEvent::Canary(event) => self.canaries.fold(&event, at_us),
             JournalEvent::Shadow(_) | JournalEvent::Policy(_) => {}
             JournalEvent::Alert(alert) => self.slo.fold(*alert),
             JournalEvent::Cycles(cycles) => self.slo.tallies.cycles(cycles, at_us),

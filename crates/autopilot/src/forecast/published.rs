@@ -123,12 +123,12 @@ impl Published {
         if row.is_empty() || step_us <= 0 {
             return;
         }
-        let told = self.series.entry(of).or_default();
-        if issued_us > told.issued_us {
-            (told.issued_us, told.steps) = (issued_us, BTreeMap::new());
+        let issue = self.series.entry(of).or_default();
+        if issued_us > issue.issued_us {
+            (issue.issued_us, issue.steps) = (issued_us, BTreeMap::new());
         }
-        if issued_us == told.issued_us {
-            told.steps.insert(target_us, Step { step_us, row });
+        if issued_us == issue.issued_us {
+            issue.steps.insert(target_us, Step { step_us, row });
         }
     }
 
@@ -182,15 +182,15 @@ impl Published {
         let named = named.ok_or("no published series is this owner's demand for this pool alone")?;
         let mut why = None;
         for name in named {
-            let judged = match self.series.get(name).filter(|told| !told.steps.is_empty()) {
+            let judged = match self.series.get(name).filter(|issue| !issue.steps.is_empty()) {
                 None => Err(format!("no forecast of {name} was published")),
-                Some(told) if self.now_us - told.issued_us > most_age_us => {
+                Some(issue) if self.now_us - issue.issued_us > most_age_us => {
                     Err(format!("the newest forecast of {name} is older than {} s", most_age_us / 1_000_000))
                 }
-                Some(told) if told.standing(Reach::Day, self.now_us).is_none() => {
+                Some(issue) if issue.standing(Reach::Day, self.now_us).is_none() => {
                     Err(format!("nobody says whether the bounds foreseen for {name} hold"))
                 }
-                Some(told) => Ok((name, told)),
+                Some(issue) => Ok((name, issue)),
             };
             match judged {
                 Ok(found) => return Ok(found),
@@ -205,22 +205,22 @@ impl Published {
     }
 
     /// Time of the newest observed demand; otherwise of the issue.
-    pub(super) fn as_of_us(&self, of: Series<'_>, told: &PublishedSeries) -> i64 {
-        self.seen.get(of).map_or(told.issued_us, |(at_us, _)| *at_us)
+    pub(super) fn as_of_us(&self, of: Series<'_>, issue: &PublishedSeries) -> i64 {
+        self.seen.get(of).map_or(issue.issued_us, |(at_us, _)| *at_us)
     }
 
     /// The bound described at the top of the module. `None`: beyond the published horizon.
     pub(super) fn highest(
         &self,
         of: Series<'_>,
-        told: &PublishedSeries,
+        issue: &PublishedSeries,
         level: f64,
         within_ms: i64,
     ) -> Option<f64> {
-        let starts = told.starts(self.now_us, within_ms)?;
+        let starts = issue.starts(self.now_us, within_ms)?;
         let each = 1.0 - (1.0 - level.clamp(0.0, 1.0)) / (2.0 * starts.len() as f64);
         let bound = |start: i64| {
-            let (before, after, _) = told.around(start)?;
+            let (before, after, _) = issue.around(start)?;
             let of_step = |step: &Step| {
                 let median = step.at(0.5);
                 median + (step.at(each) - median).max(0.0) * 3.0f64.sqrt()
@@ -234,11 +234,11 @@ impl Published {
     }
 
     /// Quantile `level` of the mean of an hour drawn from those ahead.
-    pub(super) fn typical(&self, told: &PublishedSeries, level: f64, within_ms: i64) -> Option<f64> {
-        let starts = told.starts(self.now_us, within_ms)?;
+    pub(super) fn typical(&self, issue: &PublishedSeries, level: f64, within_ms: i64) -> Option<f64> {
+        let starts = issue.starts(self.now_us, within_ms)?;
         let mut values = Vec::with_capacity(starts.len() * DRAWN as usize);
         for start in starts {
-            let (before, after, share) = told.around(start)?;
+            let (before, after, share) = issue.around(start)?;
             values.extend((0..DRAWN).map(|draw| {
                 let level = (f64::from(draw) + 0.5) / f64::from(DRAWN);
                 before.at(level) + share * (after.at(level) - before.at(level))
@@ -249,17 +249,17 @@ impl Published {
 
     /// Share of outcomes at or below quantile 0.95, 0 to 1: the lower of the next hour's and the
     /// day's.
-    pub(super) fn coverage(&self, told: &PublishedSeries) -> Option<f64> {
+    pub(super) fn coverage(&self, issue: &PublishedSeries) -> Option<f64> {
         let said =
-            [Reach::Step, Reach::Day].into_iter().filter_map(|reach| told.standing(reach, self.now_us));
+            [Reach::Step, Reach::Day].into_iter().filter_map(|reach| issue.standing(reach, self.now_us));
         said.map(|standing| standing.below95_ppm).min().map(|ppm| f64::from(ppm) / 1e6)
     }
 
     /// Bounds that outcomes have shown to be too low or too narrow. Bounds that are too wide are
     /// safe.
-    pub(super) fn off(&self, told: &PublishedSeries) -> Vec<BoundsDrift> {
+    pub(super) fn off(&self, issue: &PublishedSeries) -> Vec<BoundsDrift> {
         let off =
-            told.standing.keys().filter_map(|reach| Some((*reach, told.standing(*reach, self.now_us)?)));
+            issue.standing.keys().filter_map(|reach| Some((*reach, issue.standing(*reach, self.now_us)?)));
         off.filter(|(_, standing)| is_dangerous(standing.drift))
             .map(|(reach, standing)| BoundsDrift {
                 reach,

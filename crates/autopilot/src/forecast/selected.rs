@@ -67,11 +67,11 @@ impl SelectedForecast {
 
     fn by(&self, of: Series<'_>) -> ForecastOrigin {
         match (self.answers(of, NEAR_MS), self.rules.source) {
-            (Ok((series, told)), source) => {
+            (Ok((series, issue)), source) => {
                 let far = self.answers(of, FAR_MS).err();
                 // What the past answers does not depend on drifting bounds.
-                let off = if source == ForecastSource::Best { Vec::new() } else { self.published.off(told) };
-                ForecastOrigin::Published { series, issued_us: told.issued_us(), off, far }
+                let off = if source == ForecastSource::Best { Vec::new() } else { self.published.off(issue) };
+                ForecastOrigin::Published { series, issued_us: issue.issued_us(), off, far }
             }
             (Err(why), ForecastSource::Log) => ForecastOrigin::Nobody { why },
             (Err(why), _) => ForecastOrigin::Past { why, held_ppm: self.past.coverage(of).map(ppm) },
@@ -84,9 +84,9 @@ impl SelectedForecast {
             return Err("the policy has it so".to_owned());
         }
         let most_age_us = self.rules.most_age_s.saturating_mul(1_000_000);
-        let (named, told) = self.published.usable(of, most_age_us)?;
+        let (named, issue) = self.published.usable(of, most_age_us)?;
         let drifts =
-            told.drifts(self.published.now_us()).filter(|_| self.rules.source == ForecastSource::Best);
+            issue.drifts(self.published.now_us()).filter(|_| self.rules.source == ForecastSource::Best);
         // It may have been issued some time ago.
         let reaches_far = within_ms.saturating_add(most_age_us / 1_000) > DAY_MS;
         match drifts {
@@ -96,7 +96,7 @@ impl SelectedForecast {
             Some((Reach::Week | Reach::Beyond, _)) if reaches_far => {
                 Err(format!("the bounds published for {named} do not hold beyond a day"))
             }
-            _ => Ok((named.to_string(), told)),
+            _ => Ok((named.to_string(), issue)),
         }
     }
 
@@ -109,27 +109,27 @@ impl SelectedForecast {
 impl DemandForecast for SelectedForecast {
     fn highest_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
         match self.answers(of, within_ms) {
-            Ok((_, told)) => self.published.highest(of, told, level, within_ms),
+            Ok((_, issue)) => self.published.highest(of, issue, level, within_ms),
             Err(_) => self.past_or_nothing()?.highest_gpus(of, level, within_ms),
         }
     }
 
     fn typical_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
         let published = self.answers(of, within_ms).ok();
-        let published = published.and_then(|(_, told)| self.published.typical(told, level, within_ms));
+        let published = published.and_then(|(_, issue)| self.published.typical(issue, level, within_ms));
         published.or_else(|| self.past_or_nothing()?.typical_gpus(of, level, within_ms))
     }
 
     fn coverage(&self, of: Series<'_>) -> Option<f64> {
         match self.answers(of, NEAR_MS) {
-            Ok((_, told)) => self.published.coverage(told),
+            Ok((_, issue)) => self.published.coverage(issue),
             Err(_) => self.past_or_nothing()?.coverage(of),
         }
     }
 
     fn as_of_us(&self, of: Series<'_>) -> Option<i64> {
         match self.answers(of, NEAR_MS) {
-            Ok((_, told)) => Some(self.published.as_of_us(of, told)),
+            Ok((_, issue)) => Some(self.published.as_of_us(of, issue)),
             Err(_) => self.past_or_nothing()?.as_of_us(of),
         }
     }

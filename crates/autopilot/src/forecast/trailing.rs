@@ -173,9 +173,9 @@ impl Past {
         }
         // n values say nothing about quantiles above n / (n + 1); those use sudden rises at any
         // time of the last week.
-        let told = same_time.len() as f64 / (same_time.len() + 1) as f64;
+        let highest_level = same_time.len() as f64 / (same_time.len() + 1) as f64;
         let by_time = if days < DAYS_ENOUGH { None } else { quantile(&mut same_time, level) };
-        if let Some(rise) = by_time.filter(|_| level <= told) {
+        if let Some(rise) = by_time.filter(|_| level <= highest_level) {
             return Some(now + rise);
         }
         let first = if by_time.is_some() { newest.saturating_sub(7 * day) } else { 0 };
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_morning_is_foreseen_from_mornings_before() {
+    fn the_morning_is_predicted_from_earlier_mornings() {
         let mut trailing = tide(7);
         // It is 23 o'clock. In the one to three hours after 22 to 24 o'clock, demand never rose.
         assert_eq!(trailing.highest_gpus(OF, 0.9, 3 * HOUR_MS), Some(10.0));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn sudden_rises_count_at_any_time_of_day_where_a_level_asks_for_more_than_its_time_can_tell() {
+    fn sudden_rises_at_any_time_count_for_levels_beyond_the_samples_of_one_time() {
         // Always 10 GPUs, except 90 at 15 o'clock of day 3. It is 4 o'clock of day 7: 3, 4 and 5
         // o'clock of six or seven days give at most 20 rises, none above 0.
         let config = TrailingConfig { step_ms: HOUR_MS, checked_ms: HOUR_MS, ..TrailingConfig::default() };
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_lacked_are_made_wider_until_enough_hold() {
+    fn bounds_widen_until_enough_hold() {
         // Calm for two weeks; then demand jumps seven times as far, up and down.
         let mut trailing = Trailing::new(TrailingConfig::default());
         let (mut state, mut level) = (11u64, 200.0f64);

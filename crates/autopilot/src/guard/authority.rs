@@ -5,57 +5,57 @@ use crate::action::{Adjustment, Change, Kind};
 use crate::policy::Mode;
 use crate::state::{DrainedBy, Job, JobKind, Writer};
 
-pub(super) fn switch(case: &Context<'_>) -> Option<Refusal> {
-    match case.history.switch {
+pub(super) fn switch(ctx: &Context<'_>) -> Option<Refusal> {
+    match ctx.history.switch {
         KillSwitch::On => None,
         KillSwitch::Paused => refuse(Rule::Switch, "the autopilot is paused"),
-        KillSwitch::Unreadable => refuse(Rule::Switch, "the kill switch cannot be read: taken for off"),
+        KillSwitch::Unreadable => refuse(Rule::Switch, "the kill switch cannot be read and counts as off"),
     }
 }
 
-pub(super) fn mode(case: &Context<'_>) -> Option<Refusal> {
-    let policy = case.policy.mode(case.kind, &case.footprint);
+pub(super) fn mode(ctx: &Context<'_>) -> Option<Refusal> {
+    let policy = ctx.policy.mode(ctx.kind, &ctx.footprint);
     // A demotion by scorecard does not hold back restoring actions: they undo.
-    let earned = case.history.earned.get(&case.kind).copied().filter(|_| !case.restores);
+    let earned = ctx.history.earned.get(&ctx.kind).copied().filter(|_| !ctx.restores);
     let mode = earned.map_or(policy, |earned| policy.min(earned));
-    let because = if mode < policy { "its record" } else { "the policy" };
-    let approved = case.history.approvals.contains_key(&case.action.id);
+    let because = if mode < policy { "its scorecard" } else { "the policy" };
+    let approved = ctx.history.approvals.contains_key(&ctx.action.id);
     match mode {
         Mode::Act => None,
         Mode::Approve if approved => None,
         Mode::Approve => {
-            refuse(Rule::Mode, format!("{because} asks for a person's approval of {}", case.kind))
+            refuse(Rule::Mode, format!("{because} asks for a person's approval of {}", ctx.kind))
         }
         Mode::Stop | Mode::Observe | Mode::Suggest => {
-            refuse(Rule::Mode, format!("{because} says {} for {}", mode.name(), case.kind))
+            refuse(Rule::Mode, format!("{because} says {} for {}", mode.name(), ctx.kind))
         }
     }
 }
 
-pub(super) fn irreversible(case: &Context<'_>) -> Option<Refusal> {
-    if case.action.change.needs_person() {
+pub(super) fn irreversible(ctx: &Context<'_>) -> Option<Refusal> {
+    if ctx.action.change.needs_person() {
         return refuse(Rule::Irreversible, "a purchase or its end is only ever proposed");
     }
     let given_up =
-        matches!(case.action.change, Change::AdjustReservation(Adjustment::Reservation { to_gpus: 0, .. }));
-    if given_up && !case.history.approvals.contains_key(&case.action.id) {
-        return refuse(Rule::Irreversible, "a reservation is given up with a person's approval only");
+        matches!(ctx.action.change, Change::AdjustReservation(Adjustment::Reservation { to_gpus: 0, .. }));
+    if given_up && !ctx.history.approvals.contains_key(&ctx.action.id) {
+        return refuse(Rule::Irreversible, "a reservation is given up only with a person's approval");
     }
     None
 }
 
-pub(super) fn calendar(case: &Context<'_>) -> Option<Refusal> {
-    if case.restores {
+pub(super) fn calendar(ctx: &Context<'_>) -> Option<Refusal> {
+    if ctx.restores {
         return None;
     }
-    let freeze = case.policy.frozen(case.kind, &case.footprint, case.now_us)?;
+    let freeze = ctx.policy.frozen(ctx.kind, &ctx.footprint, ctx.now_us)?;
     refuse(Rule::Calendar, format!("{:?} from {} to {}", freeze.name, freeze.from, freeze.to))
 }
 
 /// Marked jobs and nodes are left alone, whatever the benefit. A job may be stopped only if it is
 /// preemptible, runs on a loan, or moves off a node that is being drained.
-pub(super) fn protected(case: &Context<'_>) -> Option<Refusal> {
-    if let Some((id, job)) = the_job(case) {
+pub(super) fn protected(ctx: &Context<'_>) -> Option<Refusal> {
+    if let Some((id, job)) = the_job(ctx) {
         if job.do_not_disrupt {
             return refuse(Rule::Protected, format!("job {id} is marked do-not-disrupt"));
         }
@@ -63,23 +63,23 @@ pub(super) fn protected(case: &Context<'_>) -> Option<Refusal> {
             return refuse(Rule::Protected, format!("{id} is a service"));
         }
         let drains =
-            |after: &String| case.history.find(after).is_some_and(|past| past.kind == Kind::DrainNode);
+            |after: &String| ctx.history.find(after).is_some_and(|past| past.kind == Kind::DrainNode);
         let ours = |name: &String| {
-            let drain = case.state.nodes.get(name).and_then(|node| node.drain.as_ref());
+            let drain = ctx.state.nodes.get(name).and_then(|node| node.drain.as_ref());
             drain.is_some_and(|drain| drain.by != DrainedBy::Other)
         };
-        let moves = case.action.after.iter().any(drains) || job.placement.keys().any(ours);
-        let stoppable = job.preemptible || case.state.on_loan(job) || moves;
-        if case.kind == Kind::Preempt && !stoppable {
+        let moves = ctx.action.after.iter().any(drains) || job.placement.keys().any(ours);
+        let stoppable = job.preemptible || ctx.state.on_loan(job) || moves;
+        if ctx.kind == Kind::Preempt && !stoppable {
             return refuse(Rule::Protected, format!("job {id} may not be stopped for others"));
         }
     }
-    if matches!(case.kind, Kind::DrainNode | Kind::Lend) {
-        let marked = case
+    if matches!(ctx.kind, Kind::DrainNode | Kind::Lend) {
+        let marked = ctx
             .footprint
             .nodes
             .iter()
-            .find(|name| case.state.nodes.get(*name).is_some_and(|n| n.do_not_disrupt));
+            .find(|name| ctx.state.nodes.get(*name).is_some_and(|n| n.do_not_disrupt));
         if let Some(name) = marked {
             return refuse(Rule::Protected, format!("node {name} is marked do-not-disrupt"));
         }
@@ -88,21 +88,21 @@ pub(super) fn protected(case: &Context<'_>) -> Option<Refusal> {
 }
 
 /// A borrower has agreed to give capacity back; every other owner must opt in.
-pub(super) fn opt_in(case: &Context<'_>) -> Option<Refusal> {
-    let (id, job) = the_job(case)?;
-    if case.policy.require_opt_in && !job.opt_in && !case.state.on_loan(job) {
+pub(super) fn opt_in(ctx: &Context<'_>) -> Option<Refusal> {
+    let (id, job) = the_job(ctx)?;
+    if ctx.policy.require_opt_in && !job.opt_in && !ctx.state.on_loan(job) {
         return refuse(Rule::OptIn, format!("the owner of job {id} has not opted in"));
     }
     None
 }
 
-pub(super) fn foreign(case: &Context<'_>) -> Option<Refusal> {
-    let state = case.state;
-    match &case.action.change {
+pub(super) fn foreign(ctx: &Context<'_>) -> Option<Refusal> {
+    let state = ctx.state;
+    match &ctx.action.change {
         Change::Reclaim { loan, .. } | Change::Lend { extends: Some(loan), .. } => {
             let theirs = state.loans.get(loan).is_some_and(|loan| loan.writer == Writer::Other);
             theirs.then_some(())?;
-            refuse(Rule::Foreign, format!("somebody else wrote loan {loan} last"))
+            refuse(Rule::Foreign, format!("somebody else changed loan {loan} last"))
         }
         Change::ReturnNode { node, .. } | Change::DrainNode { node, .. } => {
             let drain = state.nodes.get(node)?.drain.as_ref()?;
@@ -112,13 +112,13 @@ pub(super) fn foreign(case: &Context<'_>) -> Option<Refusal> {
         Change::AdjustReservation(Adjustment::Reservation { name, .. }) => {
             let theirs = state.reservations.get(name).is_some_and(|found| found.writer == Writer::Other);
             theirs.then_some(())?;
-            refuse(Rule::Foreign, format!("somebody else wrote reservation {name} last"))
+            refuse(Rule::Foreign, format!("somebody else changed reservation {name} last"))
         }
         _ => None,
     }
 }
 
-fn the_job<'a>(case: &Context<'a>) -> Option<(&'a str, &'a Job)> {
-    let id = case.action.change.job()?;
-    case.state.jobs.get(id).map(|job| (id.as_str(), job))
+fn the_job<'a>(ctx: &Context<'a>) -> Option<(&'a str, &'a Job)> {
+    let id = ctx.action.change.job()?;
+    ctx.state.jobs.get(id).map(|job| (id.as_str(), job))
 }

@@ -6,16 +6,16 @@ use super::{ActionStatus, Context, Refusal, Rule, refuse};
 use crate::action::{Adjustment, Change, Kind};
 use crate::state::{ForecastOrigin, Object};
 
-pub(super) fn expired(case: &Context<'_>) -> Option<Refusal> {
-    let late_us = case.now_us - case.action.expires_us;
+pub(super) fn expired(ctx: &Context<'_>) -> Option<Refusal> {
+    let late_us = ctx.now_us - ctx.action.expires_us;
     (late_us >= 0).then_some(())?;
-    refuse(Rule::Expired, format!("it had to be begun {} s ago", late_us / 1_000_000))
+    refuse(Rule::Expired, format!("its deadline passed {} s ago", late_us / 1_000_000))
 }
 
 /// Every action needs a fresh observation. All but restoring actions also need fresh sources.
-pub(super) fn freshness(case: &Context<'_>) -> Option<Refusal> {
-    let rules = &case.policy.freshness;
-    let age_us = case.now_us - case.state.at_us;
+pub(super) fn freshness(ctx: &Context<'_>) -> Option<Refusal> {
+    let rules = &ctx.policy.freshness;
+    let age_us = ctx.now_us - ctx.state.at_us;
     if age_us > rules.most_s * 1_000_000 {
         return refuse(Rule::Freshness, format!("the cluster was observed {} s ago", age_us / 1_000_000));
     }
@@ -26,45 +26,48 @@ pub(super) fn freshness(case: &Context<'_>) -> Option<Refusal> {
             format!("the cluster was observed {} s in the future", -age_us / 1_000_000),
         );
     }
-    if case.restores {
+    if ctx.restores {
         return None;
     }
-    if let Some(name) = rules.required.iter().find(|name| !case.state.sources.contains_key(*name)) {
-        return refuse(Rule::Freshness, format!("source {name} is required and unknown"));
+    if let Some(name) = rules.required.iter().find(|name| !ctx.state.sources.contains_key(*name)) {
+        return refuse(Rule::Freshness, format!("required source {name} is unknown"));
     }
-    for (name, source) in &case.state.sources {
+    for (name, source) in &ctx.state.sources {
         let most_s = rules.sources.get(name).copied().unwrap_or(rules.most_s);
         let Some(last_us) = source.last_event_us else {
-            return refuse(Rule::Freshness, format!("source {name} has never told anything"));
+            return refuse(Rule::Freshness, format!("source {name} has never sent an event"));
         };
-        let age_s = (case.now_us - last_us) / 1_000_000;
+        let age_s = (ctx.now_us - last_us) / 1_000_000;
         if age_s > most_s {
             return refuse(
                 Rule::Freshness,
-                format!("source {name} is silent for {age_s} s, {most_s} are the most"),
+                format!("source {name} has been silent for {age_s} s, the limit is {most_s}"),
             );
         }
     }
     None
 }
 
-pub(super) fn disagreement(case: &Context<'_>) -> Option<Refusal> {
-    let disputes = &case.state.disagreements;
-    let reach = &case.footprint;
+pub(super) fn disagreement(ctx: &Context<'_>) -> Option<Refusal> {
+    let disputes = &ctx.state.disagreements;
+    let footprint = &ctx.footprint;
     let touches = |object: &Object| match object {
-        Object::Node(name) => reach.nodes.contains(name),
-        Object::Job(id) => reach.jobs.contains(id),
-        Object::Owner(name) => reach.owners.contains(name),
-        Object::Pool(name) => reach.pools.contains(name),
-        Object::Loan(_) | Object::Reservation(_) => *object == case.action.change.object(),
+        Object::Node(name) => footprint.nodes.contains(name),
+        Object::Job(id) => footprint.jobs.contains(id),
+        Object::Owner(name) => footprint.owners.contains(name),
+        Object::Pool(name) => footprint.pools.contains(name),
+        Object::Loan(_) | Object::Reservation(_) => *object == ctx.action.change.object(),
     };
     if let Some(found) = disputes.iter().find(|found| touches(&found.object)) {
-        let why = format!("of {} the log tells {}, the cluster {}", found.object, found.log, found.target);
+        let why = format!(
+            "log and cluster disagree about {}: {} against {}",
+            found.object, found.log, found.target
+        );
         return refuse(Rule::Disagreement, why);
     }
-    let most = case.policy.freshness.disagreements as usize;
-    if disputes.len() > most && !case.restores {
-        let why = format!("log and cluster disagree on {} objects, {most} are the most", disputes.len());
+    let most = ctx.policy.freshness.disagreements as usize;
+    if disputes.len() > most && !ctx.restores {
+        let why = format!("log and cluster disagree about {} objects, the limit is {most}", disputes.len());
         return refuse(Rule::Disagreement, why);
     }
     None
@@ -73,16 +76,16 @@ pub(super) fn disagreement(case: &Context<'_>) -> Option<Refusal> {
 /// Refuses loans and quota changes based on published bounds that drift, or on a past whose own
 /// bounds did not hold. A forecast may be as old as the policy allows, so its use lies that much
 /// further ahead.
-pub(super) fn forecast(case: &Context<'_>) -> Option<Refusal> {
-    let policy = case.policy;
-    let (owner, pool, within_s) = match &case.action.change {
+pub(super) fn forecast(ctx: &Context<'_>) -> Option<Refusal> {
+    let policy = ctx.policy;
+    let (owner, pool, within_s) = match &ctx.action.change {
         Change::Lend { from, pool, .. } => (from, pool, policy.lend.term_s + policy.lend.reclaim_within_s),
         Change::AdjustReservation(Adjustment::Quota { owner, pool, .. }) => {
             (owner, pool, policy.reservation.horizon_s)
         }
         _ => return None,
     };
-    let (series, off) = match case.state.foreseen.get(owner)?.get(pool)? {
+    let (series, off) = match ctx.state.foreseen.get(owner)?.get(pool)? {
         ForecastOrigin::Published { series, off, .. } => (series, off),
         ForecastOrigin::Past { held_ppm, .. } => {
             let least = policy.lend.least_coverage;
@@ -119,29 +122,29 @@ pub(super) fn forecast(case: &Context<'_>) -> Option<Refusal> {
             Drift::TooLow => "demand is above them too often",
             _ => "demand is outside of them too often",
         },
-        (case.now_us - found.since_us) / 1_000_000,
+        (ctx.now_us - found.since_us) / 1_000_000,
         f64::from(found.inside80_ppm) / 1e6,
         f64::from(found.below95_ppm) / 1e6,
     );
     refuse(Rule::Forecast, why)
 }
 
-pub(super) fn precondition(case: &Context<'_>) -> Option<Refusal> {
+pub(super) fn precondition(ctx: &Context<'_>) -> Option<Refusal> {
     // An action that disturbs something must state what it saw.
     let must_say = matches!(
-        case.kind,
+        ctx.kind,
         Kind::ResizeJob | Kind::Preempt | Kind::DrainNode | Kind::ReturnNode | Kind::Reclaim | Kind::Lend
     );
-    if must_say && case.action.preconditions.is_empty() {
+    if must_say && ctx.action.preconditions.is_empty() {
         return refuse(Rule::Precondition, "it names no precondition");
     }
-    let broken = case.action.preconditions.iter().find_map(|fact| fact.check(case.state).err())?;
+    let broken = ctx.action.preconditions.iter().find_map(|fact| fact.check(ctx.state).err())?;
     refuse(Rule::Precondition, broken.to_string())
 }
 
-pub(super) fn order(case: &Context<'_>) -> Option<Refusal> {
-    for id in &case.action.after {
-        match case.history.find(id).map(|past| &past.outcome) {
+pub(super) fn order(ctx: &Context<'_>) -> Option<Refusal> {
+    for id in &ctx.action.after {
+        match ctx.history.find(id).map(|past| &past.outcome) {
             Some(ActionStatus::UnderWay | ActionStatus::Verified) => {}
             Some(ActionStatus::Failed { why } | ActionStatus::Compensated { why }) => {
                 return refuse(Rule::Order, format!("{id}, which comes before, failed: {why}"));

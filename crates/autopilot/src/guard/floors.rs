@@ -20,23 +20,20 @@ pub fn pool_floor(policy: &Policy, state: &ClusterState, pool: &str) -> u32 {
     own.max(named).max(share as u32)
 }
 
-pub(super) fn floors(case: &Context<'_>) -> Option<Refusal> {
-    match &case.action.change {
-        Change::DrainNode { node, .. } => drain(case, node),
+pub(super) fn floors(ctx: &Context<'_>) -> Option<Refusal> {
+    match &ctx.action.change {
+        Change::DrainNode { node, .. } => drain(ctx, node),
         Change::Lend { from, pool, gpus, extends, .. } => {
             let more = if extends.is_some() { 0 } else { *gpus };
-            lend(case, from, pool, more)
+            lend(ctx, from, pool, more)
         }
         Change::ResizeJob { job, to_gpus, from_gpus, keep_nodes, .. } => {
-            let found = case.state.jobs.get(job)?;
+            let found = ctx.state.jobs.get(job)?;
             if !matches!(found.kind, JobKind::Elastic { .. }) {
                 return refuse(Rule::Floor, format!("job {job} has one size"));
             }
             if found.sizes().binary_search(to_gpus).is_err() {
-                return refuse(
-                    Rule::Floor,
-                    format!("{to_gpus} GPUs are none of the sizes job {job} declared"),
-                );
+                return refuse(Rule::Floor, format!("{to_gpus} GPUs is not a size job {job} declared"));
             }
             let anchor =
                 found.anchor_node.as_ref().filter(|node| to_gpus < from_gpus && !keep_nodes.contains(*node));
@@ -45,9 +42,9 @@ pub(super) fn floors(case: &Context<'_>) -> Option<Refusal> {
         Change::AdjustReservation(Adjustment::Quota { owner, pool, from_gpus, to_gpus })
             if to_gpus < from_gpus =>
         {
-            let share = case.state.share(owner, pool)?;
-            let service = case.policy.service_floor(owner, pool, f64::from(share.demand_gpus.unwrap_or(0)));
-            let least = share.floor_gpus.max(case.state.lent_gpus(owner, pool)).max(service);
+            let share = ctx.state.share(owner, pool)?;
+            let service = ctx.policy.service_floor(owner, pool, f64::from(share.demand_gpus.unwrap_or(0)));
+            let least = share.floor_gpus.max(ctx.state.lent_gpus(owner, pool)).max(service);
             (*to_gpus < least).then_some(())?;
             refuse(Rule::Floor, format!("{owner} keeps at least {least} GPUs of {pool}, floor and loans"))
         }
@@ -55,27 +52,27 @@ pub(super) fn floors(case: &Context<'_>) -> Option<Refusal> {
     }
 }
 
-fn drain(case: &Context<'_>, node: &str) -> Option<Refusal> {
-    let node = case.state.nodes.get(node)?;
-    let in_pool = case.state.nodes.values().filter(|other| other.pool == node.pool && other.takes_jobs());
+fn drain(ctx: &Context<'_>, node: &str) -> Option<Refusal> {
+    let node = ctx.state.nodes.get(node)?;
+    let in_pool = ctx.state.nodes.values().filter(|other| other.pool == node.pool && other.takes_jobs());
     let seen: u32 = in_pool.map(|node| node.gpus).sum();
     // Drains not visible in the observation yet.
-    let going = unseen(case, Kind::DrainNode).filter_map(|past| match &past.subject {
-        Object::Node(name) => case.state.nodes.get(name),
+    let going = unseen(ctx, Kind::DrainNode).filter_map(|past| match &past.subject {
+        Object::Node(name) => ctx.state.nodes.get(name),
         _ => None,
     });
     let going: u32 =
         going.filter(|other| other.pool == node.pool && other.takes_jobs()).map(|node| node.gpus).sum();
     let in_service = seen.saturating_sub(going);
-    let floor = pool_floor(case.policy, case.state, &node.pool);
+    let floor = pool_floor(ctx.policy, ctx.state, &node.pool);
     (in_service < floor + node.gpus).then_some(())?;
     refuse(Rule::Floor, format!("pool {} has {in_service} GPUs in service, {floor} must stay", node.pool))
 }
 
 /// Actions of a kind that the observation cannot show: in flight, or begun after it was made.
-fn unseen<'a>(case: &Context<'a>, kind: Kind) -> impl Iterator<Item = &'a PastAction> {
-    let observed_us = case.state.at_us;
-    let past = case.history.past.iter().filter(move |past| past.kind == kind);
+fn unseen<'a>(ctx: &Context<'a>, kind: Kind) -> impl Iterator<Item = &'a PastAction> {
+    let observed_us = ctx.state.at_us;
+    let past = ctx.history.past.iter().filter(move |past| past.kind == kind);
     past.filter(move |past| match past.outcome {
         ActionStatus::UnderWay => true,
         ActionStatus::Verified => past.at_us >= observed_us,
@@ -84,8 +81,8 @@ fn unseen<'a>(case: &Context<'a>, kind: Kind) -> impl Iterator<Item = &'a PastAc
 }
 
 /// Never lends the share's floor, the owner's floor over all pools, or what the owner needs now.
-fn lend(case: &Context<'_>, from: &str, pool: &str, more: u32) -> Option<Refusal> {
-    let Some(share) = case.state.share(from, pool) else {
+fn lend(ctx: &Context<'_>, from: &str, pool: &str, more: u32) -> Option<Refusal> {
+    let Some(share) = ctx.state.share(from, pool) else {
         return refuse(Rule::Floor, format!("{from} has no share of {pool}"));
     };
     if !share.lendable {
@@ -95,26 +92,24 @@ fn lend(case: &Context<'_>, from: &str, pool: &str, more: u32) -> Option<Refusal
         return refuse(Rule::Floor, format!("what {from} needs of {pool} is not known"));
     };
     let subject = Object::Owner(from.to_owned());
-    let opening = unseen(case, Kind::Lend).filter(|past| past.subject == subject && past.direction != 0);
-    let opening: u64 = opening
-        .filter(|past| !case.state.loans.contains_key(&past.id))
-        .map(|past| u64::from(past.gpus))
-        .sum();
+    let opening = unseen(ctx, Kind::Lend).filter(|past| past.subject == subject && past.direction != 0);
+    let opening: u64 =
+        opening.filter(|past| !ctx.state.loans.contains_key(&past.id)).map(|past| u64::from(past.gpus)).sum();
     let more = u64::from(more) + opening;
-    let lent = u64::from(case.state.lent_gpus(from, pool)) + more;
-    let least = share.floor_gpus.max(demand).max(case.policy.service_floor(from, pool, f64::from(demand)));
+    let lent = u64::from(ctx.state.lent_gpus(from, pool)) + more;
+    let least = share.floor_gpus.max(demand).max(ctx.policy.service_floor(from, pool, f64::from(demand)));
     if u64::from(share.quota_gpus) < lent + u64::from(least) {
         let quota = share.quota_gpus;
         return refuse(
             Rule::Floor,
-            format!("{from} would have {quota} less {lent} lent, {least} must stay (need {demand})"),
+            format!("{from} would keep {quota} less {lent} lent, {least} must stay (need {demand})"),
         );
     }
-    let owner = case.state.owners.get(from)?;
+    let owner = ctx.state.owners.get(from)?;
     let all: u64 = owner.shares.values().map(|share| u64::from(share.quota_gpus)).sum();
     let away: u64 =
-        case.state.loans.values().filter(|loan| loan.from == from).map(|loan| u64::from(loan.gpus)).sum();
-    let floor = u64::from(case.policy.floors.owners.get(from).copied().unwrap_or(0));
+        ctx.state.loans.values().filter(|loan| loan.from == from).map(|loan| u64::from(loan.gpus)).sum();
+    let floor = u64::from(ctx.policy.floors.owners.get(from).copied().unwrap_or(0));
     (all < away + more + floor).then_some(())?;
     refuse(Rule::Floor, format!("{from} keeps {floor} GPUs of {all} in all, {away} are lent"))
 }

@@ -214,7 +214,7 @@ pub(super) fn direction(change: &Change) -> i8 {
     }
 }
 
-pub(super) fn duplicate(case: &Context<'_>) -> Option<Refusal> {
-    let past = case.history.find(&case.action.id)?;
-    refuse(Rule::Duplicate, format!("{} was begun already and is {:?}", past.id, past.outcome))
+pub(super) fn duplicate(ctx: &Context<'_>) -> Option<Refusal> {
+    let past = ctx.history.find(&ctx.action.id)?;
+    refuse(Rule::Duplicate, format!("{} has already begun and is {:?}", past.id, past.outcome))
 }

@@ -159,8 +159,8 @@ pub fn verdict(
     action: &Action,
     now_us: i64,
 ) -> Verdict {
-    let case = Context::new(policy, state, history, action, now_us);
-    CHECKS.iter().find_map(|check| check(&case)).map_or(Verdict::Allowed, Verdict::Refused)
+    let ctx = Context::new(policy, state, history, action, now_us);
+    CHECKS.iter().find_map(|check| check(&ctx)).map_or(Verdict::Allowed, Verdict::Refused)
 }
 
 /// All refusals, for people who ask why.
@@ -171,8 +171,8 @@ pub fn refusals(
     action: &Action,
     now_us: i64,
 ) -> Vec<Refusal> {
-    let case = Context::new(policy, state, history, action, now_us);
-    CHECKS.iter().filter_map(|check| check(&case)).collect()
+    let ctx = Context::new(policy, state, history, action, now_us);
+    CHECKS.iter().filter_map(|check| check(&ctx)).collect()
 }
 
 impl<'a> Context<'a> {

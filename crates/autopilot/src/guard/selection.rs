@@ -5,23 +5,23 @@ use super::{Context, Refusal, Rule, refuse};
 use crate::action::{Adjustment, Change};
 use crate::state::Object;
 
-pub(super) fn selection(case: &Context<'_>) -> Option<Refusal> {
-    let reach = &case.footprint;
-    let named = named(&case.action.change);
+pub(super) fn selection(ctx: &Context<'_>) -> Option<Refusal> {
+    let footprint = &ctx.footprint;
+    let named = named(&ctx.action.change);
     if let Some(name) = named.iter().find(|name| !is_name(name)) {
-        return refuse(Rule::Selection, format!("{name:?} is no name of one object"));
+        return refuse(Rule::Selection, format!("{name:?} is not the name of one object"));
     }
-    let objects = reach.nodes.len().max(reach.jobs.len());
-    let most = case.policy.blast.objects as usize;
+    let objects = footprint.nodes.len().max(footprint.jobs.len());
+    let most = ctx.policy.blast.objects as usize;
     // A job action selects the job, not its nodes.
-    let selected = if case.action.change.job().is_some() { reach.jobs.len() } else { objects };
+    let selected = if ctx.action.change.job().is_some() { footprint.jobs.len() } else { objects };
     if selected > most {
-        return refuse(Rule::Selection, format!("it names {selected} objects, {most} are the most"));
+        return refuse(Rule::Selection, format!("it names {selected} objects, the limit is {most}"));
     }
-    if let Some(why) = nothing(case) {
+    if let Some(why) = nothing(ctx) {
         return refuse(Rule::Selection, why);
     }
-    missing(case)
+    missing(ctx)
 }
 
 /// Names in a change, including nodes in its lists.
@@ -64,8 +64,8 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Why a change would have no effect.
-fn nothing(case: &Context<'_>) -> Option<&'static str> {
-    match &case.action.change {
+fn nothing(ctx: &Context<'_>) -> Option<&'static str> {
+    match &ctx.action.change {
         Change::ResizeJob { from_gpus, to_gpus, .. } if from_gpus == to_gpus => {
             Some("the size stays the same")
         }
@@ -76,15 +76,15 @@ fn nothing(case: &Context<'_>) -> Option<&'static str> {
         }
         Change::Lend { gpus: 0, .. } => Some("no GPU is lent"),
         Change::Lend { extends: Some(loan), gpus, nodes, .. }
-            if case.state.loans.get(loan).is_some_and(|loan| loan.gpus != *gpus || loan.nodes != *nodes) =>
+            if ctx.state.loans.get(loan).is_some_and(|loan| loan.gpus != *gpus || loan.nodes != *nodes) =>
         {
-            Some("a loan goes on as it is: more is another loan, less is taking back")
+            Some("an extension must keep the loan as it is")
         }
         Change::Lend { from, to, .. } if from == to => Some("an owner lends to itself"),
         Change::Reclaim { from_gpus, to_gpus, .. } if to_gpus >= from_gpus => Some("nothing is taken back"),
         Change::Reclaim { loan, nodes, .. } if nodes.is_empty() => {
-            let of_nodes = case.state.loans.get(loan).is_some_and(|loan| !loan.nodes.is_empty());
-            of_nodes.then_some("nodes were lent, and none is named to come back")
+            let of_nodes = ctx.state.loans.get(loan).is_some_and(|loan| !loan.nodes.is_empty());
+            of_nodes.then_some("the loan has nodes, and none is named to come back")
         }
         Change::Preempt { frees_gpus: 0, .. } => Some("no GPU is freed"),
         Change::AdjustReservation(
@@ -97,9 +97,9 @@ fn nothing(case: &Context<'_>) -> Option<&'static str> {
 }
 
 /// An object missing from the state cannot be changed: its footprint is unknown.
-fn missing(case: &Context<'_>) -> Option<Refusal> {
-    let state = case.state;
-    let known = match case.action.change.object() {
+fn missing(ctx: &Context<'_>) -> Option<Refusal> {
+    let state = ctx.state;
+    let known = match ctx.action.change.object() {
         Object::Node(name) => state.nodes.contains_key(&name),
         Object::Job(id) => state.jobs.contains_key(&id),
         Object::Owner(name) => state.owners.contains_key(&name),
@@ -109,11 +109,8 @@ fn missing(case: &Context<'_>) -> Option<Refusal> {
         Object::Reservation(_) => true,
     };
     if !known {
-        return refuse(
-            Rule::Selection,
-            format!("{} is not in what was observed", case.action.change.object()),
-        );
+        return refuse(Rule::Selection, format!("{} was not observed", ctx.action.change.object()));
     }
-    let unknown = case.footprint.nodes.iter().find(|name| !state.nodes.contains_key(*name))?;
-    refuse(Rule::Selection, format!("node {unknown} is not in what was observed"))
+    let unknown = ctx.footprint.nodes.iter().find(|name| !state.nodes.contains_key(*name))?;
+    refuse(Rule::Selection, format!("node {unknown} was not observed"))
 }

@@ -7,50 +7,50 @@ use crate::state::Object;
 
 const DAY_US: i64 = 86_400_000_000;
 
-pub(super) fn rests(case: &Context<'_>) -> Option<Refusal> {
-    cooldown(case).or_else(|| if case.restores { None } else { dwell(case).or_else(|| oscillation(case)) })
+pub(super) fn rests(ctx: &Context<'_>) -> Option<Refusal> {
+    cooldown(ctx).or_else(|| if ctx.restores { None } else { dwell(ctx).or_else(|| oscillation(ctx)) })
 }
 
-fn dwell(case: &Context<'_>) -> Option<Refusal> {
-    let dwell_s = match &case.action.change {
-        Change::Lend { extends: Some(loan), .. } => return too_early(case, loan),
-        Change::Lend { .. } => case.policy.lend.step_every_s,
-        _ => case.policy.stability.dwell_s,
+fn dwell(ctx: &Context<'_>) -> Option<Refusal> {
+    let dwell_s = match &ctx.action.change {
+        Change::Lend { extends: Some(loan), .. } => return too_early(ctx, loan),
+        Change::Lend { .. } => ctx.policy.lend.step_every_s,
+        _ => ctx.policy.stability.dwell_s,
     };
-    let subject = subject(&case.action.change, case.state);
+    let subject = subject(&ctx.action.change, ctx.state);
     let changed = |past: &&PastAction| {
         matches!(past.outcome, ActionStatus::UnderWay | ActionStatus::Verified) && past.direction != 0
     };
-    let last = case.history.about(&subject).rev().find(changed)?;
-    let ago_us = case.now_us - last.at_us;
+    let last = ctx.history.about(&subject).rev().find(changed)?;
+    let ago_us = ctx.now_us - last.at_us;
     (ago_us < dwell_s * 1_000_000).then_some(())?;
     refuse(Rule::Dwell, format!("{subject} was changed {} s ago, it rests for {dwell_s}", ago_us / 1_000_000))
 }
 
 /// A loan is extended only near its end, and by at most a term. That bounds extensions, which use
 /// no budget.
-fn too_early(case: &Context<'_>, id: &str) -> Option<Refusal> {
-    let Change::Lend { expires_us, .. } = case.action.change else { return None };
-    let loan = case.state.loans.get(id)?;
-    let (left_s, last_s) = ((loan.expires_us - case.now_us) / 1_000_000, 2 * loan.reclaim_within_ms / 1000);
+fn too_early(ctx: &Context<'_>, id: &str) -> Option<Refusal> {
+    let Change::Lend { expires_us, .. } = ctx.action.change else { return None };
+    let loan = ctx.state.loans.get(id)?;
+    let (left_s, last_s) = ((loan.expires_us - ctx.now_us) / 1_000_000, 2 * loan.reclaim_within_ms / 1000);
     if left_s > last_s {
         return refuse(
             Rule::Dwell,
-            format!("loan {id} has {left_s} s left, it is prolonged in its last {last_s}"),
+            format!("loan {id} has {left_s} s left and is extended only in its last {last_s}"),
         );
     }
-    let (more_s, term_s) = ((expires_us - case.now_us) / 1_000_000, case.policy.lend.term_s);
+    let (more_s, term_s) = ((expires_us - ctx.now_us) / 1_000_000, ctx.policy.lend.term_s);
     (more_s > term_s).then_some(())?;
-    refuse(Rule::Dwell, format!("loan {id} would go on for {more_s} s, a term is {term_s}"))
+    refuse(Rule::Dwell, format!("loan {id} would last {more_s} s more, a term is {term_s}"))
 }
 
 /// The rest doubles after each further failure in a row. Repeated identical failures leave the
 /// object to people.
-fn cooldown(case: &Context<'_>) -> Option<Refusal> {
-    let subject = subject(&case.action.change, case.state);
+fn cooldown(ctx: &Context<'_>) -> Option<Refusal> {
+    let subject = subject(&ctx.action.change, ctx.state);
     let mut why: Option<&String> = None;
     let (mut failures, mut identical, mut last_us) = (0u32, 0u32, i64::MIN);
-    for past in case.history.about(&subject).rev().filter(|past| past.kind == case.kind) {
+    for past in ctx.history.about(&subject).rev().filter(|past| past.kind == ctx.kind) {
         match &past.outcome {
             ActionStatus::Failed { why: found } | ActionStatus::Compensated { why: found } => {
                 failures += 1;
@@ -67,19 +67,19 @@ fn cooldown(case: &Context<'_>) -> Option<Refusal> {
     if failures == 0 {
         return None;
     }
-    let rules = &case.policy.stability;
+    let rules = &ctx.policy.stability;
     let reason = why.map_or("", String::as_str);
     // Reclaims keep trying: the owner waits.
-    if identical >= rules.failures && case.kind != Kind::Reclaim {
+    if identical >= rules.failures && ctx.kind != Kind::Reclaim {
         return refuse(
             Rule::Cooldown,
-            format!("it failed {identical} times alike ({reason}): a person must look"),
+            format!("it failed {identical} times in the same way ({reason}): a person must look"),
         );
     }
     let rest_s = rules.cooldown_s.saturating_mul(1 << (failures - 1).min(20)).min(rules.cooldown_most_s);
-    let ago_us = case.now_us - last_us;
+    let ago_us = ctx.now_us - last_us;
     // The owner is owed its GPUs, so a reclaim's rest does not grow.
-    let rest_s = if case.kind == Kind::Reclaim { 0 } else { rest_s };
+    let rest_s = if ctx.kind == Kind::Reclaim { 0 } else { rest_s };
     (ago_us < rest_s * 1_000_000).then_some(())?;
     refuse(
         Rule::Cooldown,
@@ -90,42 +90,45 @@ fn cooldown(case: &Context<'_>) -> Option<Refusal> {
 /// Counts the subject's reversals in 24 hours, this action included. Reclaiming a loan that lasted
 /// its term is its normal end and does not count. A lender has many GPUs: a reversal of some of
 /// them counts by their share of its quotas.
-fn oscillation(case: &Context<'_>) -> Option<Refusal> {
-    let subject = subject(&case.action.change, case.state);
+fn oscillation(ctx: &Context<'_>) -> Option<Refusal> {
+    let subject = subject(&ctx.action.change, ctx.state);
     let done = |past: &&PastAction| {
-        past.at_us > case.now_us - DAY_US
+        past.at_us > ctx.now_us - DAY_US
             && matches!(past.outcome, ActionStatus::UnderWay | ActionStatus::Verified)
     };
-    let term_us = case.policy.lend.term_s * 1_000_000;
+    let term_us = ctx.policy.lend.term_s * 1_000_000;
     let ended = |lasted_us: Option<i64>| lasted_us.is_some_and(|us| us >= term_us);
-    let change = &case.action.change;
+    let change = &ctx.action.change;
     let now = direction(change);
-    if now == 0 || ended(lasted_us(change, case.state, case.now_us)) {
+    if now == 0 || ended(lasted_us(change, ctx.state, ctx.now_us)) {
         return None;
     }
-    let past = case.history.about(&subject).filter(done).filter(|past| !ended(past.lasted_us));
-    let steps = past.map(|past| (past.direction, past.gpus)).chain([(now, case.gpus)]);
+    let past = ctx.history.about(&subject).filter(done).filter(|past| !ended(past.lasted_us));
+    let steps = past.map(|past| (past.direction, past.gpus)).chain([(now, ctx.gpus)]);
     let mut last = 0;
     let mut turned_ppm: u64 = 0;
     for (step, gpus) in steps.filter(|(step, _)| *step != 0) {
         if last != 0 && step != last {
-            turned_ppm += share_ppm(case, &subject, gpus);
+            turned_ppm += share_ppm(ctx, &subject, gpus);
         }
         last = step;
     }
-    let most = case.policy.stability.reversals;
+    let most = ctx.policy.stability.reversals;
     (turned_ppm > u64::from(most) * 1_000_000).then_some(())?;
     refuse(
         Rule::Oscillation,
-        format!("{subject} would turn {:.1} times in 24 hours, {most} are the most", turned_ppm as f64 / 1e6),
+        format!(
+            "{subject} would reverse {:.1} times in 24 hours, the limit is {most}",
+            turned_ppm as f64 / 1e6
+        ),
     )
 }
 
 /// Share of the subject that `gpus` make up, millionths: for an owner, of its quotas; otherwise
 /// all.
-fn share_ppm(case: &Context<'_>, subject: &Object, gpus: u32) -> u64 {
+fn share_ppm(ctx: &Context<'_>, subject: &Object, gpus: u32) -> u64 {
     let Object::Owner(owner) = subject else { return 1_000_000 };
-    let shares = case.state.owners.get(owner).map(|owner| owner.shares.values());
+    let shares = ctx.state.owners.get(owner).map(|owner| owner.shares.values());
     let quota: u64 = shares.into_iter().flatten().map(|share| u64::from(share.quota_gpus)).sum();
     (u64::from(gpus) * 1_000_000 / quota.max(1)).min(1_000_000)
 }

@@ -16,7 +16,7 @@ pub enum FoldError {
         action: String,
     },
     /// It was recorded by a writer that has lost the lease.
-    #[error("generation {generation} is older than {seen}: whoever wrote it has lost the lease")]
+    #[error("generation {generation} is older than {seen}: its writer has lost the lease")]
     Stale {
         /// Generation of the event.
         generation: u64,

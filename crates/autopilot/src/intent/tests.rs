@@ -21,8 +21,8 @@ fn decision(mode: Mode, notice_ms: i64) -> Decision {
         after: Vec::new(),
     };
     let kind = action.change.kind();
-    let (reach, predicted) = (Footprint::default(), Predicted::default());
-    Decision { action, kind, mode, canary: None, reach, gpus: 8, predicted, reason: "ecc".into() }
+    let (footprint, predicted) = (Footprint::default(), Predicted::default());
+    Decision { action, kind, mode, canary: None, footprint, gpus: 8, predicted, reason: "ecc".into() }
 }
 
 fn event(generation: u64, at_s: i64, transition: Transition) -> IntentEvent {
@@ -97,7 +97,7 @@ fn the_whole_life_of_an_intent() {
 }
 
 #[test]
-fn only_modes_that_may_go_on_and_only_in_time() {
+fn only_allowed_modes_proceed_and_only_before_the_deadline() {
     for mode in [Mode::Observe, Mode::Suggest, Mode::Approve] {
         let intent = Intent::proposed(&proposed(decision(mode, 0))).unwrap();
         assert_eq!(intent.next(1, NOW + S, &LIMITS), NextStep::Wait { until_us: NOW + 300 * S });
@@ -113,7 +113,7 @@ fn only_modes_that_may_go_on_and_only_in_time() {
 }
 
 #[test]
-fn a_notice_is_waited_for_and_not_for_ever() {
+fn a_notice_is_awaited_for_a_limited_time() {
     let mut intent = Intent::proposed(&proposed(decision(Mode::Act, 60_000))).unwrap();
     for (at, what) in [approved(), leased(), Transition::Noticed].into_iter().enumerate() {
         intent.fold(&event(1, at as i64, what)).unwrap();
@@ -147,7 +147,7 @@ fn an_older_generation_changes_nothing() {
 }
 
 #[test]
-fn an_event_told_twice_changes_nothing() {
+fn a_repeated_event_changes_nothing() {
     let failed = || Transition::Failed { why: "no".into(), applied: true };
     let lives = [
         vec![
@@ -184,7 +184,7 @@ fn an_event_told_twice_changes_nothing() {
 }
 
 #[test]
-fn steps_cannot_be_left_out() {
+fn transitions_cannot_be_skipped() {
     let mut intent = with(&[]);
     for what in [
         leased(),
@@ -307,7 +307,7 @@ fn run(
 }
 
 #[test]
-fn an_intent_killed_at_any_step_goes_on_from_its_record() {
+fn an_intent_killed_at_any_step_continues_from_its_record() {
     for killed_after in 1..12 {
         let mut log = vec![proposed(decision(Mode::Act, 0))];
         let mut effects = Vec::new();
@@ -333,7 +333,7 @@ fn an_intent_killed_at_any_step_goes_on_from_its_record() {
 }
 
 #[test]
-fn what_is_half_done_is_finished_where_nobody_heard_that_it_was_taken() {
+fn a_partial_effect_without_a_receipt_is_finished() {
     let half = Ok(Effect::Partial { missing: "a node".into() });
     let mut intent = IntentLedger::default();
     intent.fold(&proposed(decision(Mode::Act, 0))).unwrap();
@@ -355,7 +355,7 @@ fn what_is_half_done_is_finished_where_nobody_heard_that_it_was_taken() {
 }
 
 #[test]
-fn leases_change_hands_when_they_are_over_and_generations_rise() {
+fn expired_leases_change_hands_and_raise_the_generation() {
     let first = Lease::take(None, "a", NOW, 10_000).unwrap();
     assert_eq!((first.generation, first.until_us), (1, NOW + 10 * S));
     let held = Lease::take(Some(&first), "b", NOW + 9 * S, 10_000).unwrap_err();
@@ -371,7 +371,7 @@ fn leases_change_hands_when_they_are_over_and_generations_rise() {
 }
 
 #[test]
-fn what_is_over_is_forgotten_and_what_is_open_stays() {
+fn finished_intents_are_forgotten_and_open_ones_stay() {
     let mut intents = IntentLedger::default();
     intents.fold(&proposed(decision(Mode::Act, 0))).unwrap();
     intents.forget(NOW + 1000 * S);
@@ -382,7 +382,7 @@ fn what_is_over_is_forgotten_and_what_is_open_stays() {
 }
 
 #[test]
-fn what_a_loan_cost_is_what_was_lost_for_it_in_its_time_and_shared_by_those_freed_with_it() {
+fn a_loans_cost_is_the_work_lost_to_its_reclaim_shared_among_loans() {
     let mut intents = IntentLedger::default();
     let mut begin = |id: &str, change: Change, after: &[&str], lost_gpu_ms: i64, at_s: i64| {
         let mut begun = decision(Mode::Act, 0);
@@ -419,7 +419,7 @@ fn what_a_loan_cost_is_what_was_lost_for_it_in_its_time_and_shared_by_those_free
 }
 
 #[test]
-fn an_approval_that_does_not_count_is_told_and_changes_nothing() {
+fn an_invalid_approval_is_recorded_and_changes_nothing() {
     let refused = || Transition::ApprovalRefused { by: "mallory".into(), why: "it is not signed".into() };
     let mut intents = IntentLedger::default();
     intents.fold(&proposed(decision(Mode::Approve, 0))).unwrap();

@@ -10,21 +10,21 @@ use super::builder::PlanBuilder;
 use super::plan::{Advice, Advised};
 use crate::state::{Job, JobId, JobKind, Object, PoolName};
 
-pub(super) fn advise(work: &PlanBuilder<'_>) -> Vec<Advice> {
-    let most = work.policy.advice.most as usize;
+pub(super) fn advise(builder: &PlanBuilder<'_>) -> Vec<Advice> {
+    let most = builder.policy.advice.most as usize;
     if most == 0 {
         return Vec::new();
     }
-    let gangs = work
+    let gangs = builder
         .state
         .jobs
         .iter()
         .filter(|(_, job)| matches!(job.kind, JobKind::Gang) && job.running_since_us().is_some());
-    let racks = racks(work);
+    let racks = racks(builder);
     let (mut sizes, mut places) = (Vec::new(), Vec::new());
     for (id, job) in gangs {
-        sizes.extend(right_size(work, id, job).map(|advice| (advice.now - advice.better, advice)));
-        places.extend(placement(work, id, job, &racks).map(|advice| (job.held_gpus(), advice)));
+        sizes.extend(right_size(builder, id, job).map(|advice| (advice.now - advice.better, advice)));
+        places.extend(placement(builder, id, job, &racks).map(|advice| (job.held_gpus(), advice)));
     }
     let mut out = Vec::new();
     for mut of_kind in [sizes, places] {
@@ -36,20 +36,20 @@ pub(super) fn advise(work: &PlanBuilder<'_>) -> Vec<Advice> {
 }
 
 /// The smallest size on the job's curve that keeps the policy's share of its throughput.
-fn right_size(work: &PlanBuilder<'_>, id: &JobId, job: &Job) -> Option<Advice> {
+fn right_size(builder: &PlanBuilder<'_>, id: &JobId, job: &Job) -> Option<Advice> {
     let (held, curve) = (job.held_gpus(), job.curve.as_ref()?);
     let rate = curve.rate_ppm(held);
     let keeps = |gpus: u32| curve.rate_ppm(gpus) as f64 / rate.max(1) as f64;
     let points = curve.points().iter().map(|point| point.gpus).take_while(|gpus| *gpus < held);
-    let better = points.into_iter().find(|gpus| keeps(*gpus) >= work.policy.advice.keeps_share)?;
+    let better = points.into_iter().find(|gpus| keeps(*gpus) >= builder.policy.advice.keeps_share)?;
     let reason = format!("{better} of its {held} GPUs do {:.0} % of the work", keeps(better) * 100.0);
     Some(Advice { what: Advised::RightSize, object: Object::Job(id.clone()), now: held, better, reason })
 }
 
 /// GPUs of each rack of a pool, largest first.
-fn racks<'a>(work: &PlanBuilder<'a>) -> BTreeMap<&'a PoolName, Vec<u32>> {
+fn racks<'a>(builder: &PlanBuilder<'a>) -> BTreeMap<&'a PoolName, Vec<u32>> {
     let mut gpus: BTreeMap<(&PoolName, &str), u32> = BTreeMap::new();
-    for node in work.state.nodes.values() {
+    for node in builder.state.nodes.values() {
         if let Some(rack) = &node.rack {
             *gpus.entry((&node.pool, rack)).or_default() += node.gpus;
         }
@@ -64,7 +64,7 @@ fn racks<'a>(work: &PlanBuilder<'a>) -> BTreeMap<&'a PoolName, Vec<u32>> {
 
 /// Advises a gang that spans more racks than its size needs. None if a node's rack is unknown.
 fn placement(
-    work: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     id: &JobId,
     job: &Job,
     racks: &BTreeMap<&PoolName, Vec<u32>>,
@@ -72,7 +72,7 @@ fn placement(
     let on: BTreeSet<&String> = job
         .placement
         .keys()
-        .map(|name| work.state.nodes.get(name).and_then(|node| node.rack.as_ref()))
+        .map(|name| builder.state.nodes.get(name).and_then(|node| node.rack.as_ref()))
         .collect::<Option<_>>()?;
     let held = job.held_gpus();
     let mut left = held;

@@ -187,8 +187,8 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Whether the mode of `kind` is `stop` for this footprint. Reports it.
-    pub(super) fn stopped(&mut self, kind: Kind, reach: &Footprint, object: Object) -> bool {
-        let stopped = self.policy.mode(kind, reach) == Mode::Stop;
+    pub(super) fn stopped(&mut self, kind: Kind, footprint: &Footprint, object: Object) -> bool {
+        let stopped = self.policy.mode(kind, footprint) == Mode::Stop;
         if stopped {
             self.noop(kind, Some(object), "the policy says stop for it".to_owned(), None, Vec::new());
         }
@@ -266,11 +266,11 @@ impl<'a> PlanBuilder<'a> {
     /// decision, its action is kept.
     pub(super) fn decide(&mut self, mut wanted: ActionSpec) -> String {
         let kind = wanted.change.kind();
-        let reach = footprint(&wanted.change, self.state);
+        let footprint = footprint(&wanted.change, self.state);
         // Restoring actions, and those that follow another, are not held back by the kind's
         // scorecard.
         let is_free = matches!(kind, Kind::Reclaim | Kind::ReturnNode) || !wanted.after.is_empty();
-        let mode = self.policy.mode(kind, &reach);
+        let mode = self.policy.mode(kind, &footprint);
         let most = self.policy.at_most.get(&kind).copied().filter(|_| !is_free);
         let mode = most.map_or(mode, |most| mode.min(most));
         let object = wanted.change.object();
@@ -315,7 +315,7 @@ impl<'a> PlanBuilder<'a> {
         let gpus = crate::guard::gpus_touched(&action.change, self.state);
         let (predicted, reason) = (wanted.predicted, wanted.reason);
         let canary = self.canary.map(str::to_owned);
-        self.decisions.push(Decision { action, kind, mode, canary, reach, gpus, predicted, reason });
+        self.decisions.push(Decision { action, kind, mode, canary, footprint, gpus, predicted, reason });
         id
     }
 

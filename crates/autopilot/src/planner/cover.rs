@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_is_what_trying_everything_finds_and_greedy_covers() {
+    fn exact_equals_exhaustive_search_and_greedy_covers() {
         let mut state = 3u64;
         let mut next = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

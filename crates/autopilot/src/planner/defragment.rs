@@ -14,10 +14,10 @@ use crate::policy::Footprint;
 use crate::state::interruption;
 use crate::state::{Job, JobId, JobKind, Node, NodeName, Object, PoolName};
 
-pub(super) fn plan(work: &mut PlanBuilder<'_>) {
-    let state = work.state;
+pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
+    let state = builder.state;
     let mut first: BTreeMap<&PoolName, (&JobId, &Job, i64)> = BTreeMap::new();
-    let ours = state.jobs.iter().filter(|(_, job)| work.owners.includes(&job.owner));
+    let ours = state.jobs.iter().filter(|(_, job)| builder.owners.includes(&job.owner));
     let mut order: Vec<(&JobId, &Job, i64)> =
         ours.filter_map(|(id, job)| Some((id, job, job.pending_since_us()?))).collect();
     order.sort_by(|a, b| b.1.priority.cmp(&a.1.priority).then(a.2.cmp(&b.2)).then(a.0.cmp(b.0)));
@@ -25,20 +25,20 @@ pub(super) fn plan(work: &mut PlanBuilder<'_>) {
         first.entry(&job.pool).or_insert((id, job, since));
     }
     for (pool, (id, job, since)) in first {
-        let waited_s = (work.now_us - since) / 1_000_000;
-        let reach = Footprint {
+        let waited_s = (builder.now_us - since) / 1_000_000;
+        let footprint = Footprint {
             owners: vec![job.owner.clone()],
             pools: vec![job.pool.clone()],
             ..Footprint::default()
         };
         let object = Object::Job(id.clone());
-        if waited_s < work.policy.preempt.gather_after_s
-            || work.stopped(Kind::Preempt, &reach, object.clone())
+        if waited_s < builder.policy.preempt.gather_after_s
+            || builder.stopped(Kind::Preempt, &footprint, object.clone())
         {
             continue;
         }
-        if let Err(why) = defragment(work, pool, id, job) {
-            work.noop(Kind::Preempt, Some(object), why, None, Vec::new());
+        if let Err(why) = defragment(builder, pool, id, job) {
+            builder.noop(Kind::Preempt, Some(object), why, None, Vec::new());
         }
     }
 }
@@ -52,13 +52,13 @@ struct Full<'a> {
     cost: i64,
 }
 
-fn defragment(work: &mut PlanBuilder<'_>, pool: &PoolName, id: &JobId, gang: &Job) -> Result<(), String> {
-    let state = work.state;
+fn defragment(builder: &mut PlanBuilder<'_>, pool: &PoolName, id: &JobId, gang: &Job) -> Result<(), String> {
+    let state = builder.state;
     let limit = state.share(&gang.owner, pool).and_then(|share| share.limit_gpus);
-    if limit.is_some_and(|limit| work.occupancy.used(&gang.owner, pool) + gang.gpus > limit) {
+    if limit.is_some_and(|limit| builder.occupancy.used(&gang.owner, pool) + gang.gpus > limit) {
         return Err("its owner is at its limit: room would not start it".to_owned());
     }
-    let rooms = work.free_rooms();
+    let rooms = builder.free_rooms();
     let free = rooms.get(pool).cloned().unwrap_or_default();
     let missing = free.clone().missing_after(gang.gpus);
     if missing == 0 {
@@ -68,16 +68,17 @@ fn defragment(work: &mut PlanBuilder<'_>, pool: &PoolName, id: &JobId, gang: &Jo
         return Err(format!("{} GPUs are free, too few in any arrangement", free.gpus()));
     }
     let leaves = |job: &Job| job.pool == *pool && job.running_since_us().is_none() && job.held_gpus() > 0;
-    if state.jobs.values().any(leaves) || work.decisions().iter().any(|d| makes_room(&d.action.change, gang))
+    if state.jobs.values().any(leaves)
+        || builder.decisions().iter().any(|d| makes_room(&d.action.change, gang))
     {
         return Err("room is on its way".to_owned());
     }
-    let (emptied, moved) = choose(work, pool, gang, missing)?;
-    let hold_ms = work.policy.resize.hold_s * 1000;
+    let (emptied, moved) = choose(builder, pool, gang, missing)?;
+    let hold_ms = builder.policy.resize.hold_s * 1000;
     let benefit = f64::from(gang.gpus) * hold_ms as f64;
-    let cost: i64 = moved.iter().map(|(_, job)| loss(work, job)).sum();
-    let predicted = work.predict(benefit, cost as f64, None, 0.8, hold_ms);
-    if !work.worth_it(&predicted) {
+    let cost: i64 = moved.iter().map(|(_, job)| loss(builder, job)).sum();
+    let predicted = builder.predict(benefit, cost as f64, None, 0.8, hold_ms);
+    if !builder.worth_it(&predicted) {
         return Err(format!(
             "moving {} jobs costs {} GPU-s, more than it is worth",
             moved.len(),
@@ -90,11 +91,11 @@ fn defragment(work: &mut PlanBuilder<'_>, pool: &PoolName, id: &JobId, gang: &Jo
     for (mover, job) in moved {
         let wanted: BTreeSet<&NodeName> = job.placement.keys().collect();
         // It restarts at once, so no time stands idle.
-        let ways = victim_options(work, mover, job, &wanted, true, 0, |node| job.placement[node]);
+        let ways = victim_options(builder, mover, job, &wanted, true, 0, |node| job.placement[node]);
         let Some(way) = ways.iter().find(|way| way.to_gpus == 0) else { continue };
         let part = benefit * f64::from(job.held_gpus()) / f64::from(held.max(1));
         let cause = Cause { benefit: part, after: Vec::new(), why: &why, alternatives: Vec::new() };
-        disturb(work, mover, job, way, cause);
+        disturb(builder, mover, job, way, cause);
     }
     Ok(())
 }
@@ -108,8 +109,8 @@ fn makes_room(change: &Change, gang: &Job) -> bool {
     }
 }
 
-fn loss(work: &PlanBuilder<'_>, job: &Job) -> i64 {
-    interruption(job, job.held_gpus(), work.now_us, work.policy.preempt.restart_s).least().0
+fn loss(builder: &PlanBuilder<'_>, job: &Job) -> i64 {
+    interruption(job, job.held_gpus(), builder.now_us, builder.policy.preempt.restart_s).least().0
 }
 
 type Moves<'a> = (Vec<&'a NodeName>, Vec<(&'a JobId, &'a Job)>);
@@ -117,26 +118,26 @@ type Moves<'a> = (Vec<&'a NodeName>, Vec<(&'a JobId, &'a Job)>);
 /// Chooses nodes to empty, cheapest first, so that `missing` GPUs come free in whole nodes and
 /// every moved job fits into the remaining gaps.
 fn choose<'a>(
-    work: &PlanBuilder<'a>,
+    builder: &PlanBuilder<'a>,
     pool: &PoolName,
     gang: &Job,
     missing: u32,
 ) -> Result<Moves<'a>, String> {
     let mut full: Vec<Full<'a>> = Vec::new();
     let mut gaps: BTreeMap<&'a NodeName, (u32, u32)> = BTreeMap::new();
-    for (name, node) in &work.state.nodes {
-        if node.pool != *pool || !node.takes_jobs() || work.loan_of.contains_key(name) {
+    for (name, node) in &builder.state.nodes {
+        if node.pool != *pool || !node.takes_jobs() || builder.loan_of.contains_key(name) {
             continue;
         }
-        let held = work.occupancy.held_on(name);
+        let held = builder.occupancy.held_on(name);
         if held == 0 || held >= node.gpus {
             continue;
         }
         gaps.insert(name, (node.gpus - held, node.gpus));
         let jobs: Vec<(&JobId, &Job)> =
-            work.jobs_on[name].iter().map(|id| (*id, &work.state.jobs[*id])).collect();
-        if jobs.iter().all(|(id, job)| movable(work, id, job)) {
-            let cost = jobs.iter().map(|(_, job)| loss(work, job)).sum();
+            builder.jobs_on[name].iter().map(|id| (*id, &builder.state.jobs[*id])).collect();
+        if jobs.iter().all(|(id, job)| movable(builder, id, job)) {
+            let cost = jobs.iter().map(|(_, job)| loss(builder, job)).sum();
             full.push(Full { name, node, jobs, cost });
         }
     }
@@ -166,14 +167,14 @@ fn choose<'a>(
 }
 
 /// Whether a small job may be moved within its caps.
-fn movable(work: &PlanBuilder<'_>, id: &JobId, job: &Job) -> bool {
-    let rules = &work.policy.preempt;
-    let ran_us = job.running_since_us().map_or(0, |since| work.now_us - since);
+fn movable(builder: &PlanBuilder<'_>, id: &JobId, job: &Job) -> bool {
+    let rules = &builder.policy.preempt;
+    let ran_us = job.running_since_us().map_or(0, |since| builder.now_us - since);
     matches!(job.kind, JobKind::Gang)
-        && work.owners.includes(&job.owner)
+        && builder.owners.includes(&job.owner)
         && job.preemptible
         && job.placement.len() == 1
         && job.preemptions_24h < rules.per_job_per_day
         && ran_us >= rules.least_run_s * 1_000_000
-        && may_disturb(work, id, job)
+        && may_disturb(builder, id, job)
 }

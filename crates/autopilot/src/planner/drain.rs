@@ -29,15 +29,15 @@ struct Case<'a> {
     moves: Option<&'a JobId>,
 }
 
-pub(super) fn plan_drains(work: &mut PlanBuilder<'_>) {
-    if !work.owners.includes_unowned() {
+pub(super) fn plan_drains(builder: &mut PlanBuilder<'_>) {
+    if !builder.owners.includes_unowned() {
         return;
     }
-    let state = work.state;
-    work.count_considered(Kind::DrainNode, state.nodes.len());
+    let state = builder.state;
+    builder.count_considered(Kind::DrainNode, state.nodes.len());
     let mut cases: Vec<Case<'_>> = Vec::new();
     for (name, node) in &state.nodes {
-        if let Some(case) = case(work, name, node) {
+        if let Some(case) = case(builder, name, node) {
             cases.push(case);
         }
     }
@@ -55,23 +55,23 @@ pub(super) fn plan_drains(work: &mut PlanBuilder<'_>) {
     let mut going: std::collections::BTreeMap<&PoolName, u32> = std::collections::BTreeMap::new();
     for case in cases {
         let object = Object::Node(case.name.clone());
-        if work.stopped(Kind::DrainNode, &reach_of(case.name, case.node), object.clone()) {
+        if builder.stopped(Kind::DrainNode, &reach_of(case.name, case.node), object.clone()) {
             continue;
         }
         let rack = case.node.rack.as_deref().unwrap_or(case.name);
         let others = racks.iter().filter(|other| **other != rack).count();
         let gone = going.get(&case.node.pool).copied().unwrap_or(0);
-        let refused = if others >= work.policy.blast.racks as usize {
+        let refused = if others >= builder.policy.blast.racks as usize {
             Some("nodes of other racks are out by our doing".to_owned())
-        } else if !above_floor(work, &case.node.pool, gone + case.node.gpus) {
+        } else if !above_floor(builder, &case.node.pool, gone + case.node.gpus) {
             Some(format!("pool {} would be below its floor", case.node.pool))
-        } else if !case.fatal && !work.worth_it(&case.predicted) {
+        } else if !case.fatal && !builder.worth_it(&case.predicted) {
             Some("waiting costs less than a mistake".to_owned())
         } else {
             None
         };
         if let Some(why) = refused {
-            work.noop(
+            builder.noop(
                 Kind::DrainNode,
                 Some(object),
                 format!("{why}; {}", case.reason),
@@ -82,17 +82,17 @@ pub(super) fn plan_drains(work: &mut PlanBuilder<'_>) {
         }
         racks.insert(rack);
         *going.entry(&case.node.pool).or_default() += case.node.gpus;
-        drain(work, &case);
+        drain(builder, &case);
     }
 }
 
 /// Whether `pool` stays above its floor with `gpus` fewer in service.
-fn above_floor(work: &PlanBuilder<'_>, pool: &PoolName, gpus: u32) -> bool {
-    crate::guard::pool_floor(work.policy, work.state, pool) + gpus <= work.occupancy.in_service(pool)
+fn above_floor(builder: &PlanBuilder<'_>, pool: &PoolName, gpus: u32) -> bool {
+    crate::guard::pool_floor(builder.policy, builder.state, pool) + gpus <= builder.occupancy.in_service(pool)
 }
 
-fn case<'a>(work: &mut PlanBuilder<'a>, name: &'a NodeName, node: &'a Node) -> Option<Case<'a>> {
-    let rules = work.policy.drain.clone();
+fn case<'a>(builder: &mut PlanBuilder<'a>, name: &'a NodeName, node: &'a Node) -> Option<Case<'a>> {
+    let rules = builder.policy.drain.clone();
     let bad = f64::from(node.health.bad_ppm.unwrap_or(0)) / 1e6;
     let slow = f64::from(node.health.slowdown_ppm.unwrap_or(0)) / 1e6;
     let suspect = node.health.fatal || bad >= 0.5 || slow >= rules.slowdown;
@@ -101,12 +101,12 @@ fn case<'a>(work: &mut PlanBuilder<'a>, name: &'a NodeName, node: &'a Node) -> O
     }
     if node.do_not_disrupt {
         let reason = "it is marked do-not-disrupt".to_owned();
-        work.noop(Kind::DrainNode, Some(Object::Node(name.clone())), reason, None, Vec::new());
+        builder.noop(Kind::DrainNode, Some(Object::Node(name.clone())), reason, None, Vec::new());
         return None;
     }
-    let state = work.state;
+    let state = builder.state;
     let jobs: Vec<(&JobId, &Job)> =
-        work.jobs_on.get(name).into_iter().flatten().map(|id| (*id, &state.jobs[*id])).collect();
+        builder.jobs_on.get(name).into_iter().flatten().map(|id| (*id, &state.jobs[*id])).collect();
     let away = f64::from(node.gpus) * (rules.repair_s * 1000) as f64;
     let families = node.health.families.len();
     if node.health.fatal || (bad >= rules.bad && families >= rules.families as usize) {
@@ -114,11 +114,12 @@ fn case<'a>(work: &mut PlanBuilder<'a>, name: &'a NodeName, node: &'a Node) -> O
         let at_risk: i64 = jobs
             .iter()
             .map(|(_, job)| {
-                interruption(job, job.held_gpus(), work.now_us, work.policy.preempt.restart_s).abrupt_gpu_ms
+                interruption(job, job.held_gpus(), builder.now_us, builder.policy.preempt.restart_s)
+                    .abrupt_gpu_ms
             })
             .sum();
         let predicted =
-            work.predict(p * (at_risk as f64 + away), (1.0 - p) * away, None, p, rules.repair_s * 1000);
+            builder.predict(p * (at_risk as f64 + away), (1.0 - p) * away, None, p, rules.repair_s * 1000);
         let fatal = if node.health.fatal { "a fatal signal, " } else { "" };
         let reason = format!(
             "{fatal}bad with probability {bad:.3} by {families} kinds of evidence ({})",
@@ -127,19 +128,19 @@ fn case<'a>(work: &mut PlanBuilder<'a>, name: &'a NodeName, node: &'a Node) -> O
         return Some(Case { name, node, predicted, reason, fatal: node.health.fatal, moves: None });
     }
     if slow >= rules.slowdown {
-        return straggler(work, name, node, &jobs, slow);
+        return straggler(builder, name, node, &jobs, slow);
     }
     let reason = format!(
         "bad with probability {bad:.3} by {families} kinds of evidence: {} by {} are asked",
         rules.bad, rules.families
     );
-    work.noop(Kind::DrainNode, Some(Object::Node(name.clone())), reason, None, Vec::new());
+    builder.noop(Kind::DrainNode, Some(Object::Node(name.clone())), reason, None, Vec::new());
     None
 }
 
 /// Weighs a slow node by the largest gang it slows.
 fn straggler<'a>(
-    work: &mut PlanBuilder<'a>,
+    builder: &mut PlanBuilder<'a>,
     name: &'a NodeName,
     node: &'a Node,
     jobs: &[(&'a JobId, &'a Job)],
@@ -148,27 +149,27 @@ fn straggler<'a>(
     let object = || Some(Object::Node(name.clone()));
     let Some((id, job)) = jobs.iter().copied().max_by_key(|(_, job)| job.held_gpus()) else {
         let reason = format!("slow by {slow:.3}, but nobody is slowed");
-        work.noop(Kind::DrainNode, object(), reason, None, Vec::new());
+        builder.noop(Kind::DrainNode, object(), reason, None, Vec::new());
         return None;
     };
     let held = job.held_gpus();
     let Some(end_us) = job.expected_end_us else {
         let reason = format!("slows job {id} by {slow:.3}; when the job ends is not known");
-        work.noop(Kind::DrainNode, object(), reason, None, Vec::new());
+        builder.noop(Kind::DrainNode, object(), reason, None, Vec::new());
         return None;
     };
-    let remaining_ms = ((end_us - work.now_us) / 1000).max(0);
-    let (loss, _) = interruption(job, held, work.now_us, work.policy.preempt.restart_s).least();
+    let remaining_ms = ((end_us - builder.now_us) / 1000).max(0);
+    let (loss, _) = interruption(job, held, builder.now_us, builder.policy.preempt.restart_s).least();
     let benefit = remaining_ms as f64 * slow * f64::from(held);
-    let predicted = work.predict(benefit, loss as f64, None, 0.8, remaining_ms);
+    let predicted = builder.predict(benefit, loss as f64, None, 0.8, remaining_ms);
     let reason = format!(
         "slows job {id} of {held} GPUs by {slow:.3} for {} s more: {:.1} GPU-hours against {:.1} lost by moving",
         remaining_ms / 1000,
         benefit / 3.6e6,
         loss as f64 / 3.6e6
     );
-    if let Some(why) = work.protected(id, job) {
-        work.noop(
+    if let Some(why) = builder.protected(id, job) {
+        builder.noop(
             Kind::DrainNode,
             object(),
             format!("{reason}; job {id}: {why}"),
@@ -180,14 +181,14 @@ fn straggler<'a>(
     Some(Case { name, node, predicted, reason, fatal: false, moves: Some(id) })
 }
 
-fn drain(work: &mut PlanBuilder<'_>, case: &Case<'_>) {
+fn drain(builder: &mut PlanBuilder<'_>, case: &Case<'_>) {
     let change = Change::DrainNode { node: case.name.clone(), reason: case.reason.clone() };
     let noop = Alternative {
         what: "noop".to_owned(),
         net_gpu_ms: -case.predicted.net_gpu_ms(),
         why_not: "waiting costs more".to_owned(),
     };
-    let action = work.decide(ActionSpec {
+    let action = builder.decide(ActionSpec {
         change,
         inverse: None,
         preconditions: vec![Precondition::NodeTakesJobs { node: case.name.clone() }],
@@ -198,24 +199,24 @@ fn drain(work: &mut PlanBuilder<'_>, case: &Case<'_>) {
         reason: case.reason.clone(),
         alternatives: vec![noop],
     });
-    move_gang(work, case, vec![action]);
+    move_gang(builder, case, vec![action]);
 }
 
 /// Restarts the gang without the slow node.
-fn move_gang(work: &mut PlanBuilder<'_>, case: &Case<'_>, after: Vec<String>) {
-    let state = work.state;
+fn move_gang(builder: &mut PlanBuilder<'_>, case: &Case<'_>, after: Vec<String>) {
+    let state = builder.state;
     let Some(id) = case.moves else { return };
     let job = &state.jobs[id];
     let (loss, notice) =
-        interruption(job, job.held_gpus(), work.now_us, work.policy.preempt.restart_s).least();
+        interruption(job, job.held_gpus(), builder.now_us, builder.policy.preempt.restart_s).least();
     let predicted =
-        work.predict(case.predicted.benefit_gpu_ms as f64, loss as f64, None, 0.8, case.predicted.over_ms);
-    work.decide(ActionSpec {
+        builder.predict(case.predicted.benefit_gpu_ms as f64, loss as f64, None, 0.8, case.predicted.over_ms);
+    builder.decide(ActionSpec {
         change: Change::Preempt { job: id.clone(), frees_gpus: job.held_gpus() },
         inverse: None,
         preconditions: vec![Precondition::job_unchanged(id, job)],
         effect_ends_us: None,
-        notice_ms: if notice { work.policy.preempt.notice_s * 1000 } else { 0 },
+        notice_ms: if notice { builder.policy.preempt.notice_s * 1000 } else { 0 },
         after,
         predicted,
         reason: format!("moves off node {}: {}", case.name, case.reason),
@@ -224,25 +225,26 @@ fn move_gang(work: &mut PlanBuilder<'_>, case: &Case<'_>, after: Vec<String>) {
 }
 
 /// Retries moving gangs off slow nodes we drained: the first move was refused or came too late.
-pub(super) fn plan_moves(work: &mut PlanBuilder<'_>) {
-    if !work.owners.includes_unowned() {
+pub(super) fn plan_moves(builder: &mut PlanBuilder<'_>) {
+    if !builder.owners.includes_unowned() {
         return;
     }
-    let state = work.state;
-    let slow_ppm = work.policy.drain.slowdown * 1e6;
+    let state = builder.state;
+    let slow_ppm = builder.policy.drain.slowdown * 1e6;
     for (name, node) in &state.nodes {
         let ours = node.drain.as_ref().is_some_and(|drain| drain.by != DrainedBy::Other);
         let slow = f64::from(node.health.slowdown_ppm.unwrap_or(0));
-        if !ours || slow < slow_ppm || !work.jobs_on.contains_key(name) {
+        if !ours || slow < slow_ppm || !builder.jobs_on.contains_key(name) {
             continue;
         }
-        let jobs: Vec<(&JobId, &Job)> = work.jobs_on[name].iter().map(|id| (*id, &state.jobs[*id])).collect();
-        let Some(case) = straggler(work, name, node, &jobs, slow / 1e6) else { continue };
-        if work.worth_it(&case.predicted) {
-            move_gang(work, &case, Vec::new());
+        let jobs: Vec<(&JobId, &Job)> =
+            builder.jobs_on[name].iter().map(|id| (*id, &state.jobs[*id])).collect();
+        let Some(case) = straggler(builder, name, node, &jobs, slow / 1e6) else { continue };
+        if builder.worth_it(&case.predicted) {
+            move_gang(builder, &case, Vec::new());
         } else {
             let reason = format!("waiting costs less than moving; {}", case.reason);
-            work.noop(
+            builder.noop(
                 Kind::DrainNode,
                 Some(Object::Node(name.clone())),
                 reason,
@@ -253,25 +255,25 @@ pub(super) fn plan_moves(work: &mut PlanBuilder<'_>) {
     }
 }
 
-pub(super) fn plan_returns(work: &mut PlanBuilder<'_>) {
-    if !work.owners.includes_unowned() {
+pub(super) fn plan_returns(builder: &mut PlanBuilder<'_>) {
+    if !builder.owners.includes_unowned() {
         return;
     }
-    let state = work.state;
+    let state = builder.state;
     for (name, node) in &state.nodes {
         let Some(drain) = &node.drain else { continue };
-        work.count_considered(Kind::ReturnNode, 1);
+        builder.count_considered(Kind::ReturnNode, 1);
         let object = Object::Node(name.clone());
         let DrainedBy::Autopilot { action, .. } = &drain.by else {
             let reason = format!("the drain is somebody else's: {}", drain.reason);
-            work.noop(Kind::ReturnNode, Some(object), reason, None, Vec::new());
+            builder.noop(Kind::ReturnNode, Some(object), reason, None, Vec::new());
             continue;
         };
-        if work.stopped(Kind::ReturnNode, &reach_of(name, node), object.clone()) {
+        if builder.stopped(Kind::ReturnNode, &reach_of(name, node), object.clone()) {
             continue;
         }
-        let rules = &work.policy.drain;
-        let good_us = node.health.checked_good_us.map(|since| work.now_us - since);
+        let rules = &builder.policy.drain;
+        let good_us = node.health.checked_good_us.map(|since| builder.now_us - since);
         let bad = f64::from(node.health.bad_ppm.unwrap_or(1_000_000)) / 1e6;
         let why_not = match good_us {
             _ if node.health.fatal || bad >= 0.5 => Some(format!("still bad with probability {bad:.3}")),
@@ -282,13 +284,13 @@ pub(super) fn plan_returns(work: &mut PlanBuilder<'_>) {
             Some(_) => None,
         };
         if let Some(why) = why_not {
-            work.noop(Kind::ReturnNode, Some(object), why, None, Vec::new());
+            builder.noop(Kind::ReturnNode, Some(object), why, None, Vec::new());
             continue;
         }
         let day_ms = 86_400_000;
         let gained = f64::from(node.gpus) * day_ms as f64;
-        let predicted = work.predict(gained * (1.0 - bad), gained * bad, None, 1.0 - bad, day_ms);
-        work.decide(ActionSpec {
+        let predicted = builder.predict(gained * (1.0 - bad), gained * bad, None, 1.0 - bad, day_ms);
+        builder.decide(ActionSpec {
             change: Change::ReturnNode { node: name.clone(), drained_by: action.clone() },
             inverse: Some(Change::DrainNode { node: name.clone(), reason: "taken out again".to_owned() }),
             preconditions: vec![Precondition::NodeDrainedByUs { node: name.clone(), action: action.clone() }],

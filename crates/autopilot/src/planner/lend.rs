@@ -30,15 +30,15 @@ pub(super) struct Headroom {
 impl Headroom {
     /// Expected loss from leaving the owner short: with the probability the level leaves, for the
     /// time a reclaim takes.
-    pub(super) fn risk(&self, work: &PlanBuilder<'_>, gpus: u32) -> f64 {
-        let within_ms = (work.policy.lend.reclaim_within_s * 1000) as f64;
-        (1.0 - self.level) * f64::from(gpus) * within_ms * work.missing_ratio()
+    pub(super) fn risk(&self, builder: &PlanBuilder<'_>, gpus: u32) -> f64 {
+        let within_ms = (builder.policy.lend.reclaim_within_s * 1000) as f64;
+        (1.0 - self.level) * f64::from(gpus) * within_ms * builder.missing_ratio()
     }
 }
 
 /// Quantile level of demand to keep back. Raised if past bounds held less often than they should.
-pub(super) fn level_for(work: &PlanBuilder<'_>, coverage: Option<f64>) -> f64 {
-    let (rules, worth) = (&work.policy.lend, &work.policy.worth);
+pub(super) fn level_for(builder: &PlanBuilder<'_>, coverage: Option<f64>) -> f64 {
+    let (rules, worth) = (&builder.policy.lend, &builder.policy.worth);
     let missing = worth.missing_micros_per_gpu_hour as f64;
     let lent = worth.useful_micros_per_gpu_hour as f64 * (1.0 - rules.reclaim_chance * rules.lost_per_lent);
     let level = (missing / (missing + lent)).max(rules.least_quantile);
@@ -47,9 +47,9 @@ pub(super) fn level_for(work: &PlanBuilder<'_>, coverage: Option<f64>) -> f64 {
 
 /// Demand the owner is promised to have GPUs for while a loan comes back: at the policy's promise
 /// level, over the measured reclaim time, or `within_ms` if unmeasured.
-pub(super) fn promised(work: &mut PlanBuilder<'_>, of: Series<'_>, within_ms: i64) -> Option<f64> {
-    let took_ms = work.state.share(of.owner, of.pool).and_then(|share| share.reclaim_took_ms);
-    work.highest(of, work.policy.lend.promise_quantile, took_ms.unwrap_or(within_ms))
+pub(super) fn promised(builder: &mut PlanBuilder<'_>, of: Series<'_>, within_ms: i64) -> Option<f64> {
+    let took_ms = builder.state.share(of.owner, of.pool).and_then(|share| share.reclaim_took_ms);
+    builder.highest(of, builder.policy.lend.promise_quantile, took_ms.unwrap_or(within_ms))
 }
 
 /// Text about a service's Erlang C floor, for a reason.
@@ -58,30 +58,30 @@ pub(super) fn promise_to_requests(gpus: u32) -> String {
 }
 
 /// GPUs the owner could lend from the pool, or why none.
-pub(super) fn headroom(work: &mut PlanBuilder<'_>, of: Series<'_>) -> Result<Headroom, String> {
-    let rules = work.policy.lend.clone();
-    let share = work.state.share(of.owner, of.pool).ok_or("it has no share of the pool")?;
+pub(super) fn headroom(builder: &mut PlanBuilder<'_>, of: Series<'_>) -> Result<Headroom, String> {
+    let rules = builder.policy.lend.clone();
+    let share = builder.state.share(of.owner, of.pool).ok_or("it has no share of the pool")?;
     let demand = share.demand_gpus.ok_or("its demand is not known")?;
-    let stale_us = work.policy.freshness.most_s.max(2 * rules.reclaim_within_s) * 1_000_000;
-    let as_of = work.as_of(of).ok_or("there is no forecast of its demand")?;
-    if work.now_us - as_of > stale_us {
-        return Err(format!("the forecast ends {} s ago", (work.now_us - as_of) / 1_000_000));
+    let stale_us = builder.policy.freshness.most_s.max(2 * rules.reclaim_within_s) * 1_000_000;
+    let as_of = builder.as_of(of).ok_or("there is no forecast of its demand")?;
+    if builder.now_us - as_of > stale_us {
+        return Err(format!("the forecast ends {} s ago", (builder.now_us - as_of) / 1_000_000));
     }
-    let coverage = work.coverage(of).ok_or("too few forecasts have been held against what happened")?;
+    let coverage = builder.coverage(of).ok_or("too few forecasts have been held against what happened")?;
     if coverage < rules.least_coverage {
         return Err(format!("only {coverage:.3} of the bounds foreseen held, {} must", rules.least_coverage));
     }
-    let level = level_for(work, Some(coverage));
+    let level = level_for(builder, Some(coverage));
     let within_ms = (rules.term_s + rules.reclaim_within_s) * 1000;
     let far = "the forecast does not reach that far";
-    let bound = work.highest(of, level, within_ms).ok_or(far)?;
-    let sudden = promised(work, of, rules.reclaim_within_s * 1000).ok_or(far)?;
+    let bound = builder.highest(of, level, within_ms).ok_or(far)?;
+    let sudden = promised(builder, of, rules.reclaim_within_s * 1000).ok_or(far)?;
     let highest = bound.max(sudden).max(f64::from(demand));
     let keep = highest.ceil().clamp(0.0, 4e9) as i64 + i64::from(rules.buffer_gpus);
-    let service = work.policy.service_floor(of.owner, of.pool, highest);
+    let service = builder.policy.service_floor(of.owner, of.pool, highest);
     let floor = i64::from(share.floor_gpus.max(service));
-    let lent = i64::from(work.state.lent_gpus(of.owner, of.pool));
-    let away = work.out_of_service(of);
+    let lent = i64::from(builder.state.lent_gpus(of.owner, of.pool));
+    let away = builder.out_of_service(of);
     let spare = i64::from(share.quota_gpus) - i64::from(away) - keep.max(floor) - lent;
     let why = format!(
         "{} of {} needs at most {bound:.1} GPUs within {} s at level {level:.3} (held: {coverage:.3}) and {sudden:.1} before a loan \
@@ -95,54 +95,54 @@ pub(super) fn headroom(work: &mut PlanBuilder<'_>, of: Series<'_>) -> Result<Hea
     Ok(Headroom { spare, level, why })
 }
 
-pub(super) fn plan(work: &mut PlanBuilder<'_>) {
-    let state = work.state;
-    let mut waiting = work.waiting.take().unwrap_or_else(|| waiting(work));
-    let growing = if work.policy.lend.for_growth { candidates(work) } else { Vec::new() };
-    let part = work.owners;
+pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
+    let state = builder.state;
+    let mut waiting = builder.waiting.take().unwrap_or_else(|| waiting(builder));
+    let growing = if builder.policy.lend.for_growth { candidates(builder) } else { Vec::new() };
+    let part = builder.owners;
     for (owner, entry) in state.owners.iter().filter(|(owner, _)| part.includes(owner)) {
         for (pool, share) in entry.shares.iter().filter(|(_, share)| share.lendable) {
-            work.count_considered(Kind::Lend, 1);
+            builder.count_considered(Kind::Lend, 1);
             let of = Series { owner, pool };
             let object = Object::Owner(owner.clone());
-            let reach =
+            let footprint =
                 Footprint { owners: vec![owner.clone()], pools: vec![pool.clone()], ..Footprint::default() };
-            if share.quota_gpus == 0 || work.stopped(Kind::Lend, &reach, object.clone()) {
+            if share.quota_gpus == 0 || builder.stopped(Kind::Lend, &footprint, object.clone()) {
                 continue;
             }
-            if let Err(why) = lend(work, of, &mut waiting, &growing) {
+            if let Err(why) = lend(builder, of, &mut waiting, &growing) {
                 let net = 0;
                 let noop =
                     Alternative { what: "noop".to_owned(), net_gpu_ms: net, why_not: "taken".to_owned() };
-                work.noop(Kind::Lend, Some(object), format!("{owner} in {pool}: {why}"), None, vec![noop]);
+                builder.noop(Kind::Lend, Some(object), format!("{owner} in {pool}: {why}"), None, vec![noop]);
             }
         }
     }
-    work.waiting = Some(waiting);
+    builder.waiting = Some(waiting);
 }
 
 /// Preemptible jobs that neither their pool's free GPUs nor their owner's loans can start. Other
 /// jobs do not borrow: what they hold could not be reclaimed.
-fn waiting(work: &PlanBuilder<'_>) -> WaitingJobs {
+fn waiting(builder: &PlanBuilder<'_>) -> WaitingJobs {
     let mut jobs: Vec<(&JobId, &Job, i64)> = Vec::new();
-    for (id, job) in &work.state.jobs {
+    for (id, job) in &builder.state.jobs {
         if let Some(since) = job.pending_since_us().filter(|_| job.preemptible && !job.do_not_disrupt) {
             jobs.push((id, job, since));
         }
     }
     jobs.sort_by(|a, b| b.1.priority.cmp(&a.1.priority).then(a.2.cmp(&b.2)).then(a.0.cmp(b.0)));
-    let mut free = work.free_rooms();
+    let mut free = builder.free_rooms();
     let mut on_loan: BTreeMap<&OwnerName, Room> = BTreeMap::new();
     let mut out = WaitingJobs::new();
     for (_, job, _) in jobs {
-        let lent = on_loan.entry(&job.owner).or_insert_with(|| work.room_on_loans(&job.owner));
+        let lent = on_loan.entry(&job.owner).or_insert_with(|| builder.room_on_loans(&job.owner));
         let mut nowhere = Room::default();
-        let own = free.get_mut(&job.pool).filter(|_| may_use(work, &job.owner, &job.pool));
+        let own = free.get_mut(&job.pool).filter(|_| may_use(builder, &job.owner, &job.pool));
         let own = own.unwrap_or(&mut nowhere);
         if own.take(job.gpus) || lent.take(job.gpus) {
             continue;
         }
-        let needs = if work.policy.lend.gangs_span {
+        let needs = if builder.policy.lend.gangs_span {
             // Its own free GPUs are kept for it, and the loan adds the rest.
             let missing = own.missing_after(job.gpus);
             lent.missing_after(missing)
@@ -163,74 +163,77 @@ fn waiting(work: &PlanBuilder<'_>) -> WaitingJobs {
 }
 
 /// Whether an owner may use the pool's free GPUs as they are: it is below its limit.
-fn may_use(work: &PlanBuilder<'_>, owner: &OwnerName, pool: &PoolName) -> bool {
-    let Some(share) = work.state.share(owner, pool) else { return true };
-    share.limit_gpus.is_none_or(|limit| work.occupancy.used(owner, pool) < limit)
+fn may_use(builder: &PlanBuilder<'_>, owner: &OwnerName, pool: &PoolName) -> bool {
+    let Some(share) = builder.state.share(owner, pool) else { return true };
+    share.limit_gpus.is_none_or(|limit| builder.occupancy.used(owner, pool) < limit)
 }
 
 fn lend(
-    work: &mut PlanBuilder<'_>,
+    builder: &mut PlanBuilder<'_>,
     of: Series<'_>,
     waiting: &mut WaitingJobs,
     growing: &[(&JobId, &Job)],
 ) -> Result<(), String> {
-    let rules = work.policy.lend.clone();
-    let loans = || work.state.loans.values().filter(|loan| loan.from == of.owner && loan.pool == of.pool);
-    if loans().any(|loan| loan.reclaiming_gpus > 0) || reclaims_now(work, of) {
+    let rules = builder.policy.lend.clone();
+    let loans = || builder.state.loans.values().filter(|loan| loan.from == of.owner && loan.pool == of.pool);
+    if loans().any(|loan| loan.reclaiming_gpus > 0) || reclaims_now(builder, of) {
         return Err("it is taking back".to_owned());
     }
     let newest = loans().map(|loan| loan.since_us).max();
-    if let Some(since) = newest.filter(|since| work.now_us - since < rules.step_every_s * 1_000_000) {
+    if let Some(since) = newest.filter(|since| builder.now_us - since < rules.step_every_s * 1_000_000) {
         return Err(format!(
             "the last step was {} s ago, steps are {} s apart",
-            (work.now_us - since) / 1_000_000,
+            (builder.now_us - since) / 1_000_000,
             rules.step_every_s
         ));
     }
-    let room = headroom(work, of)?;
+    let room = headroom(builder, of)?;
     if room.spare <= 0 {
         return Err(format!("nothing to spare: {}", room.why));
     }
-    let owner_floor = work.policy.floors.owners.get(of.owner).copied().unwrap_or(0);
-    let total: u32 =
-        work.state.owners.get(of.owner).map_or(0, |owner| owner.shares.values().map(|s| s.quota_gpus).sum());
+    let owner_floor = builder.policy.floors.owners.get(of.owner).copied().unwrap_or(0);
+    let total: u32 = builder
+        .state
+        .owners
+        .get(of.owner)
+        .map_or(0, |owner| owner.shares.values().map(|s| s.quota_gpus).sum());
     let lent: u32 =
-        work.state.loans.values().filter(|loan| loan.from == of.owner).map(|loan| loan.gpus).sum();
+        builder.state.loans.values().filter(|loan| loan.from == of.owner).map(|loan| loan.gpus).sum();
     let most = i64::from(total) - i64::from(owner_floor) - i64::from(lent);
-    let quota = work.state.share(of.owner, of.pool).map_or(0, |share| share.quota_gpus);
+    let quota = builder.state.share(of.owner, of.pool).map_or(0, |share| share.quota_gpus);
     // A share of a u32, rounded down.
     let step = rules.step_gpus.max((f64::from(quota) * rules.step_share) as u32);
     let most = room.spare.min(most).min(i64::from(step));
     let most = u32::try_from(most).map_err(|_| format!("its floor of {owner_floor} GPUs leaves nothing"))?;
     let most_ever = u32::try_from(room.spare).unwrap_or(0);
-    let found = borrower(work, of, waiting, most_ever);
-    let growers = if found.is_err() { grows_on_loan(work, of, most, growing) } else { None };
+    let found = borrower(builder, of, waiting, most_ever);
+    let growers = if found.is_err() { grows_on_loan(builder, of, most, growing) } else { None };
     let (to, wanted) = match &growers {
         Some(growers) => (growers.owner.clone(), growers.gpus()),
         None => found?,
     };
-    let (gpus, nodes) = choose(work, of, most, wanted)?;
+    let (gpus, nodes) = choose(builder, of, most, wanted)?;
     let term_ms = rules.term_s * 1000;
     let lost = rules.reclaim_chance * rules.lost_per_lent;
     let used = match &growers {
         Some(growers) => growers.gains(gpus),
         None => f64::from(gpus.min(wanted)) * term_ms as f64,
     };
-    let predicted = work.predict(used * (1.0 - lost), room.risk(work, gpus), None, room.level, term_ms);
-    if !work.worth_it(&predicted) {
+    let predicted = builder.predict(used * (1.0 - lost), room.risk(builder, gpus), None, room.level, term_ms);
+    if !builder.worth_it(&predicted) {
         return Err(format!(
             "{gpus} GPUs would not be worth it: net {} GPU-s at worst",
             predicted.net_low_gpu_ms() / 1000
         ));
     }
-    let expires_us = work.now_us + term_ms * 1000;
-    let lent_of_pool = work.state.lent_gpus(of.owner, of.pool);
+    let expires_us = builder.now_us + term_ms * 1000;
+    let lent_of_pool = builder.state.lent_gpus(of.owner, of.pool);
     let mut preconditions = vec![
         Precondition::LentIs { owner: of.owner.to_owned(), pool: of.pool.to_owned(), gpus: lent_of_pool },
         Precondition::DemandAtMost {
             owner: of.owner.to_owned(),
             pool: of.pool.to_owned(),
-            gpus: work
+            gpus: builder
                 .state
                 .share(of.owner, of.pool)
                 .map_or(0, |share| share.quota_gpus)
@@ -257,7 +260,7 @@ fn lend(
         net_gpu_ms: 0,
         why_not: "lending gains more, also at worst".to_owned(),
     };
-    work.decide(ActionSpec {
+    builder.decide(ActionSpec {
         change,
         inverse: None,
         preconditions,
@@ -280,10 +283,10 @@ fn lend(
 }
 
 /// Whether this plan reclaims from the same lender.
-fn reclaims_now(work: &PlanBuilder<'_>, of: Series<'_>) -> bool {
-    work.decisions().iter().any(|decision| match &decision.action.change {
+fn reclaims_now(builder: &PlanBuilder<'_>, of: Series<'_>) -> bool {
+    builder.decisions().iter().any(|decision| match &decision.action.change {
         Change::Reclaim { loan, .. } => {
-            work.state.loans.get(loan).is_some_and(|loan| loan.from == of.owner && loan.pool == of.pool)
+            builder.state.loans.get(loan).is_some_and(|loan| loan.from == of.owner && loan.pool == of.pool)
         }
         _ => false,
     })
@@ -292,32 +295,32 @@ fn reclaims_now(work: &PlanBuilder<'_>, of: Series<'_>) -> bool {
 /// The owner whose running jobs gain most from the loan. Each owner gets one loan per plan, until
 /// its jobs have grown.
 fn grows_on_loan(
-    work: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     of: Series<'_>,
     most: u32,
     growing: &[(&JobId, &Job)],
 ) -> Option<LoanGrowth> {
     let lent_now = |to: &OwnerName| {
-        work.decisions().iter().any(|decision| match &decision.action.change {
+        builder.decisions().iter().any(|decision| match &decision.action.change {
             Change::Lend { to: other, extends: None, .. } => other == to,
             _ => false,
         })
     };
-    let model = model_of(work, of.pool);
-    let fits = |pool: &PoolName| work.policy.lend.across_models || model == model_of(work, pool);
-    best_borrower(work, of, most, growing, fits).filter(|growers| !lent_now(&growers.owner))
+    let model = model_of(builder, of.pool);
+    let fits = |pool: &PoolName| builder.policy.lend.across_models || model == model_of(builder, pool);
+    best_borrower(builder, of, most, growing, fits).filter(|growers| !lent_now(&growers.owner))
 }
 
 /// The owner with the most waiting GPUs on the same model, and how many. Jobs that could not start
 /// even with all the lender could spare do not count: a loan to them would stand idle.
 fn borrower(
-    work: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     of: Series<'_>,
     waiting: &WaitingJobs,
     most: u32,
 ) -> Result<(OwnerName, u32), &'static str> {
-    let model = model_of(work, of.pool);
-    let fits = |pool: &PoolName| work.policy.lend.across_models || model == model_of(work, pool);
+    let model = model_of(builder, of.pool);
+    let fits = |pool: &PoolName| builder.policy.lend.across_models || model == model_of(builder, pool);
     let mut best: Option<(u32, &OwnerName)> = None;
     let mut too_large = false;
     for (owner, pools) in waiting.iter().filter(|(owner, _)| *owner != of.owner) {
@@ -337,19 +340,19 @@ fn borrower(
 }
 
 /// GPU model of a pool. `None`: the state has no node of it.
-fn model_of<'a>(work: &PlanBuilder<'a>, pool: &str) -> Option<&'a str> {
-    work.state.nodes.values().find(|node| node.pool == pool).map(|node| node.gpu_model.as_str())
+fn model_of<'a>(builder: &PlanBuilder<'a>, pool: &str) -> Option<&'a str> {
+    builder.state.nodes.values().find(|node| node.pool == pool).map(|node| node.gpu_model.as_str())
 }
 
 /// Chooses what to lend: whole free nodes of a pool that is the owner's alone, a number of GPUs of
 /// a shared pool.
 fn choose(
-    work: &mut PlanBuilder<'_>,
+    builder: &mut PlanBuilder<'_>,
     of: Series<'_>,
     most: u32,
     wanted: u32,
 ) -> Result<(u32, BTreeSet<NodeName>), String> {
-    let state = work.state;
+    let state = builder.state;
     let sharers = state
         .owners
         .values()
@@ -364,11 +367,11 @@ fn choose(
             && node.takes_jobs()
             && !node.do_not_disrupt
             && node.gpus > 0
-            && !work.jobs_on.contains_key(*name)
-            && !work.loan_of.contains_key(*name)
+            && !builder.jobs_on.contains_key(*name)
+            && !builder.loan_of.contains_key(*name)
     };
     let mut nodes: Vec<_> = state.nodes.iter().filter(free).collect();
-    nodes.sort_by_key(|(name, _)| (shuffled(work.seed, name), *name));
+    nodes.sort_by_key(|(name, _)| (shuffled(builder.seed, name), *name));
     let (mut gpus, mut chosen) = (0, BTreeSet::new());
     for (name, node) in nodes {
         if gpus < wanted && gpus + node.gpus <= most {
@@ -379,7 +382,7 @@ fn choose(
     if chosen.is_empty() {
         return Err(format!("no whole node is free within {most} GPUs"));
     }
-    if let Some(left) = work.free.get_mut(&of.pool.to_owned()) {
+    if let Some(left) = builder.free.get_mut(&of.pool.to_owned()) {
         *left = left.saturating_sub(gpus);
     }
     Ok((gpus, chosen))

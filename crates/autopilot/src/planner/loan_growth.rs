@@ -40,11 +40,11 @@ impl LoanGrowth {
 
 /// Running jobs that would grow but have no room, of owners without waiting jobs. New loans serve
 /// waiting jobs first.
-pub(super) fn candidates<'a>(work: &PlanBuilder<'a>) -> Vec<(&'a JobId, &'a Job)> {
-    let state = work.state;
+pub(super) fn candidates<'a>(builder: &PlanBuilder<'a>) -> Vec<(&'a JobId, &'a Job)> {
+    let state = builder.state;
     let waits: BTreeSet<&OwnerName> =
         state.jobs.values().filter(|job| job.pending_since_us().is_some()).map(|job| &job.owner).collect();
-    let mut spare = Spare::of(work);
+    let mut spare = Spare::of(builder);
     let mut would = |(id, job): &(&JobId, &Job)| {
         let JobKind::Elastic { grow, .. } = job.kind else { return false };
         if job.running_since_us().is_none() || !job.preemptible || waits.contains(&job.owner) {
@@ -55,7 +55,7 @@ pub(super) fn candidates<'a>(work: &PlanBuilder<'a>) -> Vec<(&'a JobId, &'a Job)
         // This plan has not grown it yet.
         let beside = spare.free_for(usize::MAX, spare.places(job));
         let has_room = larger.iter().any(|to| beside.fits(to - held));
-        !has_room && why_not(work, id, job, grow, held, &sizes, u32::MAX).is_none()
+        !has_room && why_not(builder, id, job, grow, held, &sizes, u32::MAX).is_none()
     };
     state.jobs.iter().filter(|entry| would(entry)).collect()
 }
@@ -63,22 +63,22 @@ pub(super) fn candidates<'a>(work: &PlanBuilder<'a>) -> Vec<(&'a JobId, &'a Job)
 /// The owner among `candidates` that gains most over a term from up to `most` GPUs of a pool that
 /// `fits`. `None`: no owner gains.
 pub(super) fn best_borrower(
-    work: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     of: Series<'_>,
     most: u32,
     candidates: &[(&JobId, &Job)],
     fits: impl Fn(&PoolName) -> bool,
 ) -> Option<LoanGrowth> {
-    let (term_ms, ratio) = (work.policy.lend.term_s * 1000, work.policy.resize.gain_ratio);
+    let (term_ms, ratio) = (builder.policy.lend.term_s * 1000, builder.policy.resize.gain_ratio);
     let mut all: Vec<(&OwnerName, Gain)> = Vec::new();
     for (_, job) in candidates.iter().filter(|(_, job)| job.owner != of.owner && fits(&job.pool)) {
         let JobKind::Elastic { grow, .. } = job.kind else { continue };
         let (held, sizes) = (job.held_gpus(), job.sizes());
-        let limit = work.state.share(&job.owner, &job.pool).and_then(|share| share.limit_gpus);
-        let left = limit.map(|limit| limit.saturating_sub(work.occupancy.used(&job.owner, &job.pool)));
+        let limit = builder.state.share(&job.owner, &job.pool).and_then(|share| share.limit_gpus);
+        let left = limit.map(|limit| limit.saturating_sub(builder.occupancy.used(&job.owner, &job.pool)));
         let within = left.map_or(most, |left| most.min(left));
         let larger = sizes.iter().filter(|to| **to > held && **to - held <= within);
-        let gains = larger.map(|to| gain(work, job, grow, *to, hold_ms(work, job, *to).min(term_ms)));
+        let gains = larger.map(|to| gain(builder, job, grow, *to, hold_ms(builder, job, *to).min(term_ms)));
         let worth = gains.filter(|gain| gain.useful as f64 > ratio * gain.cost as f64);
         let best = worth.max_by_key(|gain| (gain.net(), std::cmp::Reverse(gain.more)));
         all.extend(best.map(|gain| (&job.owner, gain)));

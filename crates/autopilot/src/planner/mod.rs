@@ -91,25 +91,29 @@ pub fn plan_with_canary(
         Some(canary_hash) => fingerprint(&(made_from, canary_hash)),
     };
     let id = format!("{id:016x}");
-    let mut work = PlanBuilder::new(policy, state, forecast, parent, &id, now_us, seed);
+    let mut builder = PlanBuilder::new(policy, state, forecast, parent, &id, now_us, seed);
     for stage in STAGES {
-        work.switch_policy(
+        builder.switch_policy(
             policy,
             canary.map_or(OwnerFilter::All, |canary| OwnerFilter::Except(&canary.owners)),
             None,
         );
-        stage(&mut work);
+        stage(&mut builder);
         if let Some(canary) = canary {
-            work.switch_policy(&canary.policy, OwnerFilter::Only(&canary.owners), Some(&canary.policy.name));
-            stage(&mut work);
+            builder.switch_policy(
+                &canary.policy,
+                OwnerFilter::Only(&canary.owners),
+                Some(&canary.policy.name),
+            );
+            stage(&mut builder);
         }
     }
-    work.switch_policy(policy, OwnerFilter::All, None);
+    builder.switch_policy(policy, OwnerFilter::All, None);
     for kind in Kind::ALL {
-        work.note_if_idle(kind);
+        builder.note_if_idle(kind);
     }
-    let advice = advice::advise(&work);
-    let (decisions, report) = work.finish(&id, advice);
+    let advice = advice::advise(&builder);
+    let (decisions, report) = builder.finish(&id, advice);
     let plan = Plan {
         id,
         cluster: state.cluster.clone(),

@@ -17,25 +17,25 @@ use crate::state::{Object, Reservation, Share, Writer};
 /// Most times ahead at which demand is sampled.
 const SAMPLES: i64 = 24;
 
-pub(super) fn plan(work: &mut PlanBuilder<'_>) {
-    let state = work.state;
-    let part = work.owners;
+pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
+    let state = builder.state;
+    let part = builder.owners;
     for (owner, most) in
-        work.policy.reservation.ahead.clone().into_iter().filter(|(owner, _)| part.includes(owner))
+        builder.policy.reservation.ahead.clone().into_iter().filter(|(owner, _)| part.includes(owner))
     {
         let shares = state.owners.get(&owner).into_iter().flat_map(|owner| &owner.shares);
         for (pool, share) in shares.filter(|(_, share)| share.quota_gpus > 0) {
-            work.count_considered(Kind::AdjustReservation, 1);
+            builder.count_considered(Kind::AdjustReservation, 1);
             let name = format!("ahead-{owner}-{pool}");
             let object = Object::Reservation(name.clone());
-            let reach =
+            let footprint =
                 Footprint { owners: vec![owner.clone()], pools: vec![pool.clone()], ..Footprint::default() };
-            if work.stopped(Kind::AdjustReservation, &reach, object.clone()) {
+            if builder.stopped(Kind::AdjustReservation, &footprint, object.clone()) {
                 continue;
             }
-            if let Err(why) = reserve(work, Series { owner: &owner, pool }, share, &name, most) {
+            if let Err(why) = reserve(builder, Series { owner: &owner, pool }, share, &name, most) {
                 let reason = format!("{owner} in {pool}: {why}");
-                work.noop(Kind::AdjustReservation, Some(object), reason, None, Vec::new());
+                builder.noop(Kind::AdjustReservation, Some(object), reason, None, Vec::new());
             }
         }
     }
@@ -67,65 +67,65 @@ impl Rise {
     }
 }
 
-fn rise(work: &mut PlanBuilder<'_>, of: Series<'_>, share: &Share) -> Result<Rise, String> {
+fn rise(builder: &mut PlanBuilder<'_>, of: Series<'_>, share: &Share) -> Result<Rise, String> {
     let now = share.demand_gpus.ok_or("its demand is not known")?;
-    let rules = &work.policy.lend;
+    let rules = &builder.policy.lend;
     let (least, fresh_us) =
-        (rules.least_coverage, work.policy.freshness.most_s.max(2 * rules.reclaim_within_s) * 1_000_000);
-    let ahead_ms = work.policy.reservation.ahead_s * 1000;
+        (rules.least_coverage, builder.policy.freshness.most_s.max(2 * rules.reclaim_within_s) * 1_000_000);
+    let ahead_ms = builder.policy.reservation.ahead_s * 1000;
     let looks = (ahead_ms / (rules.reclaim_within_s * 1000)).clamp(1, SAMPLES);
     let step_ms = ahead_ms / looks;
-    let as_of = work.as_of(of).ok_or("there is no forecast of its demand")?;
-    if work.now_us - as_of > fresh_us {
-        return Err(format!("the forecast ends {} s ago", (work.now_us - as_of) / 1_000_000));
+    let as_of = builder.as_of(of).ok_or("there is no forecast of its demand")?;
+    if builder.now_us - as_of > fresh_us {
+        return Err(format!("the forecast ends {} s ago", (builder.now_us - as_of) / 1_000_000));
     }
-    let coverage = work.coverage(of).ok_or("too few forecasts have been held against what happened")?;
+    let coverage = builder.coverage(of).ok_or("too few forecasts have been held against what happened")?;
     if coverage < least {
         return Err(format!("only {coverage:.3} of the bounds foreseen held, {least} must"));
     }
-    let level = level_for(work, Some(coverage));
+    let level = level_for(builder, Some(coverage));
     let more = |bound: f64| (bound.ceil().clamp(0.0, 4e9) as u32).min(share.quota_gpus).saturating_sub(now);
     let far = "the forecast does not reach that far";
     let (mut gpus, mut begins) = (0, None);
     for look in 1..=looks {
-        gpus = more(work.highest(of, level, look * step_ms).ok_or(far)?);
+        gpus = more(builder.highest(of, level, look * step_ms).ok_or(far)?);
         if gpus > 0 && begins.is_none() {
             begins = Some(look - 1);
         }
     }
-    let half = more(work.highest(of, 0.5, ahead_ms).ok_or(far)?);
-    let from_us = work.now_us + begins.unwrap_or(0) * step_ms * 1000;
+    let half = more(builder.highest(of, 0.5, ahead_ms).ok_or(far)?);
+    let from_us = builder.now_us + begins.unwrap_or(0) * step_ms * 1000;
     Ok(Rise {
         level,
         gpus,
         half: half.min(gpus),
         from_us,
-        until_us: work.now_us + (ahead_ms + step_ms) * 1000,
+        until_us: builder.now_us + (ahead_ms + step_ms) * 1000,
     })
 }
 
 fn reserve(
-    work: &mut PlanBuilder<'_>,
+    builder: &mut PlanBuilder<'_>,
     of: Series<'_>,
     share: &Share,
     name: &str,
     most: u32,
 ) -> Result<(), String> {
-    let there = work.state.reservations.get(name);
+    let there = builder.state.reservations.get(name);
     if there.is_some_and(|there| there.writer == Writer::Other) {
         return Err(format!("somebody else wrote {name} last: it is theirs"));
     }
-    let each = node_gpus(work, of.pool)?;
-    let rise = rise(work, of, share)?;
+    let each = node_gpus(builder, of.pool)?;
+    let rise = rise(builder, of, share)?;
     let wanted = (rise.gpus.div_ceil(each) * each).min(most / each * each);
     let from = there.map_or(0, |there| there.gpus);
-    let begun = there.is_some_and(|there| there.start_us <= work.now_us);
+    let begun = there.is_some_and(|there| there.start_us <= builder.now_us);
     let reason = format!(
         "demand may rise by {} GPUs (level {:.3}), by {} every other time, from {} s on",
         rise.gpus,
         rise.level,
         rise.half,
-        (rise.from_us - work.now_us) / 1_000_000
+        (rise.from_us - builder.now_us) / 1_000_000
     );
     if wanted == from {
         return Err(format!("{reason}: {from} are reserved"));
@@ -134,13 +134,14 @@ fn reserve(
         return Err(format!("{reason}: {from} are reserved, and it ends by itself"));
     }
     let (start_us, end_us) = times(there, &rise, wanted > from);
-    let over_ms = (end_us - start_us.max(work.now_us)) / 1000;
+    let over_ms = (end_us - start_us.max(builder.now_us)) / 1000;
     let (needed, gpus) =
         ((rise.needed(wanted.max(from)) - rise.needed(wanted.min(from))), f64::from(wanted.abs_diff(from)));
-    let (missing, idle) = (needed * work.missing_ratio() * over_ms as f64, (gpus - needed) * over_ms as f64);
+    let (missing, idle) =
+        (needed * builder.missing_ratio() * over_ms as f64, (gpus - needed) * over_ms as f64);
     let (benefit, cost) = if wanted > from { (missing, idle) } else { (idle, missing) };
-    let predicted = work.predict(benefit, cost, None, rise.level, over_ms);
-    if !work.worth_it(&predicted) {
+    let predicted = builder.predict(benefit, cost, None, rise.level, over_ms);
+    if !builder.worth_it(&predicted) {
         return Err(format!("{reason}: {wanted} reserved instead of {from} would not be worth it"));
     }
     let change = |from_gpus, to_gpus| {
@@ -158,7 +159,7 @@ fn reserve(
         Some(_) => Precondition::ReservationIs { name: name.to_owned(), gpus: from },
         None => Precondition::NoReservation { name: name.to_owned() },
     };
-    work.decide(ActionSpec {
+    builder.decide(ActionSpec {
         change: change(from, wanted),
         inverse: Some(change(wanted, from)),
         preconditions: vec![before],
@@ -180,9 +181,9 @@ fn times(there: Option<&Reservation>, rise: &Rise, grows: bool) -> (i64, i64) {
 }
 
 /// GPUs per node of the pool, since schedulers reserve whole nodes.
-fn node_gpus(work: &PlanBuilder<'_>, pool: &str) -> Result<u32, String> {
+fn node_gpus(builder: &PlanBuilder<'_>, pool: &str) -> Result<u32, String> {
     let mut sizes: Vec<u32> =
-        work.state.nodes.values().filter(|node| node.pool == pool).map(|node| node.gpus).collect();
+        builder.state.nodes.values().filter(|node| node.pool == pool).map(|node| node.gpus).collect();
     sizes.sort_unstable();
     sizes.dedup();
     match sizes[..] {

@@ -54,7 +54,8 @@ pub struct Decision {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<String>,
     /// Objects it touches.
-    pub reach: Footprint,
+    #[serde(rename = "reach")]
+    pub footprint: Footprint,
     /// GPUs it touches.
     pub gpus: u32,
     /// Predicted effect.

@@ -13,17 +13,17 @@ use crate::state::{Job, JobId, JobKind, NodeName, Object, PoolName};
 /// Most jobs that one plan makes room for.
 const AT_ONCE: usize = 16;
 
-pub(super) fn plan(work: &mut PlanBuilder<'_>) {
-    let state = work.state;
-    let after_us = work.policy.preempt.after_wait_s * 1_000_000;
+pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
+    let state = builder.state;
+    let after_us = builder.policy.preempt.after_wait_s * 1_000_000;
     let mut waiting: Vec<(&JobId, &Job, i64)> = Vec::new();
     for (id, job) in &state.jobs {
-        let Some(since) = job.pending_since_us().filter(|_| work.owners.includes(&job.owner)) else {
+        let Some(since) = job.pending_since_us().filter(|_| builder.owners.includes(&job.owner)) else {
             continue;
         };
-        work.count_considered(Kind::Preempt, 1);
+        builder.count_considered(Kind::Preempt, 1);
         // Preemptible jobs stop nobody.
-        if work.now_us - since >= after_us && !job.preemptible {
+        if builder.now_us - since >= after_us && !job.preemptible {
             waiting.push((id, job, since));
         }
     }
@@ -41,55 +41,58 @@ pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     }
     let rest = waiting.len().saturating_sub(AT_ONCE);
     for (id, job, _) in waiting.into_iter().take(AT_ONCE) {
-        let reach = Footprint {
+        let footprint = Footprint {
             owners: vec![job.owner.clone()],
             pools: vec![job.pool.clone()],
             ..Footprint::default()
         };
         let object = Object::Job(id.clone());
-        if work.stopped(Kind::Preempt, &reach, object.clone()) {
+        if builder.stopped(Kind::Preempt, &footprint, object.clone()) {
             continue;
         }
-        if let Err(why) = make_room(work, id, job, running.get(&job.pool).map_or(&[], Vec::as_slice)) {
-            work.noop(Kind::Preempt, Some(object), why, None, Vec::new());
+        if let Err(why) = make_room(builder, id, job, running.get(&job.pool).map_or(&[], Vec::as_slice)) {
+            builder.noop(Kind::Preempt, Some(object), why, None, Vec::new());
         }
     }
     if rest > 0 {
         let reason = format!("{rest} more jobs wait; room is made for {AT_ONCE} at a time");
-        work.noop(Kind::Preempt, None, reason, None, Vec::new());
+        builder.noop(Kind::Preempt, None, reason, None, Vec::new());
     }
 }
 
 fn make_room<'a>(
-    work: &mut PlanBuilder<'a>,
+    builder: &mut PlanBuilder<'a>,
     id: &JobId,
     job: &Job,
     running: &[(&'a JobId, &'a Job)],
 ) -> Result<(), String> {
-    let free = work.free.get(&job.pool).copied().unwrap_or(0);
+    let free = builder.free.get(&job.pool).copied().unwrap_or(0);
     if free >= job.gpus {
         let left = free - job.gpus;
-        if let Some(free) = work.free.get_mut(&job.pool) {
+        if let Some(free) = builder.free.get_mut(&job.pool) {
             *free = left;
         }
         return Err(format!("{free} GPUs are free, the scheduler can start it"));
     }
-    if let Some(limit) = work.state.share(&job.owner, &job.pool).and_then(|share| share.limit_gpus)
-        && work.occupancy.used(&job.owner, &job.pool) + job.gpus > limit
+    if let Some(limit) = builder.state.share(&job.owner, &job.pool).and_then(|share| share.limit_gpus)
+        && builder.occupancy.used(&job.owner, &job.pool) + job.gpus > limit
     {
         return Err(format!("its owner is at the limit of {limit} GPUs: room would not start it"));
     }
     let need = job.gpus - free;
-    let hold_ms = work.policy.resize.hold_s * 1000;
+    let hold_ms = builder.policy.resize.hold_s * 1000;
     let mut options: BTreeMap<&JobId, Vec<VictimOption>> = BTreeMap::new();
-    for (victim, other) in running.iter().copied().filter(|(_, other)| may_disturb(work, id, other)) {
-        if work.disturbed.contains(victim) || !work.owners.includes(&other.owner) || !may_yield(other, job) {
+    for (victim, other) in running.iter().copied().filter(|(_, other)| may_disturb(builder, id, other)) {
+        if builder.disturbed.contains(victim)
+            || !builder.owners.includes(&other.owner)
+            || !may_yield(other, job)
+        {
             continue;
         }
         let wanted: BTreeSet<&NodeName> = other.placement.keys().collect();
         let stoppable = other.preemptible && other.priority < job.priority;
         let ways =
-            victim_options(work, victim, other, &wanted, stoppable, hold_ms, |node| other.placement[node]);
+            victim_options(builder, victim, other, &wanted, stoppable, hold_ms, |node| other.placement[node]);
         if !ways.is_empty() {
             options.insert(victim, ways);
         }
@@ -107,9 +110,9 @@ fn make_room<'a>(
         .collect();
     let cost: i64 = picked.iter().map(|(_, way)| way.choice.cost).sum();
     // A non-preemptible job was promised its GPUs, so they count as missing.
-    let benefit = f64::from(job.gpus) * hold_ms as f64 * work.missing_ratio();
-    let predicted = work.predict(benefit, cost as f64, None, 0.8, hold_ms);
-    if !work.worth_it(&predicted) {
+    let benefit = f64::from(job.gpus) * hold_ms as f64 * builder.missing_ratio();
+    let predicted = builder.predict(benefit, cost as f64, None, 0.8, hold_ms);
+    if !builder.worth_it(&predicted) {
         return Err(format!("freeing {need} GPUs costs {} GPU-s, more than it is worth", cost / 1000));
     }
     let chosen: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
@@ -118,11 +121,11 @@ fn make_room<'a>(
     let why = format!("makes room for job {id} of {} GPUs, which waits for {need} more", job.gpus);
     for (victim, way) in picked {
         let part = benefit * f64::from(way.choice.frees) / f64::from(freed.max(1));
-        let other = &work.state.jobs[victim];
+        let other = &builder.state.jobs[victim];
         let cause = Cause { benefit: part, after: Vec::new(), why: &why, alternatives: alternatives.clone() };
-        disturb(work, victim, other, &way, cause);
+        disturb(builder, victim, other, &way, cause);
     }
-    if let Some(left) = work.free.get_mut(&job.pool) {
+    if let Some(left) = builder.free.get_mut(&job.pool) {
         *left = 0;
     }
     Ok(())

@@ -18,27 +18,27 @@ use crate::state::{Object, OwnerName, PoolName, Share};
 /// Level at which demand is checked to bound how often a smaller quota would be missed.
 const EXTREME: f64 = 0.99;
 
-pub(super) fn plan(work: &mut PlanBuilder<'_>) {
-    let state = work.state;
+pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
+    let state = builder.state;
     let mut quotas: BTreeMap<&PoolName, u32> = BTreeMap::new();
     for owner in state.owners.values() {
         for (pool, share) in &owner.shares {
             *quotas.entry(pool).or_default() += share.quota_gpus;
         }
     }
-    let part = work.owners;
+    let part = builder.owners;
     for (owner, entry) in state.owners.iter().filter(|(owner, _)| part.includes(owner)) {
         for (pool, share) in entry.shares.iter().filter(|(_, share)| share.quota_gpus > 0) {
-            work.count_considered(Kind::AdjustReservation, 1);
+            builder.count_considered(Kind::AdjustReservation, 1);
             let object = Object::Owner(owner.clone());
-            let reach =
+            let footprint =
                 Footprint { owners: vec![owner.clone()], pools: vec![pool.clone()], ..Footprint::default() };
-            if work.stopped(Kind::AdjustReservation, &reach, object.clone()) {
+            if builder.stopped(Kind::AdjustReservation, &footprint, object.clone()) {
                 continue;
             }
             let sold = quotas[pool];
-            if let Err(why) = quota(work, owner, pool, share, sold) {
-                work.noop(
+            if let Err(why) = quota(builder, owner, pool, share, sold) {
+                builder.noop(
                     Kind::AdjustReservation,
                     Some(object),
                     format!("{owner} in {pool}: {why}"),
@@ -50,32 +50,32 @@ pub(super) fn plan(work: &mut PlanBuilder<'_>) {
     }
     let pools: Vec<&PoolName> = state.pools.keys().filter(|_| part.includes_unowned()).collect();
     for pool in pools {
-        if let Err(why) = commitment(work, pool) {
+        if let Err(why) = commitment(builder, pool) {
             let object = Object::Pool(pool.clone());
-            work.noop(Kind::AdjustReservation, Some(object), why, None, Vec::new());
+            builder.noop(Kind::AdjustReservation, Some(object), why, None, Vec::new());
         }
     }
 }
 
 fn quota(
-    work: &mut PlanBuilder<'_>,
+    builder: &mut PlanBuilder<'_>,
     owner: &OwnerName,
     pool: &PoolName,
     share: &Share,
     sold: u32,
 ) -> Result<(), String> {
-    let rules = work.policy.reservation.clone();
+    let rules = builder.policy.reservation.clone();
     let horizon_ms = rules.horizon_s * 1000;
     let of = Series { owner, pool };
     let demand =
-        work.typical(of, rules.quantile, horizon_ms).ok_or("demand over the horizon is not known")?;
+        builder.typical(of, rules.quantile, horizon_ms).ok_or("demand over the horizon is not known")?;
     let target = demand.ceil().clamp(0.0, 4e9) as u32;
     let (from, step) = (share.quota_gpus, rules.step_gpus);
-    let lent = work.state.lent_gpus(owner, pool);
+    let lent = builder.state.lent_gpus(owner, pool);
     let needed = share.demand_gpus.unwrap_or(from);
-    let service = work.policy.service_floor(owner, pool, f64::from(needed));
+    let service = builder.policy.service_floor(owner, pool, f64::from(needed));
     let least = share.floor_gpus.max(lent).max(needed).max(service);
-    let capacity = crate::guard::pool_gpus(work.state, pool);
+    let capacity = crate::guard::pool_gpus(builder.state, pool);
     let to = if target + step <= from && from.saturating_sub(step) >= least {
         from - step
     } else if target >= from + step && sold + step <= capacity {
@@ -90,13 +90,13 @@ fn quota(
     // Lowering: the step stands idle except when it is missed, bounded by the extreme quantile.
     // Raising: it is missed at least as often as the level leaves.
     let (benefit, cost) = if to < from {
-        let extreme = work.typical(of, EXTREME, horizon_ms).is_some_and(|demand| demand <= f64::from(to));
+        let extreme = builder.typical(of, EXTREME, horizon_ms).is_some_and(|demand| demand <= f64::from(to));
         let missed = 1.0 - if extreme { EXTREME } else { rules.quantile };
-        (hours * (1.0 - missed), hours * missed * work.missing_ratio())
+        (hours * (1.0 - missed), hours * missed * builder.missing_ratio())
     } else {
-        (hours * (1.0 - rules.quantile) * work.missing_ratio(), 0.0)
+        (hours * (1.0 - rules.quantile) * builder.missing_ratio(), 0.0)
     };
-    let predicted = work.predict(benefit, cost, None, rules.quantile, horizon_ms);
+    let predicted = builder.predict(benefit, cost, None, rules.quantile, horizon_ms);
     let change = |from_gpus, to_gpus| {
         Change::AdjustReservation(Adjustment::Quota {
             owner: owner.clone(),
@@ -105,10 +105,10 @@ fn quota(
             to_gpus,
         })
     };
-    if !work.worth_it(&predicted) {
+    if !builder.worth_it(&predicted) {
         return Err(format!("a quota of {to} instead of {from} would not be worth the risk"));
     }
-    work.decide(ActionSpec {
+    builder.decide(ActionSpec {
         change: change(from, to),
         inverse: Some(change(to, from)),
         preconditions: vec![Precondition::QuotaIs { owner: owner.clone(), pool: pool.clone(), gpus: from }],
@@ -128,14 +128,14 @@ fn quota(
 
 /// Proposes a commitment for a pool: the sum of its owners' demand quantiles, assuming they rise
 /// and fall together.
-fn commitment(work: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), String> {
-    let rules = work.policy.reservation.clone();
-    let Some(price) = work.state.pools[pool].price_micros_per_gpu_hour else {
+fn commitment(builder: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), String> {
+    let rules = builder.policy.reservation.clone();
+    let Some(price) = builder.state.pools[pool].price_micros_per_gpu_hour else {
         return Err(format!("no price of pool {pool} is known: nothing can be proposed to buy or give up"));
     };
     let prices = Prices::from_ratio(rules.price_ratio).map_err(|error| error.to_string())?;
     let (level, horizon_ms) = (prices.critical_ratio(), rules.horizon_s * 1000);
-    let owners: Vec<&OwnerName> = work
+    let owners: Vec<&OwnerName> = builder
         .state
         .owners
         .iter()
@@ -144,11 +144,11 @@ fn commitment(work: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), String>
         .collect();
     let mut demand = 0.0;
     for owner in &owners {
-        demand += work
+        demand += builder
             .typical(Series { owner, pool }, level, horizon_ms)
             .ok_or_else(|| format!("demand of {owner} over the horizon is not known"))?;
     }
-    let from = crate::guard::pool_gpus(work.state, pool);
+    let from = crate::guard::pool_gpus(builder.state, pool);
     let to = demand.ceil().clamp(0.0, 4e9) as u32;
     if owners.is_empty() || to.abs_diff(from) < rules.step_gpus {
         return Err(format!(
@@ -160,7 +160,7 @@ fn commitment(work: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), String>
     let idle = f64::from(from.abs_diff(to)) * term_hours * 3.6e6;
     // Saved per GPU given up: its unused hours. Per GPU bought: hours now bought on demand.
     let saved = if to < from { idle * rules.price_ratio } else { idle * (1.0 - rules.price_ratio) };
-    let mut predicted = work.predict(saved, 0.0, None, 0.7, rules.term_days as i64 * 86_400_000);
+    let mut predicted = builder.predict(saved, 0.0, None, 0.7, rules.term_days as i64 * 86_400_000);
     predicted.net_micros = (saved / 3.6e6 * price as f64).round().min(9e18) as i64;
     let reason = format!(
         "{pool}: demand at the critical ratio {level:.2} is {to} GPUs, {from} are there; one pays if it is used in {:.0} % of the \
@@ -176,7 +176,7 @@ fn commitment(work: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), String>
             term_days: rules.term_days,
         })
     };
-    work.decide(ActionSpec {
+    builder.decide(ActionSpec {
         change: proposal(from, to),
         inverse: None,
         preconditions: Vec::new(),

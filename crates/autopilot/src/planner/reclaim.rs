@@ -16,23 +16,23 @@ use crate::action::{Change, Kind, Precondition};
 use crate::forecast::Series;
 use crate::state::{JobId, Loan, LoanId, NodeName, Object, Writer};
 
-pub(super) fn plan(work: &mut PlanBuilder<'_>) {
-    let state = work.state;
-    let part = work.owners;
+pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
+    let state = builder.state;
+    let part = builder.owners;
     let ours = || state.loans.values().filter(|loan| part.includes(&loan.from));
-    work.count_considered(Kind::Reclaim, ours().count());
+    builder.count_considered(Kind::Reclaim, ours().count());
     let lenders: BTreeSet<(&String, &String)> = ours().map(|loan| (&loan.from, &loan.pool)).collect();
     for (owner, pool) in lenders {
         let mut loans: Vec<(&LoanId, &Loan)> = Vec::new();
         for (id, loan) in state.loans.iter().filter(|(_, loan)| (&loan.from, &loan.pool) == (owner, pool)) {
             if loan.writer == Writer::Other {
                 let reason = "somebody else wrote it last: it is theirs".to_owned();
-                work.noop(Kind::Reclaim, Some(Object::Loan(id.clone())), reason, None, Vec::new());
+                builder.noop(Kind::Reclaim, Some(Object::Loan(id.clone())), reason, None, Vec::new());
             } else {
                 loans.push((id, loan));
             }
         }
-        of_lender(work, Series { owner, pool }, &loans);
+        of_lender(builder, Series { owner, pool }, &loans);
     }
 }
 
@@ -47,48 +47,48 @@ struct Need {
     level: f64,
 }
 
-fn of_lender(work: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) {
-    let Some(need) = need(work, of, loans) else { return };
+fn of_lender(builder: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) {
+    let Some(need) = need(builder, of, loans) else { return };
     if need.gpus == 0 {
         let object = Some(Object::Owner(of.owner.to_owned()));
-        work.noop(Kind::Reclaim, object, need.why, None, Vec::new());
+        builder.noop(Kind::Reclaim, object, need.why, None, Vec::new());
         return;
     }
     let (nodes, numbers): (Vec<_>, Vec<_>) =
         loans.iter().copied().partition(|(_, loan)| !loan.nodes.is_empty());
     let mut left = need.gpus;
-    left = from_nodes(work, of, &need, &nodes, left);
+    left = from_nodes(builder, of, &need, &nodes, left);
     for (id, loan) in numbers {
         let must = if need.ending.contains(id) { loan.gpus - loan.reclaiming_gpus.min(loan.gpus) } else { 0 };
-        left = from_number(work, &need, id, loan, left.max(must)).min(left);
+        left = from_number(builder, &need, id, loan, left.max(must)).min(left);
     }
     if left > 0 {
         let object = Some(Object::Owner(of.owner.to_owned()));
         let reason = format!("{left} more GPUs should come back, but what holds them may not be disturbed");
-        work.noop(Kind::Reclaim, object, reason, None, Vec::new());
+        builder.noop(Kind::Reclaim, object, reason, None, Vec::new());
     }
 }
 
-fn need(work: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) -> Option<Need> {
-    let share = work.state.share(of.owner, of.pool);
+fn need(builder: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) -> Option<Need> {
+    let share = builder.state.share(of.owner, of.pool);
     let (quota, floor, demand) =
         share.map_or((0, 0, None), |share| (share.quota_gpus, share.floor_gpus, share.demand_gpus));
-    let lent = work.state.lent_gpus(of.owner, of.pool);
+    let lent = builder.state.lent_gpus(of.owner, of.pool);
     let coming: u32 = loans.iter().map(|(_, loan)| loan.reclaiming_gpus.min(loan.gpus)).sum();
     let available: u32 = loans.iter().map(|(_, loan)| loan.gpus - loan.reclaiming_gpus.min(loan.gpus)).sum();
     if available == 0 {
         return None;
     }
-    let rules = &work.policy.lend;
+    let rules = &builder.policy.lend;
     let within_ms =
         loans.iter().map(|(_, loan)| loan.reclaim_within_ms).max().unwrap_or(rules.reclaim_within_s * 1000);
-    let level = level_for(work, None).max(rules.promise_quantile);
+    let level = level_for(builder, None).max(rules.promise_quantile);
     let buffer = rules.reclaim_buffer_gpus;
-    let bound = promised(work, of, within_ms);
-    let have = (quota + coming).saturating_sub(lent).saturating_sub(work.out_of_service(of));
+    let bound = promised(builder, of, within_ms);
+    let have = (quota + coming).saturating_sub(lent).saturating_sub(builder.out_of_service(of));
     let now = demand.unwrap_or(0).min(quota);
     let foreseen = bound.map_or(0, |bound| bound.ceil().clamp(0.0, f64::from(quota)) as u32);
-    let service = work.policy.service_floor(of.owner, of.pool, f64::from(foreseen.max(now)));
+    let service = builder.policy.service_floor(of.owner, of.pool, f64::from(foreseen.max(now)));
     let floor = floor.max(service);
     let wanted = foreseen.max(now).saturating_add(buffer).min(quota).max(floor.min(quota));
     let mut gpus = wanted.saturating_sub(have);
@@ -97,8 +97,8 @@ fn need(work: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) 
     // reconsidered once it is there.
     let mut over = 0;
     for (id, loan) in loans.iter().filter(|_| gpus == 0) {
-        let (left_us, back_us) = (loan.expires_us - work.now_us, loan.reclaim_within_ms * 1000);
-        let on = if left_us <= 2 * back_us { renew(work, of, id, loan) } else { continue };
+        let (left_us, back_us) = (loan.expires_us - builder.now_us, loan.reclaim_within_ms * 1000);
+        let on = if left_us <= 2 * back_us { renew(builder, of, id, loan) } else { continue };
         match on {
             Renewal::Renewed => {}
             Renewal::AfterReturning(gpus) if left_us > back_us => over = gpus.max(over),
@@ -133,19 +133,19 @@ enum Renewal {
 
 /// Renews a loan that ends soon if it is used and the owner can still spare it. If the owner can
 /// spare only part of its loans, the rest comes back first.
-fn renew(work: &mut PlanBuilder<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> Renewal {
-    let used = !loan.jobs.is_empty() || loan.nodes.iter().any(|node| work.jobs_on.contains_key(node));
+fn renew(builder: &mut PlanBuilder<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> Renewal {
+    let used = !loan.jobs.is_empty() || loan.nodes.iter().any(|node| builder.jobs_on.contains_key(node));
     if !used {
         return Renewal::Ends;
     }
-    let Ok(room) = headroom(work, of) else { return Renewal::Ends };
+    let Ok(room) = headroom(builder, of) else { return Renewal::Ends };
     if loan.reclaiming_gpus > 0 || room.spare < 0 {
         return Renewal::AfterReturning(u32::try_from(-room.spare).unwrap_or(0));
     }
-    let term_ms = work.policy.lend.term_s * 1000;
+    let term_ms = builder.policy.lend.term_s * 1000;
     let gained = i64::from(loan.gpus) * term_ms;
-    let predicted = work.predict(gained as f64, room.risk(work, loan.gpus), None, room.level, term_ms);
-    let expires_us = work.now_us + term_ms * 1000;
+    let predicted = builder.predict(gained as f64, room.risk(builder, loan.gpus), None, room.level, term_ms);
+    let expires_us = builder.now_us + term_ms * 1000;
     let change = Change::Lend {
         from: loan.from.clone(),
         to: loan.to.clone(),
@@ -158,7 +158,7 @@ fn renew(work: &mut PlanBuilder<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -
     };
     let inverse =
         Change::Reclaim { loan: id.clone(), from_gpus: loan.gpus, to_gpus: 0, nodes: loan.nodes.clone() };
-    work.decide(ActionSpec {
+    builder.decide(ActionSpec {
         change,
         inverse: Some(inverse),
         preconditions: vec![
@@ -177,13 +177,13 @@ fn renew(work: &mut PlanBuilder<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -
 
 /// Reclaims whole nodes. Returns the GPUs still missing.
 fn from_nodes(
-    work: &mut PlanBuilder<'_>,
+    builder: &mut PlanBuilder<'_>,
     of: Series<'_>,
     need: &Need,
     loans: &[(&LoanId, &Loan)],
     mut left: u32,
 ) -> u32 {
-    let state = work.state;
+    let state = builder.state;
     let gpus_of = |node: &NodeName| state.nodes.get(node).map_or(0, |node| node.gpus);
     let mut of_loan: BTreeMap<&NodeName, &LoanId> = BTreeMap::new();
     for (id, loan) in loans {
@@ -193,32 +193,32 @@ fn from_nodes(
     let mut order: Vec<&NodeName> = of_loan.keys().copied().collect();
     order.sort_by_key(|node| !need.ending.contains(of_loan[node]));
     for node in order {
-        if left > 0 && !work.jobs_on.contains_key(node) && gpus_of(node) > 0 {
+        if left > 0 && !builder.jobs_on.contains_key(node) && gpus_of(node) > 0 {
             left = left.saturating_sub(gpus_of(node));
             back.insert(node);
         }
     }
     let free = back.len();
     let busy: BTreeSet<&NodeName> = of_loan.keys().copied().filter(|node| !back.contains(node)).collect();
-    let hold_ms = work.policy.lend.term_s * 1000;
+    let hold_ms = builder.policy.lend.term_s * 1000;
     let mut options: BTreeMap<&JobId, Vec<VictimOption>> = BTreeMap::new();
     if left > 0 {
         for node in &busy {
-            for id in work.jobs_on.get(*node).into_iter().flatten() {
+            for id in builder.jobs_on.get(*node).into_iter().flatten() {
                 let job = &state.jobs[*id];
-                if may_disturb(work, id, job) {
+                if may_disturb(builder, id, job) {
                     options
                         .entry(id)
-                        .or_insert_with(|| victim_options(work, id, job, &busy, true, hold_ms, gpus_of));
+                        .or_insert_with(|| victim_options(builder, id, job, &busy, true, hold_ms, gpus_of));
                 }
             }
         }
     }
-    let shared = busy.iter().any(|node| work.jobs_on.get(*node).is_some_and(|jobs| jobs.len() > 1));
+    let shared = busy.iter().any(|node| builder.jobs_on.get(*node).is_some_and(|jobs| jobs.len() > 1));
     let picked = if left == 0 {
         Vec::new()
     } else if shared {
-        by_server_cost(work, &busy, &options, left)
+        by_server_cost(builder, &busy, &options, left)
     } else {
         by_cover(&options, left)
     };
@@ -229,7 +229,7 @@ fn from_nodes(
     // A shared node is free once all its jobs have left it.
     let gone: BTreeMap<&JobId, &VictimOption> = picked.iter().map(|(id, way)| (*id, way)).collect();
     freed.retain(|node| {
-        work.jobs_on[*node].iter().all(|id| gone.get(*id).is_some_and(|way| way.leaves.contains(*node)))
+        builder.jobs_on[*node].iter().all(|id| gone.get(*id).is_some_and(|way| way.leaves.contains(*node)))
     });
     for node in freed {
         if left > 0 {
@@ -238,7 +238,7 @@ fn from_nodes(
         }
     }
     let selection = Selection { of_loan, back, free, options, picked };
-    decide(work, of, need, loans, selection);
+    decide(builder, of, need, loans, selection);
     left
 }
 
@@ -261,18 +261,18 @@ fn by_cover<'a>(
 /// Lyra's greedy: takes the node whose jobs cost least, spreading each job's loss over its nodes,
 /// then repeats without the jobs that left.
 fn by_server_cost<'a>(
-    work: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     busy: &BTreeSet<&NodeName>,
     options: &BTreeMap<&'a JobId, Vec<VictimOption>>,
     need: u32,
 ) -> Vec<(&'a JobId, VictimOption)> {
     let stop = |id: &JobId| options.get(id)?.iter().find(|way| way.to_gpus == 0);
-    let gpus_of = |node: &NodeName| work.state.nodes.get(node).map_or(0, |node| node.gpus);
+    let gpus_of = |node: &NodeName| builder.state.nodes.get(node).map_or(0, |node| node.gpus);
     let mut gone: BTreeMap<&JobId, VictimOption> = BTreeMap::new();
     let mut freed = 0;
     // A node held by a job that stays has no cost: it cannot be freed.
     let cost = |node: &NodeName, gone: &BTreeMap<&JobId, VictimOption>| -> Option<i64> {
-        let staying = work.jobs_on[node].iter().filter(|id| !gone.contains_key(**id));
+        let staying = builder.jobs_on[node].iter().filter(|id| !gone.contains_key(**id));
         let sum: Option<i64> =
             staying.map(|id| stop(id).map(|way| way.choice.cost / way.leaves.len().max(1) as i64)).sum();
         Some(sum? / i64::from(gpus_of(node).max(1)))
@@ -283,7 +283,7 @@ fn by_server_cost<'a>(
     while freed < need {
         let Some((_, node)) = order.first().copied() else { break };
         let mut changed: BTreeSet<&NodeName> = BTreeSet::from([node]);
-        for id in &work.jobs_on[node] {
+        for id in &builder.jobs_on[node] {
             if let (Some((key, _)), Some(way)) = (options.get_key_value(*id), stop(id)) {
                 changed.extend(way.leaves.iter().filter_map(|node| busy.get(node).copied()));
                 gone.insert(key, way.clone());
@@ -292,7 +292,7 @@ fn by_server_cost<'a>(
         for node in changed {
             let Some(old) = costs.remove(node) else { continue };
             order.remove(&(old, node));
-            if work.jobs_on[node].iter().all(|id| gone.contains_key(*id)) {
+            if builder.jobs_on[node].iter().all(|id| gone.contains_key(*id)) {
                 freed += gpus_of(node);
             } else if let Some(new) = cost(node, &gone) {
                 costs.insert(node, new);
@@ -313,13 +313,13 @@ struct Selection<'a> {
 }
 
 fn decide(
-    work: &mut PlanBuilder<'_>,
+    builder: &mut PlanBuilder<'_>,
     of: Series<'_>,
     need: &Need,
     loans: &[(&LoanId, &Loan)],
     selection: Selection<'_>,
 ) {
-    let state = work.state;
+    let state = builder.state;
     let Selection { of_loan, back, free, options, picked } = selection;
     let mut after = Vec::new();
     for (id, loan) in loans {
@@ -329,29 +329,29 @@ fn decide(
             continue;
         }
         let gpus: u32 = nodes.iter().filter_map(|node| state.nodes.get(node)).map(|node| node.gpus).sum();
-        after.push(reclaim(work, need, id, loan, gpus.min(loan.gpus), nodes));
+        after.push(reclaim(builder, need, id, loan, gpus.min(loan.gpus), nodes));
     }
     let taken: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
     let alternatives = alternatives(&options, &taken);
     let why = format!("{} takes {} nodes back, {free} of them free", of.owner, back.len());
     for (id, way) in picked {
-        let benefit = owner_gain(work, need, way.choice.frees);
+        let benefit = owner_gain(builder, need, way.choice.frees);
         let cause = Cause { benefit, after: after.clone(), why: &why, alternatives: alternatives.clone() };
-        disturb(work, id, &state.jobs[id], &way, cause);
+        disturb(builder, id, &state.jobs[id], &way, cause);
     }
 }
 
 /// Value to the owner of getting `gpus` back until the loan would have ended: what it lacks now for
 /// certain, the rest with the probability the level leaves.
-fn owner_gain(work: &PlanBuilder<'_>, need: &Need, gpus: u32) -> f64 {
+fn owner_gain(builder: &PlanBuilder<'_>, need: &Need, gpus: u32) -> f64 {
     let surely = f64::from(need.short_now.min(gpus));
     let maybe = f64::from(gpus) - surely;
-    let hours_ms = (work.policy.lend.term_s * 1000) as f64;
-    (surely + maybe * (1.0 - need.level)) * hours_ms * work.missing_ratio()
+    let hours_ms = (builder.policy.lend.term_s * 1000) as f64;
+    (surely + maybe * (1.0 - need.level)) * hours_ms * builder.missing_ratio()
 }
 
 fn reclaim(
-    work: &mut PlanBuilder<'_>,
+    builder: &mut PlanBuilder<'_>,
     need: &Need,
     id: &LoanId,
     loan: &Loan,
@@ -359,8 +359,8 @@ fn reclaim(
     nodes: BTreeSet<NodeName>,
 ) -> String {
     let predicted =
-        work.predict(owner_gain(work, need, gpus), 0.0, None, 0.95, work.policy.lend.term_s * 1000);
-    work.decide(ActionSpec {
+        builder.predict(owner_gain(builder, need, gpus), 0.0, None, 0.95, builder.policy.lend.term_s * 1000);
+    builder.decide(ActionSpec {
         change: Change::Reclaim { loan: id.clone(), from_gpus: loan.gpus, to_gpus: loan.gpus - gpus, nodes },
         inverse: None,
         preconditions: vec![Precondition::LoanIs { loan: id.clone(), gpus: loan.gpus }],
@@ -374,24 +374,24 @@ fn reclaim(
 }
 
 /// Reclaims a number of GPUs from a loan without nodes. Returns what is still missing of `wanted`.
-fn from_number(work: &mut PlanBuilder<'_>, need: &Need, id: &LoanId, loan: &Loan, wanted: u32) -> u32 {
-    let state = work.state;
+fn from_number(builder: &mut PlanBuilder<'_>, need: &Need, id: &LoanId, loan: &Loan, wanted: u32) -> u32 {
+    let state = builder.state;
     let available = loan.gpus - loan.reclaiming_gpus.min(loan.gpus);
     let gpus = wanted.min(available);
     if gpus == 0 {
         return wanted;
     }
-    let hold_ms = work.policy.lend.term_s * 1000;
+    let hold_ms = builder.policy.lend.term_s * 1000;
     let users: Vec<(&JobId, _)> =
         state.jobs.iter().filter(|(_, job)| job.loan.as_ref() == Some(id)).collect();
     let held: u32 = users.iter().map(|(_, job)| job.held_gpus()).sum();
     let busy = gpus.saturating_sub(loan.gpus.saturating_sub(held));
     let mut options: BTreeMap<&JobId, Vec<VictimOption>> = BTreeMap::new();
     for (job_id, job) in users {
-        if busy > 0 && may_disturb(work, job_id, job) {
+        if busy > 0 && may_disturb(builder, job_id, job) {
             let wanted: BTreeSet<&NodeName> = job.placement.keys().collect();
             let on = |node: &NodeName| job.placement[node];
-            options.insert(job_id, victim_options(work, job_id, job, &wanted, true, hold_ms, on));
+            options.insert(job_id, victim_options(builder, job_id, job, &wanted, true, hold_ms, on));
         }
     }
     let picked = by_cover(&options, busy);
@@ -400,15 +400,15 @@ fn from_number(work: &mut PlanBuilder<'_>, need: &Need, id: &LoanId, loan: &Loan
     if gpus == 0 {
         return wanted;
     }
-    let action = reclaim(work, need, id, loan, gpus, BTreeSet::new());
+    let action = reclaim(builder, need, id, loan, gpus, BTreeSet::new());
     let taken: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
     let alternatives = alternatives(&options, &taken);
     for (job_id, way) in picked {
-        let benefit = owner_gain(work, need, way.choice.frees);
+        let benefit = owner_gain(builder, need, way.choice.frees);
         let why = format!("{} takes {gpus} GPUs back", loan.from);
         let cause =
             Cause { benefit, after: vec![action.clone()], why: &why, alternatives: alternatives.clone() };
-        disturb(work, job_id, &state.jobs[job_id], &way, cause);
+        disturb(builder, job_id, &state.jobs[job_id], &way, cause);
     }
     wanted - gpus
 }

@@ -56,31 +56,32 @@ impl PartialOrd for Step {
     }
 }
 
-pub(super) fn plan(work: &mut PlanBuilder<'_>) {
-    let state = work.state;
-    let mut spare = Spare::of(work);
+pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
+    let state = builder.state;
+    let mut spare = Spare::of(builder);
     let mut steps = BinaryHeap::new();
     let mut growers: Vec<Grower<'_>> = Vec::new();
     for (id, job) in &state.jobs {
         let JobKind::Elastic { grow, .. } = job.kind else { continue };
-        if !work.owners.includes(&job.owner) {
+        if !builder.owners.includes(&job.owner) {
             continue;
         }
-        work.count_considered(Kind::ResizeJob, 1);
+        builder.count_considered(Kind::ResizeJob, 1);
         if job.running_since_us().is_none() {
             continue;
         }
         let (held, sizes, places) = (job.held_gpus(), job.sizes(), spare.places(job));
         // No job has grown yet.
         let beside = spare.free_for(growers.len(), places);
-        if let Some(why) = why_not(work, id, job, grow, held, &sizes, beside.gpus()) {
-            work.noop(Kind::ResizeJob, Some(Object::Job(id.clone())), why, None, Vec::new());
+        if let Some(why) = why_not(builder, id, job, grow, held, &sizes, beside.gpus()) {
+            builder.noop(Kind::ResizeJob, Some(Object::Job(id.clone())), why, None, Vec::new());
             continue;
         }
         let limit = state.share(&job.owner, &job.pool).and_then(|share| share.limit_gpus);
-        let most = limit.map(|limit| held + limit.saturating_sub(work.occupancy.used(&job.owner, &job.pool)));
+        let most =
+            limit.map(|limit| held + limit.saturating_sub(builder.occupancy.used(&job.owner, &job.pool)));
         let grower = Grower { id, job, held, sizes, most, places, to: held };
-        steps.extend(next_step(work, growers.len(), &grower, &beside));
+        steps.extend(next_step(builder, growers.len(), &grower, &beside));
         growers.push(grower);
     }
     while let Some(step) = steps.pop() {
@@ -90,16 +91,16 @@ pub(super) fn plan(work: &mut PlanBuilder<'_>) {
             spare.grows(step.at, grower.places, step.to - grower.held);
             grower.to = step.to;
         }
-        steps.extend(next_step(work, step.at, grower, &beside));
+        steps.extend(next_step(builder, step.at, grower, &beside));
     }
     for grower in growers {
-        grow(work, grower.id, grower.job, grower.to);
+        grow(builder, grower.id, grower.job, grower.to);
     }
 }
 
 /// Why a job does not grow. `None`: it may.
 pub(super) fn why_not(
-    work: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     id: &JobId,
     job: &Job,
     grow: GrowBy,
@@ -107,7 +108,7 @@ pub(super) fn why_not(
     sizes: &[u32],
     room: u32,
 ) -> Option<String> {
-    if let Some(why) = work.protected(id, job) {
+    if let Some(why) = builder.protected(id, job) {
         return Some(why.to_owned());
     }
     if grow == GrowBy::Never {
@@ -122,41 +123,41 @@ pub(super) fn why_not(
     if room == 0 {
         return Some("nothing is free beyond what waits".to_owned());
     }
-    let pause_ms = job.checkpoint.resize_ms.unwrap_or(work.policy.resize.pause_s * 1000);
-    let dwell_us = (work.policy.resize.dwell_pauses * pause_ms as f64 * 1000.0) as i64;
-    if let Some(resized) = job.resized_us.filter(|at| work.now_us - at < dwell_us) {
+    let pause_ms = job.checkpoint.resize_ms.unwrap_or(builder.policy.resize.pause_s * 1000);
+    let dwell_us = (builder.policy.resize.dwell_pauses * pause_ms as f64 * 1000.0) as i64;
+    if let Some(resized) = job.resized_us.filter(|at| builder.now_us - at < dwell_us) {
         return Some(format!(
             "resized {} s ago, rests for {} s",
-            (work.now_us - resized) / 1_000_000,
+            (builder.now_us - resized) / 1_000_000,
             dwell_us / 1_000_000
         ));
     }
-    let reach = Footprint {
+    let footprint = Footprint {
         owners: vec![job.owner.clone()],
         pools: vec![job.pool.clone()],
         jobs: vec![id.clone()],
         ..Footprint::default()
     };
-    (work.policy.mode(Kind::ResizeJob, &reach) == crate::policy::Mode::Stop)
+    (builder.policy.mode(Kind::ResizeJob, &footprint) == crate::policy::Mode::Stop)
         .then(|| "the policy says stop for it".to_owned())
 }
 
 /// How long a job could use more GPUs: while they stay free, and while it has work at this size.
-pub(super) fn hold_ms(work: &PlanBuilder<'_>, job: &Job, gpus: u32) -> i64 {
-    let hold = work.policy.resize.hold_s * 1000;
+pub(super) fn hold_ms(builder: &PlanBuilder<'_>, job: &Job, gpus: u32) -> i64 {
+    let hold = builder.policy.resize.hold_s * 1000;
     let rate = job.curve.as_ref().map_or(u64::from(gpus) * 1_000_000, |curve| curve.rate_ppm(gpus));
     let left = job.remaining_work_ms.map(|work_ms| i128::from(work_ms) * 1_000_000 / i128::from(rate.max(1)));
     left.map_or(hold, |left| hold.min(i64::try_from(left).unwrap_or(i64::MAX)))
 }
 
 /// The larger size with the highest gain per GPU that has room. `None`: no size gains.
-fn next_step(work: &PlanBuilder<'_>, at: usize, grower: &Grower<'_>, beside: &FreeForJob) -> Option<Step> {
+fn next_step(builder: &PlanBuilder<'_>, at: usize, grower: &Grower<'_>, beside: &FreeForJob) -> Option<Step> {
     let Grower { job, held, .. } = *grower;
     let (size, room) = (grower.to, beside.gpus());
     let within = |to: u32| to - held <= room && grower.most.is_none_or(|most| to <= most);
     let from = grower.sizes.partition_point(|other| *other <= size);
     let step = |to: u32| {
-        let hold = hold_ms(work, job, to);
+        let hold = hold_ms(builder, job, to);
         Step { gain: rate_ms(job, to, hold) - rate_ms(job, size, hold), more: to - size, at, to }
     };
     let larger = grower.sizes[from..].iter().copied().take_while(|to| within(*to));
@@ -181,37 +182,37 @@ impl Gain {
 }
 
 /// Gain of growing to `to` GPUs for `hold_ms`, and the cost of the pause or restart.
-pub(super) fn gain(work: &PlanBuilder<'_>, job: &Job, by: GrowBy, to: u32, hold_ms: i64) -> Gain {
+pub(super) fn gain(builder: &PlanBuilder<'_>, job: &Job, by: GrowBy, to: u32, hold_ms: i64) -> Gain {
     let held = job.held_gpus();
     let useful = rate_ms(job, to, hold_ms) - rate_ms(job, held, hold_ms);
-    let pause_ms = job.checkpoint.resize_ms.unwrap_or(work.policy.resize.pause_s * 1000);
+    let pause_ms = job.checkpoint.resize_ms.unwrap_or(builder.policy.resize.pause_s * 1000);
     let (cost, notice) = match by {
-        GrowBy::Requeue => interruption(job, held, work.now_us, work.policy.preempt.restart_s).least(),
+        GrowBy::Requeue => interruption(job, held, builder.now_us, builder.policy.preempt.restart_s).least(),
         GrowBy::Resize | GrowBy::Satellites | GrowBy::Never => (rate_ms(job, held, pause_ms), false),
     };
     Gain { more: to - held, useful, cost, notice }
 }
 
-fn grow(work: &mut PlanBuilder<'_>, id: &JobId, job: &Job, to: u32) {
+fn grow(builder: &mut PlanBuilder<'_>, id: &JobId, job: &Job, to: u32) {
     let held = job.held_gpus();
     let object = Object::Job(id.clone());
     if to <= held {
         let reason = "others gain more from what is free".to_owned();
-        return work.noop(Kind::ResizeJob, Some(object), reason, None, Vec::new());
+        return builder.noop(Kind::ResizeJob, Some(object), reason, None, Vec::new());
     }
-    let hold = hold_ms(work, job, to);
+    let hold = hold_ms(builder, job, to);
     let by = if let JobKind::Elastic { grow, .. } = job.kind { grow } else { GrowBy::Never };
-    let Gain { useful: gain, cost, notice, .. } = self::gain(work, job, by, to, hold);
-    let predicted = work.predict(gain as f64, cost as f64, None, 0.8, hold);
+    let Gain { useful: gain, cost, notice, .. } = self::gain(builder, job, by, to, hold);
+    let predicted = builder.predict(gain as f64, cost as f64, None, 0.8, hold);
     let reason = format!(
         "from {held} to {to} GPUs gains {:.2} GPU-hours in {} s and costs {:.2}",
         gain as f64 / 3.6e6,
         hold / 1000,
         cost as f64 / 3.6e6
     );
-    if (gain as f64) < work.policy.resize.gain_ratio * cost as f64 || !work.worth_it(&predicted) {
+    if (gain as f64) < builder.policy.resize.gain_ratio * cost as f64 || !builder.worth_it(&predicted) {
         let reason = format!("{reason}: not enough");
-        return work.noop(Kind::ResizeJob, Some(object), reason, Some(predicted), Vec::new());
+        return builder.noop(Kind::ResizeJob, Some(object), reason, Some(predicted), Vec::new());
     }
     let keep: BTreeSet<NodeName> = job.placement.keys().cloned().collect();
     let resize = |from_gpus, to_gpus| Change::ResizeJob {
@@ -226,12 +227,12 @@ fn grow(work: &mut PlanBuilder<'_>, id: &JobId, job: &Job, to: u32) {
         net_gpu_ms: 0,
         why_not: "growing gains more, also at worst".to_owned(),
     };
-    work.decide(ActionSpec {
+    builder.decide(ActionSpec {
         change: resize(held, to),
         inverse: Some(resize(to, held)),
         preconditions: vec![Precondition::job_unchanged(id, job)],
         effect_ends_us: None,
-        notice_ms: if notice { work.policy.preempt.notice_s * 1000 } else { 0 },
+        notice_ms: if notice { builder.policy.preempt.notice_s * 1000 } else { 0 },
         after: Vec::new(),
         predicted,
         reason,

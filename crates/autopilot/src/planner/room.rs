@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_comes_in_whole_nodes() {
+    fn missing_gpus_come_in_whole_nodes() {
         // A gang of 32 finds one whole node, so three are missing. A job of 5 finds six GPUs on one
         // node.
         assert_eq!(room(&[8, 6, 4]).missing_after(32), 24);

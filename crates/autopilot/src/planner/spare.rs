@@ -107,27 +107,27 @@ pub(super) struct Spare<'a> {
 }
 
 impl<'a> Spare<'a> {
-    pub(super) fn of(work: &PlanBuilder<'a>) -> Self {
+    pub(super) fn of(builder: &PlanBuilder<'a>) -> Self {
         let mut pools: BTreeMap<&PoolName, Free> =
-            work.free_rooms().into_iter().map(|(pool, room)| (pool, Free::of(room))).collect();
+            builder.free_rooms().into_iter().map(|(pool, room)| (pool, Free::of(room))).collect();
         for (pool, free) in &mut pools {
             // GPUs that earlier decisions of this plan gave away are taken.
-            free.gpus = free.gpus.min(work.free.get(pool).copied().unwrap_or(0));
+            free.gpus = free.gpus.min(builder.free.get(pool).copied().unwrap_or(0));
         }
-        let mut loans = lent(work);
-        for job in work.state.jobs.values().filter(|job| job.pending_since_us().is_some()) {
+        let mut loans = lent(builder);
+        for job in builder.state.jobs.values().filter(|job| job.pending_since_us().is_some()) {
             let places = [pools.get_mut(&job.pool), loans.get_mut(&job.owner)];
             places.into_iter().flatten().for_each(|free| free.gpus = free.gpus.saturating_sub(job.gpus));
         }
         // If the first policy's jobs already grow there, the second policy waits until they have.
-        for job in work.decisions().iter().filter_map(grows).filter_map(|id| work.state.jobs.get(id)) {
+        for job in builder.decisions().iter().filter_map(grows).filter_map(|id| builder.state.jobs.get(id)) {
             let places = [pools.get_mut(&job.pool), loans.get_mut(&job.owner)];
             places.into_iter().flatten().for_each(|free| free.gpus = 0);
         }
         for free in pools.values_mut() {
-            free.gpus = free.gpus.saturating_sub(work.policy.resize.spare_gpus);
+            free.gpus = free.gpus.saturating_sub(builder.policy.resize.spare_gpus);
         }
-        Self::with(pools, loans, work.policy.lend.gangs_span)
+        Self::with(pools, loans, builder.policy.lend.gangs_span)
     }
 
     fn with(
@@ -236,16 +236,17 @@ fn replay_on(
 }
 
 /// Loans that owners hold and keep. New loans of this plan are left to waiting jobs.
-fn lent<'a>(work: &PlanBuilder<'a>) -> BTreeMap<&'a OwnerName, Free> {
+fn lent<'a>(builder: &PlanBuilder<'a>) -> BTreeMap<&'a OwnerName, Free> {
     let mut loans: BTreeMap<&OwnerName, Free> = BTreeMap::new();
-    for (id, loan) in work.state.loans.iter().filter(|(_, loan)| loan.reclaiming_gpus == 0) {
-        let ending = loan.expires_us - work.now_us <= 2 * loan.reclaim_within_ms * 1000;
-        if ending || loan.nodes.is_empty() || taken_back(work, id) {
+    for (id, loan) in builder.state.loans.iter().filter(|(_, loan)| loan.reclaiming_gpus == 0) {
+        let ending = loan.expires_us - builder.now_us <= 2 * loan.reclaim_within_ms * 1000;
+        if ending || loan.nodes.is_empty() || taken_back(builder, id) {
             continue;
         }
         let entry = loans.entry(&loan.to).or_default();
-        for (name, node) in loan.nodes.iter().filter_map(|name| Some((name, work.state.nodes.get(name)?))) {
-            let gpus = node.gpus.saturating_sub(work.occupancy.held_on(name));
+        for (name, node) in loan.nodes.iter().filter_map(|name| Some((name, builder.state.nodes.get(name)?)))
+        {
+            let gpus = node.gpus.saturating_sub(builder.occupancy.held_on(name));
             entry.gpus += gpus;
             entry.room.add(gpus, node.gpus);
         }
@@ -261,9 +262,9 @@ fn grows(decision: &Decision) -> Option<&JobId> {
     }
 }
 
-fn taken_back(work: &PlanBuilder<'_>, id: &LoanId) -> bool {
+fn taken_back(builder: &PlanBuilder<'_>, id: &LoanId) -> bool {
     let takes = |change: &Change| matches!(change, Change::Reclaim { loan, .. } if loan == id);
-    work.decisions().iter().any(|decision| takes(&decision.action.change))
+    builder.decisions().iter().any(|decision| takes(&decision.action.change))
 }
 
 #[cfg(test)]
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beside_a_job_is_what_putting_all_others_anew_leaves() {
+    fn free_gpus_for_a_job_equal_a_full_recomputation() {
         let names = ["p", "q", "a", "b"].map(str::to_owned);
         let mut random = 11u64;
         let mut next = |below: usize| {

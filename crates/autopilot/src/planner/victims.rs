@@ -26,7 +26,7 @@ pub(super) struct VictimOption {
 /// stoppable job may stop. `units` is what leaving a node frees. Empty if the job may not be
 /// disturbed.
 pub(super) fn victim_options(
-    work: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     id: &JobId,
     job: &Job,
     wanted: &BTreeSet<&NodeName>,
@@ -35,11 +35,12 @@ pub(super) fn victim_options(
     units: impl Fn(&NodeName) -> u32,
 ) -> Vec<VictimOption> {
     let held = job.held_gpus();
-    let mut out = shrinks(work, id, job, wanted, hold_ms, &units);
-    if stoppable && may_stop(work, job) {
+    let mut out = shrinks(builder, id, job, wanted, hold_ms, &units);
+    if stoppable && may_stop(builder, job) {
         let leaves: BTreeSet<NodeName> = job.placement.keys().cloned().collect();
         let frees = leaves.iter().filter(|node| wanted.contains(node)).map(&units).sum();
-        let (loss, notice) = interruption(job, held, work.now_us, work.policy.preempt.restart_s).least();
+        let (loss, notice) =
+            interruption(job, held, builder.now_us, builder.policy.preempt.restart_s).least();
         let idle = rate_ms(job, held, hold_ms);
         if frees > 0 {
             out.push(VictimOption {
@@ -54,22 +55,25 @@ pub(super) fn victim_options(
 }
 
 /// Whether a job's caps allow it to be stopped again.
-fn may_stop(work: &PlanBuilder<'_>, job: &Job) -> bool {
-    let ran_us = job.running_since_us().map_or(0, |since| work.now_us - since);
-    let rules = &work.policy.preempt;
-    let on_loan = job.loan.is_some() || job.placement.keys().any(|node| work.loan_of.contains_key(node));
+fn may_stop(builder: &PlanBuilder<'_>, job: &Job) -> bool {
+    let ran_us = job.running_since_us().map_or(0, |since| builder.now_us - since);
+    let rules = &builder.policy.preempt;
+    let on_loan = job.loan.is_some() || job.placement.keys().any(|node| builder.loan_of.contains_key(node));
     // A borrower agreed to give capacity back at any time.
     on_loan || (job.preemptions_24h < rules.per_job_per_day && ran_us >= rules.least_run_s * 1_000_000)
 }
 
 /// Whether a job may be disturbed for others: opted in (a loan counts), not protected, not already
 /// disturbed by this plan.
-pub(super) fn may_disturb(work: &PlanBuilder<'_>, id: &JobId, job: &Job) -> bool {
-    let on_loan = job.loan.is_some() || job.placement.keys().any(|node| work.loan_of.contains_key(node));
-    match work.protected(id, job) {
+pub(super) fn may_disturb(builder: &PlanBuilder<'_>, id: &JobId, job: &Job) -> bool {
+    let on_loan = job.loan.is_some() || job.placement.keys().any(|node| builder.loan_of.contains_key(node));
+    match builder.protected(id, job) {
         None => true,
         Some(_) => {
-            on_loan && !job.do_not_disrupt && job.running_since_us().is_some() && !work.disturbed.contains(id)
+            on_loan
+                && !job.do_not_disrupt
+                && job.running_since_us().is_some()
+                && !builder.disturbed.contains(id)
         }
     }
 }
@@ -78,23 +82,23 @@ pub(super) fn may_disturb(work: &PlanBuilder<'_>, id: &JobId, job: &Job) -> bool
 /// holds.
 pub(super) fn rate_ms(job: &Job, gpus: u32, ms: i64) -> i64 {
     let rate_ppm = job.curve.as_ref().map_or(u64::from(gpus) * 1_000_000, |curve| curve.rate_ppm(gpus));
-    let work = i128::from(rate_ppm) * i128::from(ms) / 1_000_000;
-    i64::try_from(work).unwrap_or(i64::MAX)
+    let useful_ms = i128::from(rate_ppm) * i128::from(ms) / 1_000_000;
+    i64::try_from(useful_ms).unwrap_or(i64::MAX)
 }
 
 fn shrinks(
-    work: &PlanBuilder<'_>,
+    builder: &PlanBuilder<'_>,
     id: &JobId,
     job: &Job,
     wanted: &BTreeSet<&NodeName>,
     hold_ms: i64,
     units: &impl Fn(&NodeName) -> u32,
 ) -> Vec<VictimOption> {
-    if !matches!(job.kind, JobKind::Elastic { .. }) || work.disturbed.contains(id) {
+    if !matches!(job.kind, JobKind::Elastic { .. }) || builder.disturbed.contains(id) {
         return Vec::new();
     }
     let (held, sizes) = (job.held_gpus(), job.sizes());
-    let pause_ms = job.checkpoint.resize_ms.unwrap_or(work.policy.resize.pause_s * 1000);
+    let pause_ms = job.checkpoint.resize_ms.unwrap_or(builder.policy.resize.pause_s * 1000);
     let mut out = Vec::new();
     let (mut leaves, mut left, mut frees) = (BTreeSet::new(), held, 0);
     for (node, gpus) in &job.placement {
@@ -131,7 +135,7 @@ pub(super) struct Cause<'r> {
 
 /// Decides to apply option `way` to a job.
 pub(super) fn disturb(
-    work: &mut PlanBuilder<'_>,
+    builder: &mut PlanBuilder<'_>,
     id: &JobId,
     job: &Job,
     way: &VictimOption,
@@ -139,9 +143,9 @@ pub(super) fn disturb(
 ) -> String {
     let Cause { benefit, after, why, alternatives } = cause;
     let held = job.held_gpus();
-    let predicted: Predicted = work.predict(benefit, way.choice.cost as f64, None, 0.9, 0);
+    let predicted: Predicted = builder.predict(benefit, way.choice.cost as f64, None, 0.9, 0);
     let runs = Precondition::job_unchanged(id, job);
-    let notice_ms = if way.notice { work.policy.preempt.notice_s * 1000 } else { 0 };
+    let notice_ms = if way.notice { builder.policy.preempt.notice_s * 1000 } else { 0 };
     let (change, inverse, what) = if way.to_gpus == 0 {
         let change = Change::Preempt { job: id.clone(), frees_gpus: held };
         (change, None, format!("stops, losing {} GPU-seconds", way.choice.cost / 1000))
@@ -165,7 +169,7 @@ pub(super) fn disturb(
         });
         (change, back, format!("goes from {held} to {} GPUs", way.to_gpus))
     };
-    work.decide(ActionSpec {
+    builder.decide(ActionSpec {
         change,
         inverse,
         preconditions: vec![runs],

@@ -52,13 +52,13 @@ pub struct Freeze {
 
 impl Freeze {
     /// Whether the window applies to such an action.
-    pub(super) fn fits(&self, kind: Kind, reach: &Footprint) -> bool {
+    pub(super) fn fits(&self, kind: Kind, footprint: &Footprint) -> bool {
         let among = |named: &[String], touched: &[String]| {
             named.is_empty() || touched.iter().any(|name| named.contains(name))
         };
         (self.kinds.is_empty() || self.kinds.contains(&kind))
-            && among(&self.owners, &reach.owners)
-            && among(&self.pools, &reach.pools)
+            && among(&self.owners, &footprint.owners)
+            && among(&self.pools, &footprint.pools)
     }
 
     /// Whether the window is open at `now_us`, with local time `offset` minutes east of UTC. An

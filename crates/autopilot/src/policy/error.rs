@@ -10,7 +10,7 @@ pub enum PolicyError {
         why: String,
     },
     /// An unknown key.
-    #[error("{key} is not a key of policies; known there: {known}")]
+    #[error("{key} is not a key of policies; known keys: {known}")]
     UnknownKey {
         /// Full key path.
         key: String,

@@ -211,12 +211,12 @@ impl Policy {
     }
 
     /// Mode of `kind` for what it touches.
-    pub fn mode(&self, kind: Kind, reach: &Footprint) -> Mode {
+    pub fn mode(&self, kind: Kind, footprint: &Footprint) -> Mode {
         let mut mode = self.modes.get(&kind).copied().unwrap_or(Mode::Observe);
         if mode == Mode::Stop {
             return mode;
         }
-        for scope in self.scopes.iter().filter(|scope| scope.fits(kind, reach)) {
+        for scope in self.scopes.iter().filter(|scope| scope.fits(kind, footprint)) {
             if scope.mode == Mode::Stop {
                 return Mode::Stop;
             }
@@ -231,22 +231,22 @@ impl Policy {
     }
 
     /// The freeze that applies at `now_us` to `kind` and what it touches.
-    pub fn frozen(&self, kind: Kind, reach: &Footprint, now_us: i64) -> Option<&Freeze> {
+    pub fn frozen(&self, kind: Kind, footprint: &Footprint, now_us: i64) -> Option<&Freeze> {
         let offset = self.utc_offset_minutes;
-        self.calendar.iter().find(|freeze| freeze.fits(kind, reach) && freeze.holds(now_us, offset))
+        self.calendar.iter().find(|freeze| freeze.fits(kind, footprint) && freeze.holds(now_us, offset))
     }
 }
 
 impl Scope {
-    fn fits(&self, kind: Kind, reach: &Footprint) -> bool {
+    fn fits(&self, kind: Kind, footprint: &Footprint) -> bool {
         let among = |wanted: &Option<String>, touched: &[String]| {
             wanted.as_ref().is_none_or(|wanted| touched.contains(wanted))
         };
         self.kind.is_none_or(|wanted| wanted == kind)
-            && among(&self.owner, &reach.owners)
-            && among(&self.pool, &reach.pools)
-            && among(&self.node, &reach.nodes)
-            && among(&self.job, &reach.jobs)
+            && among(&self.owner, &footprint.owners)
+            && among(&self.pool, &footprint.pools)
+            && among(&self.node, &footprint.nodes)
+            && among(&self.job, &footprint.jobs)
     }
 }
 

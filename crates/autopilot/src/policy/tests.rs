@@ -24,7 +24,7 @@ fn policies_have_the_names_they_are_found_by() {
 }
 
 #[test]
-fn a_short_file_changes_only_what_it_says() {
+fn a_short_file_changes_only_its_keys() {
     let policy = Policy::parse("name = \"night\"\n[lend]\nbuffer_gpus = 16\nleast_coverage = 1").unwrap();
     let mut expected = Policy::shipped();
     expected.name = "night".into();
@@ -34,7 +34,7 @@ fn a_short_file_changes_only_what_it_says() {
 }
 
 #[test]
-fn a_policy_on_record_from_before_a_key_was_there_stays_as_it_was_written() {
+fn an_old_recorded_policy_is_written_back_unchanged() {
     let mut old = serde_json::to_value(Policy::shipped()).unwrap();
     for section in ["advice", "slo"] {
         old.as_object_mut().unwrap().remove(section).unwrap();
@@ -91,7 +91,7 @@ fn errors_name_key_value_and_remedy() {
 }
 
 #[test]
-fn what_is_done_must_be_undone() {
+fn kinds_that_undo_need_the_mode_of_what_they_undo() {
     assert!(refused("[modes]\nlend = \"act\"").starts_with("modes.reclaim = \"suggest\""));
     assert!(refused("[modes]\ndrain_node = \"approve\"").starts_with("modes.return_node"));
     Policy::parse("[modes]\nlend = \"act\"\nreclaim = \"act\"").unwrap();
@@ -100,7 +100,7 @@ fn what_is_done_must_be_undone() {
 }
 
 #[test]
-fn the_last_scope_that_fits_decides_and_a_stop_always() {
+fn the_last_matching_scope_decides_and_a_stop_always() {
     let text = r#"
         scopes = [
             { kind = "lend", owner = "serving", mode = "act" },
@@ -110,12 +110,12 @@ fn the_last_scope_that_fits_decides_and_a_stop_always() {
         ]
     "#;
     let policy = Policy::parse(text).unwrap();
-    let mut reach = Footprint { owners: vec!["serving".into()], ..Footprint::default() };
-    assert_eq!(policy.mode(Kind::Lend, &reach), Mode::Act);
-    reach.pools.push("h100".into());
-    assert_eq!(policy.mode(Kind::Lend, &reach), Mode::Approve);
-    reach.nodes.push("n7".into());
-    assert_eq!(policy.mode(Kind::Lend, &reach), Mode::Stop);
+    let mut footprint = Footprint { owners: vec!["serving".into()], ..Footprint::default() };
+    assert_eq!(policy.mode(Kind::Lend, &footprint), Mode::Act);
+    footprint.pools.push("h100".into());
+    assert_eq!(policy.mode(Kind::Lend, &footprint), Mode::Approve);
+    footprint.nodes.push("n7".into());
+    assert_eq!(policy.mode(Kind::Lend, &footprint), Mode::Stop);
     assert_eq!(policy.mode(Kind::Lend, &Footprint::default()), Mode::Suggest);
     assert_eq!(
         policy.mode(Kind::DrainNode, &Footprint { nodes: vec!["n8".into()], ..Footprint::default() }),
@@ -127,14 +127,14 @@ fn the_last_scope_that_fits_decides_and_a_stop_always() {
 fn a_freeze_holds_for_what_it_names() {
     let text = r#"calendar = [{ name = "launch", from = "00:00", to = "12:00", kinds = ["lend"], owners = ["serving"] }]"#;
     let policy = Policy::parse(text).unwrap();
-    let reach = Footprint { owners: vec!["serving".into()], ..Footprint::default() };
+    let footprint = Footprint { owners: vec!["serving".into()], ..Footprint::default() };
     let hour = 3_600_000_000;
     assert_eq!(
-        policy.frozen(Kind::Lend, &reach, 3 * hour).map(|freeze| freeze.name.as_str()),
+        policy.frozen(Kind::Lend, &footprint, 3 * hour).map(|freeze| freeze.name.as_str()),
         Some("launch")
     );
-    assert!(policy.frozen(Kind::Lend, &reach, 13 * hour).is_none());
-    assert!(policy.frozen(Kind::Reclaim, &reach, 3 * hour).is_none());
+    assert!(policy.frozen(Kind::Lend, &footprint, 13 * hour).is_none());
+    assert!(policy.frozen(Kind::Reclaim, &footprint, 3 * hour).is_none());
     assert!(policy.frozen(Kind::Lend, &Footprint::default(), 3 * hour).is_none());
 }
 

@@ -73,7 +73,7 @@ impl Canaries {
 
     /// Canaries that act now.
     pub fn acting(&self) -> impl Iterator<Item = (&String, &CanaryStatus)> {
-        self.all.iter().filter(|(_, stands)| stands.ended.is_none())
+        self.all.iter().filter(|(_, status)| status.ended.is_none())
     }
 
     /// Breaker refusals of a canary's decisions since `since_us`.
@@ -82,18 +82,18 @@ impl Canaries {
     }
 
     /// Applies an event.
-    pub fn fold(&mut self, told: &CanaryEvent, at_us: i64) {
-        match told {
+    pub fn fold(&mut self, event: &CanaryEvent, at_us: i64) {
+        match event {
             CanaryEvent::Began { canary, .. } => {
-                let stands =
+                let status =
                     CanaryStatus { policy: canary.policy.name.clone(), began_us: at_us, ended: None };
-                self.all.insert(canary.id(), stands);
+                self.all.insert(canary.id(), status);
                 // Refusals of another canary, or from before a restart, no longer count.
                 self.trips_us.clear();
             }
             CanaryEvent::Ended { id, why, rolled_back, .. } => {
-                if let Some(stands) = self.all.get_mut(id) {
-                    stands.ended = Some((at_us, why.clone(), *rolled_back));
+                if let Some(status) = self.all.get_mut(id) {
+                    status.ended = Some((at_us, why.clone(), *rolled_back));
                 }
             }
         }

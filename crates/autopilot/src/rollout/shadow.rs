@@ -164,17 +164,17 @@ impl Shadow {
     }
 
     /// Plans on the given input. `at_most` holds the modes its scorecard allows.
-    pub fn plan(&self, seen: ShadowInput<'_>, at_most: &BTreeMap<Kind, Mode>) -> ShadowResult {
+    pub fn plan(&self, input: ShadowInput<'_>, at_most: &BTreeMap<Kind, Mode>) -> ShadowResult {
         let policy = Policy { at_most: at_most.clone(), ..self.policy.clone() };
-        let (now_us, seed) = (seen.plan.made_us, seen.plan.seed);
-        let (plan, report) = planner::plan(&policy, seen.state, seen.forecast, None, now_us, seed);
-        let acting = &seen.plan.decisions;
+        let (now_us, seed) = (input.plan.made_us, input.plan.seed);
+        let (plan, report) = planner::plan(&policy, input.state, input.forecast, None, now_us, seed);
+        let acting = &input.plan.decisions;
         let same_as = |decision: &Decision| acting.iter().find(|other| other.is_same(decision));
         // A shadow never acts, so the guard is asked as if the kill switch were on.
-        let history = History { switch: KillSwitch::On, earned: at_most.clone(), ..seen.history.clone() };
+        let history = History { switch: KillSwitch::On, earned: at_most.clone(), ..input.history.clone() };
         let id = format!("{ID_PREFIX}{}", plan.id);
         let decided = |decision: &Decision| {
-            let refusal = match guard::verdict(&policy, seen.state, &history, &decision.action, now_us) {
+            let refusal = match guard::verdict(&policy, input.state, &history, &decision.action, now_us) {
                 // What must come first would begin before it, and no person was asked.
                 Verdict::Refused(refusal) if !matches!(refusal.rule, Rule::Order | Rule::Mode) => {
                     Some(refusal)
@@ -205,10 +205,10 @@ impl Shadow {
             net_gpu_ms: decision.predicted.net_gpu_ms(),
         });
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let known = |answer: &&ForecastAnswer| !seen.report.answers.contains(answer);
+        let known = |answer: &&ForecastAnswer| !input.report.answers.contains(answer);
         let planned = ShadowPlan {
             plan: id.clone(),
-            acting_plan: seen.plan.id.clone(),
+            acting_plan: input.plan.id.clone(),
             made_us: now_us,
             policy: policy.name.clone(),
             policy_hash: self.hash.clone(),
@@ -224,9 +224,9 @@ impl Shadow {
 
     /// Whether a result holds a decision that the acting plan lacks and that was not recorded
     /// within `every_us`.
-    pub fn has_new_decisions(&self, thought: &ShadowResult, every_us: i64) -> bool {
-        let mut alone = thought.decisions.iter().filter(|own| own.same_as.is_none());
-        alone.any(|own| self.is_new(own, thought.planned.made_us, every_us))
+    pub fn has_new_decisions(&self, result: &ShadowResult, every_us: i64) -> bool {
+        let mut alone = result.decisions.iter().filter(|own| own.same_as.is_none());
+        alone.any(|own| self.is_new(own, result.planned.made_us, every_us))
     }
 
     fn is_new(&self, decided: &ShadowDecision, now_us: i64, every_us: i64) -> bool {
@@ -234,22 +234,23 @@ impl Shadow {
     }
 
     /// Events to record in that generation: the plan, and decisions not recorded within `every_us`.
-    pub fn record(&mut self, thought: ShadowResult, generation: u64, every_us: i64) -> Vec<ShadowEvent> {
-        let now_us = thought.planned.made_us;
-        let mut told = Vec::new();
+    pub fn record(&mut self, result: ShadowResult, generation: u64, every_us: i64) -> Vec<ShadowEvent> {
+        let now_us = result.planned.made_us;
+        let mut events = Vec::new();
         if self.policy_recorded_in != Some(generation) {
             self.policy_recorded_in = Some(generation);
-            told.push(ShadowEvent::Policy { hash: self.hash.clone(), policy: Box::new(self.policy.clone()) });
+            events
+                .push(ShadowEvent::Policy { hash: self.hash.clone(), policy: Box::new(self.policy.clone()) });
         }
-        told.push(ShadowEvent::Planned(Box::new(thought.planned)));
-        for decided in thought.decisions {
+        events.push(ShadowEvent::Planned(Box::new(result.planned)));
+        for decided in result.decisions {
             if self.is_new(&decided, now_us, every_us) {
                 self.recorded.insert(key(&decided), now_us);
-                told.push(ShadowEvent::Decided(Box::new(decided)));
+                events.push(ShadowEvent::Decided(Box::new(decided)));
             }
         }
         self.recorded.retain(|_, at_us| now_us - *at_us < every_us);
-        told
+        events
     }
 }
 

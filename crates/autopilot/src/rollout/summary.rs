@@ -47,14 +47,14 @@ pub struct ShadowSummary {
 /// Summarises the events of the shadow policy called `policy`, in order, with the scores.
 pub fn summary<'a>(
     policy: &str,
-    told: impl Iterator<Item = &'a ShadowEvent>,
+    events: impl Iterator<Item = &'a ShadowEvent>,
     scores: impl Iterator<Item = &'a Score>,
 ) -> ShadowSummary {
     let mut out = ShadowSummary::default();
     let mut taken: BTreeMap<&ActionId, Kind> = BTreeMap::new();
     let mut missed: BTreeSet<&ActionId> = BTreeSet::new();
-    for told in told {
-        match told {
+    for event in events {
+        match event {
             ShadowEvent::Policy { .. } => {}
             ShadowEvent::Planned(planned) if planned.policy == policy => {
                 out.plans += 1;

@@ -79,7 +79,7 @@ fn each_policy_decides_for_its_owners_and_a_job_that_waits_gets_one_loan() {
 }
 
 #[test]
-fn what_is_nobodys_stays_with_the_policy_of_the_rest() {
+fn unowned_objects_stay_with_the_base_policy() {
     let mut state = two_sides();
     state.nodes.get_mut("w00").unwrap().health.fatal = true;
     let beside = canary(candidate(""), &["web", "research", "serving"]);
@@ -127,7 +127,7 @@ fn jobs_grow_and_give_way_by_the_policy_of_their_owner_alone() {
 }
 
 #[test]
-fn no_gpu_node_or_job_is_spoken_for_twice() {
+fn no_gpu_node_or_job_is_claimed_twice() {
     let mut state = two_sides();
     loan(&mut state, &["s00", "s01"]);
     let mut back = state.loans["lend-1"].clone();
@@ -162,7 +162,7 @@ fn no_gpu_node_or_job_is_spoken_for_twice() {
     let all = jobs.len();
     jobs.dedup();
     assert_eq!((jobs.len(), all), (1, 1), "the gang is asked to leave once: {:?}", made.decisions);
-    let mut nodes: Vec<_> = reclaims.iter().flat_map(|d| &d.reach.nodes).collect();
+    let mut nodes: Vec<_> = reclaims.iter().flat_map(|d| &d.footprint.nodes).collect();
     let all = nodes.len();
     nodes.sort();
     nodes.dedup();
@@ -170,7 +170,7 @@ fn no_gpu_node_or_job_is_spoken_for_twice() {
 }
 
 #[test]
-fn a_canary_needs_the_leave_of_both_policies_and_its_own_modes() {
+fn a_canarys_action_needs_both_policies_and_its_own_modes() {
     let mut state = cluster();
     waits(&mut state, "research", 4);
     (0..4).for_each(|at| drop(state.jobs.insert(format!("g{at}"), gang(&[&format!("t{at}")]))));
@@ -224,7 +224,7 @@ fn scored(at: i64, by: Option<&str>, realised: i64) -> Score {
 }
 
 #[test]
-fn a_canary_ends_where_its_record_is_worse_than_the_others_or_than_nothing() {
+fn a_canary_ends_if_its_scorecard_is_worse_than_the_others_or_than_nothing() {
     let rules = RollbackRules { decisions: 4, worse: 0.2, loss_gpu_hours: 16.0, ..RollbackRules::default() };
     let none = IntentLedger::default();
     let told = |scores: &[Score]| reason(&rules, &of("candidate", scores, &none, 0), NOW);
@@ -271,7 +271,7 @@ fn acted(intents: &mut IntentLedger, at: i64, change: Change, ends: &[Transition
         action,
         mode: Mode::Act,
         canary: Some("candidate".to_owned()),
-        reach: Footprint::default(),
+        footprint: Footprint::default(),
         gpus: 8,
         predicted: Predicted::default(),
         reason: String::new(),
@@ -340,7 +340,7 @@ fn a_canary_ends_by_failures_in_a_row_by_the_breaker_and_by_a_broken_promise() {
 }
 
 #[test]
-fn owners_that_nobody_knows_are_named_beside_those_that_are() {
+fn unknown_owners_are_named_with_the_known_ones() {
     let mut state = cluster();
     state.jobs.insert("1".into(), crate::state::Job { owner: "guest".into(), ..gang(&["t0"]) });
     assert_eq!(canary(candidate(""), &["research", "guest"]).check_owners(&state), Ok(()));
@@ -349,7 +349,7 @@ fn owners_that_nobody_knows_are_named_beside_those_that_are() {
 }
 
 #[test]
-fn what_is_tried_is_taken_out_of_the_policy_that_tries_it() {
+fn candidates_are_removed_from_the_base_policy() {
     let text = "name = \"site\"\n[shadow]\npolicy = \"auto\"\n[canary]\npolicy = \"own.toml\"\nowners = [\"team-a\"]\n\
                 [canary.rollback]\nfailures = 5\n";
     let read = |named: &str| match named {
@@ -411,7 +411,7 @@ fn thought(policy: &Policy, other: &Policy) -> (PlanRecord, shadow::ShadowResult
 }
 
 #[test]
-fn a_shadow_says_what_it_would_do_and_its_plan_comes_out_again_from_the_one_beside_it() {
+fn a_shadows_plan_replays_from_the_acting_plan() {
     let careful = candidate("[lend]\nbuffer_gpus = 40\nleast_quantile = 0.97\n");
     for other in [Policy::auto(), careful, candidate("[budgets.lend]\nper_hour = 0\n")] {
         let (beside, thought) = thought(&Policy::shipped(), &other);
@@ -466,7 +466,7 @@ fn a_shadow_that_thinks_the_same_costs_few_bytes() {
 }
 
 #[test]
-fn only_what_the_acting_plan_does_not_decide_is_news() {
+fn only_decisions_the_acting_plan_lacks_are_new() {
     let (_, same) = thought(&Policy::shipped(), &Policy::auto());
     let mut shadow = Shadow::new(Policy::auto());
     assert!(!shadow.has_new_decisions(&same, 600 * S), "the acting plan is recorded for itself");
@@ -480,7 +480,7 @@ fn only_what_the_acting_plan_does_not_decide_is_news() {
 }
 
 #[test]
-fn a_summary_counts_what_both_took_once_and_what_only_one_did() {
+fn a_summary_counts_common_decisions_once_and_one_sided_ones() {
     let planned = |same, decisions, only: &[(&str, i64)]| {
         let only_acting = only.iter().map(|(action, net_gpu_ms)| MissedDecision {
             action: (*action).to_owned(),
@@ -544,7 +544,7 @@ fn a_summary_counts_what_both_took_once_and_what_only_one_did() {
 }
 
 #[test]
-fn a_canary_that_its_record_ended_stays_so_until_it_begins_again() {
+fn a_rolled_back_canary_stays_ended_until_restarted() {
     let canary = canary(candidate(""), &["research"]);
     let mut all = Canaries::default();
     let began = CanaryEvent::Began { canary: Box::new(canary.clone()), by: None };

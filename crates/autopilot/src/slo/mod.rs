@@ -177,16 +177,16 @@ impl Slo {
                 let (long, short) = (counts(long_us), counts(short_us));
                 let rate = |counts: Counts| objective_ppm.and_then(|ppm| burn_rate_milli(counts, ppm));
                 let burns = |counts: Counts| rate(counts).is_some_and(|rate| rate >= rate_milli);
-                let stands = self.firing.get(&(series, burn));
-                let firing = match stands {
+                let alert = self.firing.get(&(series, burn));
+                let firing = match alert {
                     Some(_) => burns(long),
                     None => burns(long) && burns(short) && long.bad >= u64::from(rules.least_bad.max(1)),
                 };
-                if firing == stands.is_some() {
+                if firing == alert.is_some() {
                     continue;
                 }
                 let burn_rate_milli = rate(long).unwrap_or(0);
-                let since_us = stands.map_or(now_us, |alert| alert.since_us);
+                let since_us = alert.map_or(now_us, |alert| alert.since_us);
                 let why = why(series, objective_ppm, burn_rate_milli, long, long_us);
                 due.push(Alert { series, burn, firing, since_us, burn_rate_milli, why });
             }

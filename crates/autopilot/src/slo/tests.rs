@@ -94,7 +94,7 @@ fn an_alert_is_told_once_and_ends_with_the_long_window() {
 }
 
 #[test]
-fn a_standing_says_what_was_attained_and_what_is_left() {
+fn status_reports_attainment_and_remaining_budget() {
     let slo = told(&[(29 * 24 * 60, 0, 9), (1_000, 1_980, 0), (2, 19, 1)]);
     let standing = &slo.status(&rules(), NOW_US)[0];
     // Events older than 28 days do not count: 1 of 2,000 failed where 2 may.
@@ -128,7 +128,7 @@ fn reclaim() -> Decision {
         action,
         kind: Kind::Reclaim,
         mode: Mode::Act,
-        reach: Footprint::default(),
+        footprint: Footprint::default(),
         gpus: 8,
         predicted: Predicted::default(),
         reason: "demand".into(),

@@ -41,7 +41,7 @@ fn extend(nodes: &[&str], more_s: i64) -> Action {
 }
 
 #[test]
-fn to_let_a_loan_go_on_uses_no_budget_and_is_done_once_in_a_term() {
+fn extending_a_loan_uses_no_budget_and_happens_once_per_term() {
     let mut state = cluster();
     loan(&mut state, &["s00", "s01"]);
     state.loans.get_mut("lend-1").unwrap().expires_us = NOW + 1_800 * S;
@@ -66,7 +66,7 @@ fn to_let_a_loan_go_on_uses_no_budget_and_is_done_once_in_a_term() {
 }
 
 #[test]
-fn a_lender_turns_by_the_share_of_its_quota_and_not_when_a_loan_had_its_time() {
+fn a_lender_reverses_by_share_of_quota_and_not_when_a_loan_lasted_its_term() {
     let mut state = cluster();
     loan(&mut state, &["s00", "s01", "s02", "s03"]);
     let shares = |lasted_us: Option<i64>, turns: i64| {
@@ -93,7 +93,7 @@ fn a_lender_turns_by_the_share_of_its_quota_and_not_when_a_loan_had_its_time() {
 }
 
 #[test]
-fn few_are_under_way_at_a_time_and_one_of_an_object() {
+fn few_actions_run_at_once_and_one_per_object() {
     let mut state = cluster();
     let history =
         with((1..3).map(|i| past(&drain("s01"), &state, 2000 + i, ActionStatus::UnderWay)).collect());
@@ -106,7 +106,7 @@ fn few_are_under_way_at_a_time_and_one_of_an_object() {
 }
 
 #[test]
-fn the_breaker_stops_all_but_giving_back() {
+fn the_breaker_stops_all_but_restoring_actions() {
     let mut state = cluster();
     loan(&mut state, &["s08"]);
     state.jobs.insert("g".into(), gang(&["t0"]));
@@ -125,7 +125,7 @@ fn the_breaker_stops_all_but_giving_back() {
 }
 
 #[test]
-fn racks_go_one_at_a_time() {
+fn racks_are_drained_one_at_a_time() {
     let mut state = cluster();
     let history = with(vec![past(&drain("s05"), &state, 2000, ActionStatus::UnderWay)]);
     assert_eq!(rule(&acts(""), &state, &history, &drain("s00")), Some(Rule::FailureDomain));
@@ -137,7 +137,7 @@ fn racks_go_one_at_a_time() {
 }
 
 #[test]
-fn an_owner_loses_so_much_a_day_and_no_more() {
+fn an_owners_daily_loss_is_limited() {
     let mut state = cluster();
     state.jobs.insert("g".into(), gang(&["t0"]));
     // Stopping g loses 8 x 660 s = 1.47 GPU-hours; 64 are allowed.
@@ -182,7 +182,7 @@ fn an_object_rests_after_a_change_and_a_lender_between_steps() {
 }
 
 #[test]
-fn failures_rest_longer_each_time_and_alike_ones_are_for_people() {
+fn rests_grow_with_failures_and_identical_ones_are_left_to_people() {
     let state = cluster();
     let fails = |times: &[(i64, &str)]| {
         with(times.iter().map(|(ago, why)| past(&drain("s00"), &state, *ago, failed(why))).collect())
@@ -205,7 +205,7 @@ fn failures_rest_longer_each_time_and_alike_ones_are_for_people() {
 }
 
 #[test]
-fn to_and_fro_is_noticed() {
+fn reversals_are_limited() {
     let mut state = cluster();
     state.jobs.insert("e".into(), elastic(&["t0", "t1"], 500_000));
     let turns = |count: i64| {
@@ -225,7 +225,7 @@ fn to_and_fro_is_noticed() {
 }
 
 #[test]
-fn who_leaves_a_loan_uses_the_budget_of_taking_back_and_waits_for_no_freeze() {
+fn leaving_a_loan_uses_the_reclaim_budget_and_ignores_freezes() {
     let mut state = cluster();
     loan(&mut state, &["s00", "s01"]);
     state.jobs.insert("b".into(), gang(&["s00"]));

@@ -44,7 +44,7 @@ fn only_the_mode_act_acts_and_approve_asks_a_person() {
 }
 
 #[test]
-fn purchases_are_never_made_and_reservations_given_up_by_people() {
+fn purchases_are_never_made_and_reservations_ended_only_by_people() {
     let state = cluster();
     let mut history = on();
     history.approvals.insert("x-1".into(), Approval { by: "ada".into(), at_us: NOW });
@@ -66,7 +66,7 @@ fn purchases_are_never_made_and_reservations_given_up_by_people() {
 }
 
 #[test]
-fn an_empty_selection_is_nothing_and_a_pattern_no_name() {
+fn an_empty_selection_means_nothing_and_a_pattern_is_not_a_name() {
     let mut state = cluster();
     loan(&mut state, &["s00", "s01"]);
     state.jobs.insert("e".into(), elastic(&["t0", "t1"], 500_000));
@@ -92,7 +92,7 @@ fn an_empty_selection_is_nothing_and_a_pattern_no_name() {
 }
 
 #[test]
-fn jobs_take_part_only_when_their_owner_said_so() {
+fn jobs_are_touched_only_if_their_owner_opted_in() {
     let mut state = cluster();
     loan(&mut state, &["s00"]);
     state.jobs.insert("g".into(), gang(&["t0"]));
@@ -109,7 +109,7 @@ fn jobs_take_part_only_when_their_owner_said_so() {
 }
 
 #[test]
-fn what_is_marked_or_may_not_be_stopped_is_left_alone() {
+fn protected_jobs_and_nodes_are_left_alone() {
     let mut state = cluster();
     state.nodes.get_mut("s00").unwrap().do_not_disrupt = true;
     assert_eq!(rule(&acts(""), &state, &on(), &drain("s00")), Some(Rule::Protected));
@@ -133,7 +133,7 @@ fn what_is_marked_or_may_not_be_stopped_is_left_alone() {
 }
 
 #[test]
-fn what_somebody_else_wrote_is_theirs() {
+fn foreign_changes_are_left_alone() {
     let mut state = cluster();
     let by_a_person = Drain { by: DrainedBy::Other, since_us: None, reason: "disk".into() };
     state.nodes.get_mut("s00").unwrap().drain = Some(by_a_person);
@@ -168,7 +168,7 @@ fn what_somebody_else_wrote_is_theirs() {
 }
 
 #[test]
-fn a_freeze_holds_for_all_but_giving_back() {
+fn a_freeze_holds_for_all_but_restoring_actions() {
     let mut state = cluster();
     loan(&mut state, &["s00"]);
     let frozen = acts("calendar = [{ name = \"launch\", from = \"00:00\", to = \"00:00\" }]");
@@ -177,7 +177,7 @@ fn a_freeze_holds_for_all_but_giving_back() {
 }
 
 #[test]
-fn old_knowledge_is_none_and_giving_back_needs_only_the_cluster() {
+fn stale_data_stops_all_but_restoring_actions() {
     let mut state = cluster();
     loan(&mut state, &["s00"]);
     state.sources.insert("slurm".into(), Source { last_event_us: Some(NOW - 121 * S) });
@@ -258,7 +258,7 @@ fn nothing_is_lent_on_published_bounds_that_drift() {
 }
 
 #[test]
-fn what_is_in_dispute_is_not_touched() {
+fn disputed_objects_are_not_touched() {
     let mut state = cluster();
     let dispute =
         |node: String| Disagreement { object: Object::Node(node), log: "idle".into(), target: "down".into() };
@@ -271,7 +271,7 @@ fn what_is_in_dispute_is_not_touched() {
 }
 
 #[test]
-fn preconditions_are_asked_again_and_an_action_without_any_is_refused() {
+fn preconditions_are_checked_again_and_required() {
     let mut state = cluster();
     state.jobs.insert("g".into(), gang(&["t0"]));
     let action = preempt(&state, "g");
@@ -291,7 +291,7 @@ fn preconditions_are_asked_again_and_an_action_without_any_is_refused() {
 }
 
 #[test]
-fn an_action_has_its_time_its_id_and_its_place() {
+fn an_action_has_a_deadline_an_id_and_an_order() {
     let state = cluster();
     let late = Action { expires_us: NOW, ..drain("s00") };
     assert_eq!(rule(&acts(""), &state, &on(), &late), Some(Rule::Expired));
@@ -361,7 +361,7 @@ fn pools_owners_and_jobs_keep_their_floors() {
 }
 
 #[test]
-fn floors_count_what_the_observation_does_not_show_yet() {
+fn floors_count_actions_the_observation_does_not_show_yet() {
     let state = cluster();
     let names: Vec<String> = (0..11).map(|i| format!("s{i:02}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

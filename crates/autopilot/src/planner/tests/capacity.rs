@@ -21,7 +21,7 @@ fn many_wait(state: &mut ClusterState) {
 }
 
 #[test]
-fn what_the_forecast_leaves_is_lent_in_whole_nodes() {
+fn the_headroom_of_the_forecast_is_lent_in_whole_nodes() {
     let mut state = cluster();
     many_wait(&mut state);
     // 128 - 50 - 8 kept back = 70: 64 in one step, eight nodes.
@@ -56,7 +56,7 @@ fn what_the_forecast_leaves_is_lent_in_whole_nodes() {
 }
 
 #[test]
-fn nothing_is_lent_on_what_nobody_knows() {
+fn nothing_is_lent_on_unknown_demand() {
     let mut base = cluster();
     many_wait(&mut base);
     let why = |state: &ClusterState, says: FixedForecast| {
@@ -147,7 +147,7 @@ fn between_the_two_bounds_nothing_moves() {
 }
 
 #[test]
-fn a_shortage_now_takes_back_without_any_forecast() {
+fn a_current_shortage_reclaims_without_a_forecast() {
     let mut state = lent();
     state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap().demand_gpus = Some(70);
     let silent = FixedForecast { highest: None, typical: None, coverage: None, as_of_us: None };
@@ -158,7 +158,7 @@ fn a_shortage_now_takes_back_without_any_forecast() {
 }
 
 #[test]
-fn what_is_marked_or_somebody_elses_stays() {
+fn protected_and_foreign_loans_stay() {
     let mut state = lent();
     for job in state.jobs.values_mut() {
         job.do_not_disrupt = true;
@@ -175,7 +175,7 @@ fn what_is_marked_or_somebody_elses_stays() {
 }
 
 #[test]
-fn jobs_that_share_nodes_go_by_server_cost() {
+fn jobs_on_shared_nodes_are_chosen_by_server_cost() {
     let mut state = cluster();
     loan(&mut state, &["s00", "s01"]);
     let half = |node: &str| Job { gpus: 4, placement: [(node.to_owned(), 4)].into(), ..gang(&[]) };
@@ -194,7 +194,7 @@ fn jobs_that_share_nodes_go_by_server_cost() {
 }
 
 #[test]
-fn a_loan_that_ends_goes_on_or_comes_back_whole() {
+fn an_ending_loan_is_extended_or_comes_back_whole() {
     let mut state = lent();
     state.loans.get_mut("lend-1").unwrap().expires_us = NOW + 1_800 * S;
     let (plan, _) = planned(&state, &FixedForecast::highest(50.0));
@@ -248,7 +248,7 @@ impl crate::forecast::DemandForecast for Sudden {
 }
 
 #[test]
-fn what_is_promised_is_kept_back_for_as_long_as_taking_back_takes() {
+fn promised_demand_is_kept_back_over_the_reclaim_time() {
     let mut state = cluster();
     many_wait(&mut state);
     let lent = |state: &ClusterState| lends(&plan(&Policy::shipped(), state, &Sudden, None, NOW, 7).0);
@@ -277,7 +277,7 @@ fn what_is_promised_is_kept_back_for_as_long_as_taking_back_takes() {
 }
 
 #[test]
-fn a_loan_brings_a_gang_what_it_lacks_and_only_to_who_may_be_stopped() {
+fn a_loan_brings_a_preemptible_gang_what_it_lacks() {
     let mut state = cluster();
     state.jobs.insert("g".into(), gang(&["t0", "t1"]));
     state.jobs.insert("w".into(), pending(40, 60));
@@ -300,7 +300,7 @@ fn a_loan_brings_a_gang_what_it_lacks_and_only_to_who_may_be_stopped() {
 }
 
 #[test]
-fn quotas_that_several_share_are_lent_by_number_and_come_back_by_job() {
+fn shared_quotas_are_lent_by_number_and_reclaimed_by_job() {
     let mut state = cluster();
     let other = state.owners["research"].clone();
     state.owners.insert("vision".into(), other);
@@ -362,7 +362,7 @@ fn quotas_follow_demand_a_step_at_a_time_and_purchases_are_proposals() {
 }
 
 #[test]
-fn who_still_holds_what_is_taken_back_is_asked_again() {
+fn jobs_on_reclaimed_capacity_are_asked_again() {
     let mut state = lent();
     let taken = state.loans.get_mut("lend-1").unwrap();
     taken.reclaiming_since_us = Some(NOW - 300 * S);

@@ -159,7 +159,7 @@ fn small_jobs_are_moved_together_for_a_gang() {
 }
 
 #[test]
-fn the_victim_is_who_loses_least_and_notice_is_given_where_it_helps() {
+fn the_victim_loses_least_and_gets_notice_where_it_helps() {
     let mut state = cluster();
     state.jobs.insert("old".into(), gang(&["t0", "t1"]));
     let mut fresh = gang(&["t2", "t3"]);

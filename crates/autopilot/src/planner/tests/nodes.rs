@@ -18,7 +18,7 @@ fn bad(bad_ppm: u32, families: &[&str]) -> Health {
 }
 
 #[test]
-fn a_node_goes_on_two_kinds_of_evidence_or_one_fatal_signal() {
+fn a_node_is_drained_on_two_kinds_of_evidence_or_one_fatal_signal() {
     let mut state = cluster();
     state.nodes.get_mut("s01").unwrap().health = bad(970_000, &["ecc", "xid"]);
     state.nodes.get_mut("s05").unwrap().health = bad(970_000, &["xid"]);
@@ -73,7 +73,7 @@ fn a_straggler_goes_when_what_is_left_outweighs_moving() {
 }
 
 #[test]
-fn only_our_own_drains_are_undone_and_only_when_found_well() {
+fn only_our_own_drains_are_undone_and_only_when_healthy() {
     let mut state = cluster();
     let drain = |by| Some(Drain { by, since_us: Some(NOW - 3600 * S), reason: "disk".into() });
     let ours = || DrainedBy::Autopilot { action: "drain_node-1".into(), generation: 2 };

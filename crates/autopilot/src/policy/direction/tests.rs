@@ -57,7 +57,7 @@ fn every_key_of_a_policy_has_a_direction() {
 }
 
 #[test]
-fn what_raises_a_budget_lowers_a_floor_acts_or_opts_in_for_others_takes_two() {
+fn widening_changes_take_two_signatures() {
     for wider in [
         "[budgets.lend]\nper_hour = 13",
         "[budgets.reclaim]\nconcurrent = 9",
