@@ -1,20 +1,20 @@
 --! name    = "prediction_scores"
---! doc     = "What decisions of the autopilot came to, beside what was predicted and against doing nothing."
---! question = "Is the autopilot worth it: did its decisions gain what they promised, and which would have been better left alone?"
+--! doc     = "Outcomes of the autopilot's decisions, compared with the prediction and with doing nothing."
+--! question = "Is the autopilot worth it: did its decisions gain what was predicted, and which did harm?"
 --! example  = "SELECT decision_kind, count(*) AS decisions, avg(verified) AS verified, sum(predicted_gpu_ms) / 3600000 AS predicted_gpu_hours, sum(realised_gpu_ms) / 3600000 AS realised_gpu_hours, count(*) FILTER (WHERE realised_gpu_ms < 0) AS worse_than_nothing FROM prediction_scores GROUP BY decision_kind ORDER BY decision_kind"
 --! sources = ["autopilot_events"]
 --! [columns]
 --! cluster       = "Cluster."
 --! action        = "Action."
---! decision_kind = "resize_job, lend, reclaim, adjust_reservation, drain_node, return_node, or preempt."
---! object        = "What it changed, as kind:name."
---! decided_time  = "When it was begun."
---! scored_time   = "When it was scored: the time of its prediction is over, or it failed."
---! verified      = "1 if it was read back as done."
---! predicted_gpu_ms  = "Useful GPU x ms it was to gain net."
---! realised_gpu_ms   = "What it gained net against doing nothing, as measured; below 0: doing nothing was better; NULL: it cannot be said."
---! benefit_ratio_ppm = "Benefit as it came over benefit predicted, millionths; NULL: it cannot be said."
---! within        = "1 if it lay within the bounds of the prediction."
+--! decision_kind = "resize_job, lend, reclaim, adjust_reservation, drain_node, return_node or preempt."
+--! object        = "Changed object, as kind:name."
+--! decided_time  = "Time of the decision."
+--! scored_time   = "Time of the score: the predicted period is over, or the action failed."
+--! verified      = "1 if the action was read back as done."
+--! predicted_gpu_ms  = "Predicted net gain, useful GPU x ms."
+--! realised_gpu_ms   = "Measured net gain against doing nothing; negative if doing nothing was better; NULL if it cannot be measured."
+--! benefit_ratio_ppm = "Realised over predicted benefit, millionths; NULL if it cannot be measured."
+--! within        = "1 if the outcome lies within the bounds of the prediction."
 SELECT s.cluster, s.action, s.decision_kind, p.object, p.event_time AS decided_time, s.event_time AS scored_time, s.verified,
        s.predicted_gpu_ms, s.realised_gpu_ms, s.benefit_ratio_ppm, s.within
 FROM autopilot_events s

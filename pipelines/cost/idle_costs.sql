@@ -1,22 +1,22 @@
 --! name    = "idle_costs"
---! doc     = "What one percentage point of the GPUs idle for a year costs, from when to when: the GPUs that are there times the price in force. At a moment T: from_time <= T AND coalesce(to_time > T, true). Points of pools and models add up within a cluster and currency."
---! question = "What does one idle percentage point cost a year here?"
+--! doc     = "Cost of one percentage point of idle GPUs for a year, over time: the GPUs that exist times the price in force. At a moment T: from_time <= T AND coalesce(to_time > T, true). Points of pools and models add up within a cluster and currency."
+--! question = "What does one percentage point of idle GPUs cost per year?"
 --! example  = "SELECT cluster, currency, sum(gpus_milli) / 1000 AS gpus, sum(point_cost_micros) / 1000000 AS cost_of_a_point, count(reason) AS pools_not_known FROM idle_costs WHERE from_time <= now() AND coalesce(to_time > now(), true) GROUP BY cluster, currency"
 --! sources = ["node_capacity", "capacity", "price_of"]
 --! [columns]
 --! cluster                   = "Cluster."
 --! pool                      = "Pools of the nodes as node_capacity has them, or the pool of the reservation."
 --! gpu_model                 = "Model of the GPUs."
---! gpus_milli                = "GPUs there, in whatever state, thousandths; NULL if a reservation does not say how many."
---! gpus_from                 = "nodes: what the nodes have; reservations: what is reserved, in a pool of which no node was ever told of."
+--! gpus_milli                = "Existing GPUs in any state, thousandths; NULL if a reservation does not report a number."
+--! gpus_from                 = "nodes: GPUs of the nodes. reservations: reserved GPUs of a pool without any known node."
 --! price_micros_per_gpu_hour = "Price of a GPU-hour, as in price_of; NULL if none is in force."
 --! currency                  = "Currency of price and cost."
 --! contract                  = "reserved, on_demand, spot or owned."
---! point_gpu_ms              = "GPU x ms of one percentage point of them in a year of 8,766 h (365.25 days): gpus_milli x 315,576."
---! point_cost_micros         = "What that costs, millionths of the currency, rounded half up: point_gpu_ms x price_micros_per_gpu_hour / 3,600,000."
+--! point_gpu_ms              = "GPU x ms of one percentage point of these GPUs in a year of 8,766 h (365.25 days): gpus_milli x 315,576."
+--! point_cost_micros         = "Its cost, millionths of the currency, rounded half up: point_gpu_ms x price_micros_per_gpu_hour / 3,600,000."
 --! reason                    = "Why point_cost_micros is NULL: no_price; gpus_unknown. NULL if it is known."
---! from_time                 = "From when on."
---! to_time                   = "Until when: the GPUs or their price changed; NULL for the latest."
+--! from_time                 = "Start."
+--! to_time                   = "End: the GPUs or their price changed; NULL for the latest row."
 WITH there AS (
     SELECT cluster, pool, gpu_model, gpus_milli, 0 AS is_reserved, from_time, to_time FROM node_capacity
     UNION ALL

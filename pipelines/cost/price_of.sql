@@ -1,18 +1,18 @@
 --! name    = "price_of"
---! doc     = "Which price holds for a GPU of a pool and model, from when to when: the most specific entry of prices. Of its pool and model, then of its model, then of its pool, then of any. No row: no price is known."
+--! doc     = "Price that applies to a GPU of a pool and model, over time: the most specific entry of prices. Order: pool and model, model, pool, any. Without a row, no price is known."
 --! question = "What does a GPU-hour cost now, by pool and model?"
 --! example  = "SELECT cluster, pool, gpu_model, price_micros_per_gpu_hour / 1000000.0 AS price, currency, contract FROM price_of WHERE from_time <= now() AND coalesce(to_time > now(), true) ORDER BY cluster, pool, gpu_model"
 --! sources = ["prices", "attempts", "node_events", "capacity"]
 --! [columns]
 --! cluster                   = "Cluster."
---! pool                      = "Pool that jobs, nodes, reservations or the price book name; NULL where a job's is not known: prices of a pool do not hold for it."
---! gpu_model                 = "Model that they name; NULL where it is not known: prices of a model do not hold for it."
+--! pool                      = "Pool that jobs, nodes, reservations or the price book name; NULL for jobs of unknown pool, to which prices of a pool do not apply."
+--! gpu_model                 = "Model that they name; NULL if not known: prices of a model do not apply then."
 --! price_micros_per_gpu_hour = "Price of a GPU-hour, millionths of the currency."
 --! currency                  = "Currency as in ISO 4217."
 --! contract                  = "reserved, on_demand, spot or owned."
---! specificity               = "3: the price is of pool and model; 2: of the model; 1: of the pool; 0: of any GPU of the cluster."
---! from_time                 = "From when on."
---! to_time                   = "Until when; NULL while it holds. GPU time cut at these times and given to cost_micros() is priced exactly."
+--! specificity               = "3: price for pool and model; 2: for the model; 1: for the pool; 0: for any GPU of the cluster."
+--! from_time                 = "Start."
+--! to_time                   = "End; NULL while it applies. GPU time split at these times and passed to cost_micros() is priced exactly."
 WITH named AS (
     SELECT cluster, pool, gpu_model FROM attempts WHERE from_time IS NOT NULL
     UNION

@@ -1,18 +1,18 @@
 --! name    = "device_faults"
---! doc     = "When devices were gone or did not answer, from when to when."
---! question = "Which GPUs were gone or did not answer, and which still are?"
+--! doc     = "Times in which devices were lost or unresponsive."
+--! question = "Which GPUs were lost or unresponsive, and which still are?"
 --! example  = "SELECT node, gpu_uuid, kind, count(*) AS times, count(*) - count(to_time) AS lasting, max(from_time) AS latest FROM device_faults WHERE from_time >= now() - INTERVAL '7 days' GROUP BY node, gpu_uuid, kind ORDER BY times DESC LIMIT 100"
 --! sources = ["node_events"]
 --! [columns]
 --! cluster     = "Cluster."
 --! node        = "Node."
---! gpu_uuid    = "Device, by its UUID."
+--! gpu_uuid    = "UUID of the device."
 --! mig_uuid    = "MIG slice; NULL for the device."
---! kind        = "DEVICE_LOST: the driver said that it is gone; DEVICE_STALE: calls for it did not return."
---! description = "What was said of it when it began."
---! evidence    = "Who said so, comma separated."
---! from_time   = "When it began."
---! to_time     = "When the device was back or answered, or one became the other; NULL while it lasts."
+--! kind        = "DEVICE_LOST: the driver reported it gone. DEVICE_STALE: driver calls for it did not return."
+--! description = "Description reported at the start."
+--! evidence    = "Sources of the reports, comma separated."
+--! from_time   = "Start."
+--! to_time     = "Time at which the device was back or responded, or one kind became the other; NULL while it lasts."
 WITH told AS (
     -- Of several reports of one moment the last one of the alphabet counts: that a device is lost,
     -- rather than that it is there.

@@ -1,17 +1,17 @@
 --! name    = "device_peaks"
---! doc     = "Peaks of the GPU models that were sampled, by precision: of the rows of gpu_peaks whose name fits, an own one before a shipped one, then the longest name. A model that is not here has no known peak."
+--! doc     = "Peak performance of the sampled GPU models, by precision. Of the matching rows of gpu_peaks, a user's row wins over a shipped one, then the longest name wins. A model that is missing here has no known peak."
 --! question = "Which peak is taken for each GPU model that is here, and from which source?"
 --! example  = "SELECT gpu_model, precision, peak_gflop_per_second / 1000 AS tflop_per_second, boost_clock_mhz, peak_source FROM device_peaks ORDER BY gpu_model, precision"
 --! sources = ["gpu_1h", "gpu_peaks"]
 --! [columns]
 --! gpu_model               = "Model as the driver names it."
---! precision               = "Of the multiplications, as in steps."
---! peak_gflop_per_second   = "Operations per second at most, thousands of millions; NULL if the row says that it is not known."
+--! precision               = "Precision of the multiplications, as in steps."
+--! peak_gflop_per_second   = "Peak rate, billions of operations per second; NULL if not known."
 --! memory_bytes            = "Device memory by its data sheet."
---! memory_bytes_per_second = "Bytes per second to and from device memory at most."
+--! memory_bytes_per_second = "Peak bandwidth of device memory, bytes per second."
 --! boost_clock_mhz         = "Clock at which the peak is stated, MHz."
---! peak_source             = "Where the peak is from."
---! origin                  = "File the row stands in."
+--! peak_source             = "Source of the peak."
+--! origin                  = "File that holds the row."
 WITH models AS (
     SELECT DISTINCT gpu_model FROM gpu_1h
 ), fitting AS (

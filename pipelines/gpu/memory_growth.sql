@@ -1,8 +1,8 @@
 --! name    = "memory_growth"
---! doc     = "How fast the memory of each device grows under the job that holds it, and when it would be full: least squares through the most used device memory of each whole minute, over the last 60 minutes of the hold (gpu_holds x gpu_1m). bytes_per_hour is the slope, r2_ppm how much of the variance the line explains. A time to out of memory is given only where 10 minutes are known, r2 is at least 0.8, the later half alone grows at least half as fast, and memory would be full within 24 hours. Limits: it is memory taken from the driver, so a pool (PyTorch's caching allocator, JAX, vLLM) that keeps what it once took hides growth inside it and looks flat; one step in the middle of the hour has r2 of 0.75 and gives no time, as the next step cannot be told; the driver keeps some of the capacity, so memory is full a little earlier."
---! question = "Whose device memory grows, and when will it be full?"
+--! doc     = "Growth rate of the memory of each device under the job that holds it, and the time until it is full: least squares through the highest memory use of each whole minute, over the last 60 minutes of the hold (device_holds x gpu_1m). bytes_per_hour is the slope; r2_ppm is the share of variance that the line explains. A time is given only if 10 minutes are known, r2 is at least 0.8, the later half alone grows at least half as fast, and memory would be full within 24 hours. Limits: this is memory allocated from the driver, so a pool that keeps its memory (PyTorch's caching allocator, JAX, vLLM) hides growth inside it and looks flat. A single jump in the middle of the hour has r2 = 0.75 and yields no time, because the next jump cannot be predicted. The driver reserves some of the capacity, so memory is full a little earlier."
+--! question = "Which jobs' device memory grows, and when will it be full?"
 --! example  = "SELECT job_id, node, gpu_index, used_bytes / 1048576 AS used_mib, capacity_bytes / 1048576 AS of_mib, bytes_per_hour / 1048576 AS mib_per_hour, time_to_oom_ms / 60000 AS minutes_to_oom FROM memory_growth WHERE to_time IS NULL AND time_to_oom_ms IS NOT NULL ORDER BY time_to_oom_ms LIMIT 20"
---! sources = ["gpu_holds", "gpu_1m", "attempts"]
+--! sources = ["device_holds", "gpu_1m"]
 --! [columns]
 --! cluster              = "Cluster."
 --! job_id               = "Job."
@@ -10,42 +10,24 @@
 --! gpu_uuid             = "Device, by its UUID; of a MIG slice the GPU it is cut from."
 --! mig_uuid             = "MIG slice; NULL for a whole device."
 --! gpu_index            = "Number of the device in its node."
---! from_time            = "When the hold began; of several holds of the job on the device the latest one."
---! to_time              = "When it ended; NULL while it lasts."
---! as_of                = "End of the last minute that is known."
---! minutes              = "Minutes it rests on, of the last 60: wholly held, memory known."
+--! from_time            = "Start of the hold; of several holds of the device by the job, the latest."
+--! to_time              = "End of the hold; NULL while it lasts."
+--! as_of                = "End of the last known minute."
+--! minutes              = "Minutes of the last 60 that count: wholly held, memory known."
 --! used_bytes           = "Most memory taken in the last one of them, bytes."
 --! capacity_bytes       = "Memory there is, bytes."
---! bytes_per_hour       = "Growth: slope of the line, bytes per hour, to a KiB of each reading; negative if it shrinks; NULL with less than 2 minutes."
---! later_bytes_per_hour = "The same through the later half of the time alone."
+--! bytes_per_hour       = "Growth: slope of the line, bytes per hour, with readings rounded to KiB; negative if memory shrinks; NULL with less than 2 minutes."
+--! later_bytes_per_hour = "Slope through the later half of the time alone."
 --! r2_ppm               = "Coefficient of determination, millionths; NULL if memory did not change at all."
---! time_to_oom_ms       = "From as_of until memory is full if it goes on like that: (capacity_bytes - used_bytes) / bytes_per_hour, ms; NULL where reason says why."
---! reason               = "Why time_to_oom_ms is NULL: no_samples, no_memory_used (samples do not tell it), shared_device (others use the device too, or it is not known whose it is: the growth is not the job's), few_minutes (less than 10), not_growing, poor_fit (r2 under 0.8), stopped (the later half grows less than half as fast), no_capacity, far (more than 24 hours), released (the hold has ended)."
-WITH holds AS (
-    SELECT *,
-           count(*) FILTER (WHERE step_id IS NULL) OVER (PARTITION BY cluster, job_id, node, gpu_uuid, mig_uuid, gpu_index) AS of_job
-    FROM gpu_holds
-    WHERE is_repeated = 0 AND from_time IS NOT NULL
-), ends AS (
-    SELECT cluster, job_id, CASE WHEN count(*) = count(to_time) THEN max(to_time) END AS end_time, max(as_of) AS as_of
-    FROM attempts
-    WHERE from_time IS NOT NULL
-    GROUP BY cluster, job_id
-), seen AS (
-    SELECT cluster, plus_ms(max(window_start), 60000) AS seen_time FROM gpu_1m GROUP BY cluster
-), spans AS (
-    -- A step of a job shares its devices. A hold whose end nobody told ends with the job, or goes
-    -- on up to what was sampled.
-    SELECT h.cluster, h.job_id, h.hold_id, h.node, h.gpu_uuid, h.mig_uuid, h.gpu_index,
-           coalesce(h.mig_uuid, h.gpu_uuid, h.node || '/' || CAST(h.gpu_index AS TEXT)) AS device,
-           CASE WHEN h.quality = 'EXACT' AND (h.mig_uuid IS NOT NULL OR coalesce(h.share_milli, 1000) >= 1000)
-                THEN 1 ELSE 0 END AS is_whole,
-           h.from_time, coalesce(h.to_time, e.end_time) AS to_time,
-           coalesce(h.to_time, e.end_time, greatest(s.seen_time, e.as_of)) AS known_to
-    FROM holds h
-    LEFT JOIN ends e ON e.cluster = h.cluster AND e.job_id = h.job_id
-    LEFT JOIN seen s ON s.cluster = h.cluster
-    WHERE h.step_id IS NULL OR h.of_job = 0
+--! time_to_oom_ms       = "Time from as_of until memory is full at this rate: (capacity_bytes - used_bytes) / bytes_per_hour, ms; NULL if reason is set."
+--! reason               = "Why time_to_oom_ms is NULL: no_samples, no_memory_used (not in the samples), shared_device (other jobs use the device, or its owner is not known, so the growth cannot be attributed), few_minutes (less than 10), not_growing, poor_fit (r2 under 0.8), stopped (the later half grows less than half as fast), no_capacity, far (more than 24 hours), released (the hold has ended)."
+WITH spans AS (
+    -- One row per hold. A hold without a reported end ends with its job, or lasts up to the last
+    -- sample or observation.
+    SELECT cluster, job_id, hold_id, node, gpu_uuid, mig_uuid, gpu_index, device, is_whole,
+           from_time, coalesce(to_time, job_end_time) AS to_time,
+           coalesce(to_time, job_end_time, greatest(sampled_to, job_as_of)) AS known_to
+    FROM device_holds
 ), ordered AS (
     SELECT *, row_number() OVER (PARTITION BY cluster, job_id, device ORDER BY from_time DESC, known_to DESC, hold_id) AS place FROM spans
 ), minutes AS (

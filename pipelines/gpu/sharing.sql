@@ -1,22 +1,22 @@
 --! name    = "sharing"
---! doc     = "Pairs of jobs that could have shared one GPU, because one rests while the other works: both of one user, each alone on whole GPUs of one model, one at a time, while the other ran too. Together they would hold at most 90 % of the memory (99.9th percentiles of the minutes' greatest), and in no hour of the day ask for more than 90 % of the multiprocessors or 70 % of the memory's bandwidth (95th percentiles of the minutes' means). Hours of the day in which a job was not seen count as its busiest. A list of candidates to try, never to act on: sharing isolates neither memory nor faults, and bursts shorter than a minute are not seen."
---! question = "Which jobs could share a GPU, because one rests while the other works?"
+--! doc     = "Pairs of jobs that could have shared one GPU, because one is idle while the other is active: both of one user, each alone on whole GPUs of one model, one at a time, running at the same time. Together they need at most 90 % of the memory (99.9th percentiles of the highest use of each minute), and in no hour of the day more than 90 % of the multiprocessors or 70 % of the memory bandwidth (95th percentiles of the minute means). Hours of the day in which a job was not seen count as its busiest. A list of candidates to try, never to act on automatically: sharing isolates neither memory nor faults, and bursts shorter than a minute are not visible."
+--! question = "Which jobs could share a GPU, because one is idle while the other is active?"
 --! example  = "SELECT first_job_id, second_job_id, user_name, gpu_model, memory_ppm / 10000 AS memory_percent, peak_sm_ppm / 10000 AS sm_percent, complementarity_ppm / 10000 AS take_turns_percent, minutes FROM sharing WHERE is_best = 1 ORDER BY place LIMIT 20"
 --! sources = ["gpu_spans", "gpu_1m", "attempts"]
 --! [columns]
 --! cluster             = "Cluster."
---! first_job_id        = "The one job; the first by name."
---! second_job_id       = "The other."
+--! first_job_id        = "The first job by name."
+--! second_job_id       = "The second job by name."
 --! team                = "Team of both."
 --! user_name           = "User of both."
 --! gpu_model           = "Model of the GPUs that both held."
---! minutes             = "Whole minutes in which the one of them that was seen less was sampled alone on its GPU."
---! memory_ppm          = "Memory that both would hold, millionths of a GPU's, rounded up for each."
---! peak_sm_ppm         = "Multiprocessors that both ask for in the hour of the day in which it is most, millionths."
---! peak_dram_ppm       = "The same of the memory's bandwidth: its activity, of which about 0.8 is the practical most."
---! complementarity_ppm = "How far the sum of their peaks of multiprocessors exceeds the peak of their sum, millionths: 0 if both peak in the same hour, more the more they take turns."
---! place               = "Place in the cluster, from 1: those that take turns best, then those that ask for least."
---! is_best             = "1 if neither job is in a pair of a lower place: these do not exclude each other. 0: one of the two has a better neighbour."
+--! minutes             = "Whole minutes in which the less observed of the two was sampled alone on its GPU."
+--! memory_ppm          = "Memory that both would need, millionths of a GPU's, each rounded up."
+--! peak_sm_ppm         = "Multiprocessors that both need in their busiest common hour of the day, millionths."
+--! peak_dram_ppm       = "The same for memory bandwidth: DRAM activity, whose practical maximum is about 0.8."
+--! complementarity_ppm = "By how much the sum of their peaks of multiprocessors exceeds the peak of their sum, millionths: 0 if both peak in the same hour, higher the more they alternate."
+--! place               = "Rank in the cluster, from 1: highest complementarity first, then lowest need."
+--! is_best             = "1 if neither job is in a better pair, so these pairs do not exclude each other; else 0."
 WITH spans AS (
     SELECT cluster, job_id, device, gpu_uuid, coalesce(mig_uuid, '') AS slice, from_time, to_time,
            CASE WHEN max(to_time) OVER (PARTITION BY cluster, job_id ORDER BY from_time, to_time, device, mig_uuid

@@ -1,6 +1,6 @@
 --! name    = "allocations"
---! doc     = "Who held how many GPUs, of which pool, on which node where known, from when to when."
---! question = "Who holds how many GPUs right now?"
+--! doc     = "Holds of GPUs by jobs: how many, in which pool, on which node where known, and for how long."
+--! question = "Which jobs and teams hold how many GPUs right now?"
 --! example  = "SELECT team, sum(gpus_milli) / 1000 AS gpus, count(DISTINCT job_id) AS jobs FROM allocations WHERE from_time <= now() AND coalesce(to_time > now(), true) GROUP BY team ORDER BY gpus DESC"
 --! sources = ["attempts"]
 --! [columns]
@@ -14,11 +14,11 @@
 --! nodes       = "All nodes, comma separated, where known."
 --! gpu_model   = "GPU model."
 --! gpus_milli  = "Thousandths of a GPU held."
---! from_time   = "When the hold began."
---! to_time     = "When it ended; NULL while it lasts."
+--! from_time   = "Start of the hold."
+--! to_time     = "End; NULL while it lasts."
 --! final_state = "How the attempt ended; NULL while it runs."
 --! gpu_ms_held = "GPU x ms held, up to as_of while it lasts."
---! as_of       = "While it lasts: up to when the cluster was observed."
+--! as_of       = "While it lasts: time up to which the cluster was observed."
 SELECT cluster, job_id, attempt, team, user_name, pool, node, nodes, gpu_model, gpus_milli, from_time, to_time, final_state,
        gpu_ms_held, as_of
 FROM attempts

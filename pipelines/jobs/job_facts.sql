@@ -1,5 +1,5 @@
 --! name    = "job_facts"
---! doc     = "Per job: what its events say, taken together. A step on the way to attempts; not stored."
+--! doc     = "All events of a job folded into one row. An intermediate step of attempts; not stored."
 --! sources = ["job_events"]
 --! per     = ["cluster", "job_id"]
 --! key     = ["cluster", "job_id"]

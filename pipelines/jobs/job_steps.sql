@@ -1,5 +1,5 @@
 --! name    = "job_steps"
---! doc     = "Steps inside jobs. They share their job's GPUs and never add to its GPU time."
+--! doc     = "Steps inside jobs. Steps use their job's GPUs and never add to its GPU time."
 --! question = "What ran inside a job, step by step?"
 --! example  = "SELECT step_id, step_name, gpus_milli / 1000.0 AS gpus, from_time, to_time, final_state, exit_code FROM job_steps WHERE job_id = '4711' ORDER BY from_time"
 --! sources = ["job_events"]
@@ -11,7 +11,7 @@
 --! attempt_id  = "Attempt of the job, as in attempts."
 --! step_id     = "Step."
 --! step_name   = "Name of the step."
---! gpus_milli  = "Thousandths of a GPU the step used of its job's."
+--! gpus_milli  = "Thousandths of a GPU that the step used, out of its job's."
 --! from_time   = "Start."
 --! to_time     = "End; NULL while it runs."
 --! final_state = "How it ended."

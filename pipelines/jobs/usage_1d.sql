@@ -15,7 +15,7 @@
 --! user_name     = "User who submitted the jobs."
 --! final_state   = "How the attempt ended; NULL while it lasts."
 --! gpu_ms_held   = "GPU x ms held in the window."
---! gpu_ms_queued = "GPU x ms asked for and waited in the window."
+--! gpu_ms_queued = "GPU x ms requested and waited for in the window."
 SELECT window_start, cluster, pool, team, user_name, final_state,
        sum(gpu_ms_held)   AS gpu_ms_held,
        sum(gpu_ms_queued) AS gpu_ms_queued

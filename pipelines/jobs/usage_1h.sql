@@ -14,7 +14,7 @@
 --! user_name     = "User who submitted the jobs."
 --! final_state   = "How the attempt ended; NULL while it lasts."
 --! gpu_ms_held   = "GPU x ms held in the window."
---! gpu_ms_queued = "GPU x ms asked for and waited in the window."
+--! gpu_ms_queued = "GPU x ms requested and waited for in the window."
 SELECT window_start, cluster, pool, team, user_name, final_state,
        coalesce(sum(gpu_ms(gpus_milli, from_time, clip_from, clip_to)) FILTER (WHERE kind = 'held'), 0)   AS gpu_ms_held,
        coalesce(sum(gpu_ms(gpus_milli, from_time, clip_from, clip_to)) FILTER (WHERE kind = 'queued'), 0) AS gpu_ms_queued

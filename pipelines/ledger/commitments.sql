@@ -1,15 +1,15 @@
 --! name    = "commitments"
---! doc     = "GPUs that are committed to (reserved, paid for) and that no node has, from when to when. A reservation that names nodes is no commitment: those nodes are there."
---! question = "Which reserved GPUs are not there?"
+--! doc     = "Reserved GPUs that no node provides, over time. A reservation that names nodes does not count here, because those nodes exist."
+--! question = "Which reserved GPUs are missing?"
 --! example  = "SELECT cluster, pool, gpus_milli / 1000.0 AS gpus_missing, from_time FROM commitments WHERE to_time IS NULL"
 --! sources = ["capacity", "node_capacity"]
 --! once    = true
 --! [columns]
 --! cluster    = "Cluster."
---! pool       = "Pool; NULL for commitments that name none: all nodes back those, after what they back of pools."
---! gpus_milli = "What commitments of the pool add up to, less what its nodes have; thousandths of a GPU."
---! from_time  = "From when on."
---! to_time    = "Until when; NULL while it lasts."
+--! pool       = "Pool; NULL for commitments without a pool. All nodes back those, with what they do not already back of pools."
+--! gpus_milli = "Commitments of the pool less the GPUs of its nodes, thousandths of a GPU."
+--! from_time  = "Start."
+--! to_time    = "End; NULL while it lasts."
 WITH committed AS (
     SELECT cluster, coalesce(pool, '') AS pool, gpus_milli, from_time, to_time
     FROM capacity

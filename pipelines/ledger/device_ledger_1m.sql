@@ -1,6 +1,6 @@
 --! name    = "device_ledger_1m"
 --! version = 3
---! doc     = "Where every GPU-ms went, per UTC minute, from when on agents watch a cluster: each in exactly one class, and the classes of a node add up to what it has."
+--! doc     = "Where every GPU-ms went, per UTC minute, from the time agents monitor a cluster: each in exactly one class. The classes of a node add up to its GPUs."
 --! question = "Where did each GPU's time go, minute by minute?"
 --! example  = "SELECT window_start, gpu_uuid, class, job_id, gpu_ms FROM device_ledger_1m WHERE node = 'gpu-01' AND window_start >= now() - INTERVAL '10 minutes' ORDER BY window_start, gpu_uuid, class"
 --! since   = "watched"
@@ -18,17 +18,17 @@
 --! [columns]
 --! window_start = "Start of the UTC minute."
 --! cluster      = "Cluster."
---! pool         = "Pool of the job that held it; of what nobody held the pools of the node, comma separated."
---! node         = "Node; NULL where nobody said."
---! gpu_uuid     = "GPU by its UUID; #N is number N of the node where only that is known; NULL for GPUs that nobody told apart."
---! mig_uuid     = "MIG slice, which counts by its sevenths; NULL for a whole GPU, and for what the slices of a cut one leave."
---! team         = "Team of the job that held it; NULL if nobody did."
---! user_name    = "User of the job that held it."
---! job_id       = "Job that held it."
---! class        = "What the time was: not_provisioned, unhealthy, drained, no_demand, fragmented, quota_stranded, gang_wait, unallocated_busy, empty_held, idle_held, active, startup, recovery, restore, redone, checkpoint, data_stall, communication_stall, productive, unknown; or imbalance, which is negative: more was held than there is."
---! formula      = "How it is known: capacity (nodes and reservations), queue (what waits beside what is free), hold (scheduler and agent), samples (what the GPU did), steps (what the job reported)."
+--! pool         = "Pool of the job that held the GPUs; of unheld GPUs the pools of the node, comma separated."
+--! node         = "Node; NULL if not known."
+--! gpu_uuid     = "UUID of the GPU; #N if only its index N in the node is known; NULL for GPUs that are not distinguished."
+--! mig_uuid     = "MIG slice, which counts by its sevenths; NULL for a whole GPU, and for the part of a partitioned GPU that its slices leave."
+--! team         = "Team of the job that held the GPUs; NULL if none did."
+--! user_name    = "User of the job that held the GPUs."
+--! job_id       = "Job that held the GPUs."
+--! class        = "Class of the time, as in ledger_1m."
+--! formula      = "Evidence for the class: capacity (nodes and reservations), queue (waiting jobs against free GPUs), hold (scheduler and agent), samples (activity of the GPU), steps (reports of the job)."
 --! gpu_ms       = "GPU x ms."
---! cost_micros  = "What it cost by the price book, millionths of its currency: gpu_ms x price of a GPU-hour, cut where the price changed; NULL where no price is known."
+--! cost_micros  = "Cost by the price book, millionths of its currency: gpu_ms x price of a GPU-hour, split where the price changed; NULL if no price is known."
 WITH job AS (
     SELECT window_start, cluster, job_id, max(pool) AS pool, max(team) AS team, max(user_name) AS user_name, max(gpu_model) AS gpu_model
     FROM (SELECT window_start, cluster, job_id, pool, team, user_name, gpu_model FROM attempts

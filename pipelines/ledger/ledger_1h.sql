@@ -1,6 +1,6 @@
 --! name    = "ledger_1h"
 --! version = 3
---! doc     = "Where every GPU-ms went, per UTC hour: device_ledger_1m added up, and before agents watched a cluster the stretches of ledger_stretches, cut at hours."
+--! doc     = "Where every GPU-ms went, per UTC hour: device_ledger_1m summed up; before agents monitored a cluster, the intervals of ledger_stretches, split at hours."
 --! question = "Where did the GPU-hours of the last week go, and what did each class cost?"
 --! example  = "SELECT class, sum(gpu_ms) / 3600000 AS gpu_hours, sum(cost_micros) / 1000000 AS cost FROM ledger_1h WHERE window_start >= now() - INTERVAL '7 days' GROUP BY class ORDER BY gpu_hours DESC"
 --! sources = ["device_ledger_1m", "ledger_stretches", "price_of"]
@@ -14,17 +14,17 @@
 --! [columns]
 --! window_start = "Start of the UTC hour."
 --! cluster      = "Cluster."
---! pool         = "Pool of the job that held it, else of the node."
---! node         = "Node; NULL where nobody said."
---! gpu_uuid     = "GPU, as in device_ledger_1m; NULL where no agent watched."
+--! pool         = "Pool of the job that held the GPUs, else of the node."
+--! node         = "Node; NULL if not known."
+--! gpu_uuid     = "GPU, as in device_ledger_1m; NULL where no agent monitored it."
 --! mig_uuid     = "MIG slice, as in device_ledger_1m."
---! team         = "Team of the job that held it; where only samples of pools are known, whose quota it was; else NULL."
---! user_name    = "User of the job that held it."
---! job_id       = "Job that held it."
---! class        = "What the time was: not_provisioned, unhealthy, drained, no_demand, fragmented, quota_stranded, gang_wait, unallocated_busy, empty_held, idle_held, active, startup, recovery, restore, redone, checkpoint, data_stall, communication_stall, productive, unknown; or imbalance, which is negative: more was held than there is."
---! formula      = "How it is known: capacity (nodes and reservations), queue (what waits beside what is free), hold (scheduler and agent), samples (what the GPU did), steps (what the job reported)."
+--! team         = "Team of the job that held the GPUs. Where only pool samples are known: owner of the quota. Else NULL."
+--! user_name    = "User of the job that held the GPUs."
+--! job_id       = "Job that held the GPUs."
+--! class        = "Class of the time, as in ledger_1m."
+--! formula      = "Evidence for the class: capacity (nodes and reservations), queue (waiting jobs against free GPUs), hold (scheduler and agent), samples (activity of the GPU), steps (reports of the job)."
 --! gpu_ms       = "GPU x ms."
---! cost_micros  = "What it cost by the price book, millionths of its currency; NULL where no price is known."
+--! cost_micros  = "Cost by the price book, millionths of its currency; NULL if no price is known."
 WITH stretches AS (
     SELECT *, CASE WHEN gpus_milli < 0 THEN -1 ELSE 1 END AS sign, abs(gpus_milli) AS gpus FROM ledger_stretches
 ), told AS (

@@ -1,22 +1,22 @@
 --! name    = "ledger_1m"
---! doc     = "Where every GPU-ms went, per UTC minute: each in exactly one class. device_ledger_1m where agents watch, and before that the stretches of ledger_stretches, cut at minutes when asked."
+--! doc     = "Where every GPU-ms went, per UTC minute: each in exactly one class. device_ledger_1m where agents monitor; before that the intervals of ledger_stretches, split at minutes when queried."
 --! question = "What is the GPU time of a job going to, minute by minute?"
 --! example  = "SELECT window_start, class, formula, sum(gpu_ms) / 1000 AS gpu_s FROM ledger_1m WHERE job_id = '4711' AND window_start >= now() - INTERVAL '1 hour' GROUP BY window_start, class, formula ORDER BY window_start, class"
 --! sources = ["device_ledger_1m", "ledger_stretches", "price_of"]
 --! [columns]
 --! window_start = "Start of the UTC minute."
 --! cluster      = "Cluster."
---! pool         = "Pool of the job that held it, else of the node."
---! node         = "Node; NULL where nobody said."
---! gpu_uuid     = "GPU, as in device_ledger_1m; NULL where no agent watched."
+--! pool         = "Pool of the job that held the GPUs, else of the node."
+--! node         = "Node; NULL if not known."
+--! gpu_uuid     = "GPU, as in device_ledger_1m; NULL where no agent monitored it."
 --! mig_uuid     = "MIG slice, as in device_ledger_1m."
---! team         = "Team of the job that held it; where only samples of pools are known, whose quota it was; else NULL."
---! user_name    = "User of the job that held it."
---! job_id       = "Job that held it."
---! class        = "What the time was: not_provisioned, unhealthy, drained, no_demand, fragmented, quota_stranded, gang_wait, unallocated_busy, empty_held, idle_held, active, startup, recovery, restore, redone, checkpoint, data_stall, communication_stall, productive, unknown; or imbalance, which is negative: more was held than there is."
---! formula      = "How it is known: capacity (nodes and reservations), queue (what waits beside what is free), hold (scheduler and agent), samples (what the GPU did), steps (what the job reported)."
+--! team         = "Team of the job that held the GPUs. Where only pool samples are known: owner of the quota. Else NULL."
+--! user_name    = "User of the job that held the GPUs."
+--! job_id       = "Job that held the GPUs."
+--! class        = "Class of the time: not_provisioned, unhealthy, drained, no_demand, fragmented, quota_stranded, gang_wait, unallocated_busy, empty_held, idle_held, active, startup, recovery, restore, redone, checkpoint, data_stall, communication_stall, productive, unknown; or imbalance, which is negative: more is held than exists."
+--! formula      = "Evidence for the class: capacity (nodes and reservations), queue (waiting jobs against free GPUs), hold (scheduler and agent), samples (activity of the GPU), steps (reports of the job)."
 --! gpu_ms       = "GPU x ms."
---! cost_micros  = "What it cost by the price book, millionths of its currency; NULL where no price is known."
+--! cost_micros  = "Cost by the price book, millionths of its currency; NULL if no price is known."
 WITH minutes AS (
     SELECT *, greatest(from_time, window_start) AS clip_from, least(to_time, plus_ms(window_start, 60000)) AS clip_to,
            CASE WHEN gpus_milli < 0 THEN -1 ELSE 1 END AS sign, abs(gpus_milli) AS gpus

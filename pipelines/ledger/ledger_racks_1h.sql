@@ -1,5 +1,5 @@
 --! name    = "ledger_racks_1h"
---! doc     = "Where every GPU-ms went, per UTC hour, by rack and switch: ledger_1h with each node where it stood as the hour began (node_places). Sums are those of ledger_1h exactly. By job, team or GPU: join ledger_1h with node_places in the same way."
+--! doc     = "Where every GPU-ms went, per UTC hour, by rack and switch: ledger_1h with the location of each node at the start of the hour (node_places). Sums equal those of ledger_1h exactly. To break it down by job, team or GPU, join ledger_1h with node_places in the same way."
 --! question = "Which racks and switches lose most GPU time, and to what?"
 --! example  = "SELECT rack, switch, class, sum(gpu_ms) / 3600000 AS gpu_hours, sum(cost_micros) / 1000000 AS cost FROM ledger_racks_1h WHERE window_start >= now() - INTERVAL '7 days' GROUP BY rack, switch, class ORDER BY gpu_hours DESC LIMIT 100"
 --! sources = ["ledger_1h", "node_places"]
@@ -7,13 +7,13 @@
 --! window_start   = "Start of the UTC hour."
 --! cluster        = "Cluster."
 --! pool           = "Pool, as in ledger_1h."
---! rack           = "Rack; NULL if nobody told, or of time that is of no known node."
---! switch         = "Switch that the nodes were connected to; NULL as rack."
---! switches_above = "Switches above that one, from the lowest up, comma separated."
---! class          = "What the time was, as in ledger_1m."
---! formula        = "How it is known, as in ledger_1m."
+--! rack           = "Rack; NULL if not reported, and for time of no known node."
+--! switch         = "Switch that the nodes were connected to; NULL as for rack."
+--! switches_above = "Switches above that one, lowest first, comma separated."
+--! class          = "Class of the time, as in ledger_1m."
+--! formula        = "Evidence for the class, as in ledger_1m."
 --! gpu_ms         = "GPU x ms."
---! cost_micros    = "What it cost by the price book, millionths of its currency; NULL where no price is known."
+--! cost_micros    = "Cost by the price book, millionths of its currency; NULL if no price is known."
 SELECT l.window_start, l.cluster, l.pool, p.rack, p.switch, p.switches_above, l.class, l.formula,
        sum(l.gpu_ms) AS gpu_ms, sum(l.cost_micros) AS cost_micros
 FROM ledger_1h l

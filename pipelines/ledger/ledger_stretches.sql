@@ -1,23 +1,23 @@
 --! name    = "ledger_stretches"
---! doc     = "Where GPU time went while no agent watched the GPUs: stretches in which so many GPUs were of one class, by what jobs, nodes and pool samples say. Of imported history it is all there is. Nodes count up to the last event of their cluster."
---! question = "Where did GPU time go before agents watched, as in imported history?"
+--! doc     = "The ledger before agents monitor a cluster: intervals in which a number of GPUs were of one class, from jobs, nodes and pool samples. Imported history has nothing else. Nodes count up to the last event of their cluster."
+--! question = "Where did GPU time go before agents monitored the cluster, as in imported history?"
 --! example  = "SELECT cluster, class, sum(gpu_ms(abs(gpus_milli), counted_from, from_time, to_time) * CASE WHEN gpus_milli < 0 THEN -1 ELSE 1 END) / 3600000 AS gpu_hours FROM ledger_stretches GROUP BY cluster, class ORDER BY cluster, gpu_hours DESC"
 --! sources = ["attempts", "occupancy_facts", "commitments", "pool_samples", "job_events", "node_events", "capacity_events", "watched"]
 --! once    = true
 --! [columns]
 --! cluster    = "Cluster."
---! pool       = "Pool of the job, or of the samples; of what nobody held the pool of all nodes, NULL if there are several."
---! node       = "Node of the job, if it had one only."
---! team       = "Team of the job; of samples, whose quota it is."
+--! pool       = "Pool of the job, or of the samples; of unheld GPUs the pool of all nodes, NULL if there are several."
+--! node       = "Node of the job, if it had only one."
+--! team       = "Team of the job; of samples the owner of the quota."
 --! user_name  = "User of the job."
 --! job_id     = "Job."
---! gpu_model  = "Model of the GPUs; NULL where nobody said, or of several."
---! class      = "As in ledger_1m. What held GPUs did is unknown without an agent."
+--! gpu_model  = "Model of the GPUs; NULL if not known, or if there are several."
+--! class      = "As in ledger_1m. Without an agent, activity of held GPUs is unknown."
 --! formula    = "As in ledger_1m."
---! gpus_milli = "Thousandths of a GPU; less than nothing of the class imbalance."
---! counted_from = "Since when GPU x ms are counted and rounded down: what they are up to a time, less what they are up to an earlier one, adds up wherever it is cut."
---! from_time  = "From when on."
---! to_time    = "Until when."
+--! gpus_milli = "Thousandths of a GPU; negative for the class imbalance."
+--! counted_from = "Time from which GPU x ms are accumulated and rounded down. The value up to one time less the value up to an earlier one adds up wherever the interval is split."
+--! from_time  = "Start."
+--! to_time    = "End."
 WITH recorded AS (
     SELECT cluster, event_time AS at FROM job_events
     UNION ALL

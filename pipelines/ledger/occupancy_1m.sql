@@ -1,6 +1,6 @@
 --! name    = "occupancy_1m"
 --! stored  = false
---! doc     = "Where GPU time went in each UTC minute, by node, device and job: the rules of docs/ledger.md over the facts of the minute."
+--! doc     = "GPU time in each UTC minute by node, device and job: the rules of docs/ledger.md applied to the facts of the minute. An intermediate step; not stored."
 --! sources = ["occupancy_facts", "gpu_1m", "step_time_1m", "watched"]
 --! window  = "1m"
 --! key     = ["window_start", "cluster", "node", "gpu_uuid", "mig_uuid", "job_id", "class", "formula"]

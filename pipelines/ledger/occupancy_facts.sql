@@ -1,25 +1,25 @@
 --! name    = "occupancy_facts"
---! doc     = "What is known of who holds GPUs and who waits for them, and for how long it holds: what occupancy() and idle_stretches() are asked with."
---! question = "What does the ledger know of a node, or of a job, at a moment?"
+--! doc     = "Facts on which jobs hold GPUs and which wait for them, each with its time. The input of the functions occupancy() and idle_stretches(), which decide the classes of the ledger."
+--! question = "Which facts does the ledger use for a node or a job at a moment?"
 --! example  = "SELECT kind, job_id, gpus_milli, word, from_time, to_time FROM occupancy_facts WHERE node = 'gpu-01' AND to_time IS NULL ORDER BY kind, job_id"
---! sources = ["node_capacity", "capacity", "device_faults", "attempts", "gpu_holds", "waits", "pending_reasons", "job_events", "attempt_steps"]
+--! sources = ["node_capacity", "capacity", "device_faults", "attempts", "gpu_holds", "waits", "classified_waits", "job_events", "attempt_steps"]
 --! [columns]
 --! cluster    = "Cluster."
---! kind       = "node: a node is there; reserved: a reservation names nodes; lost: a device is lost; share: an attempt holds GPUs; device: a job holds a device; wait: a job waits; priority: a job has it; starting: an attempt has not begun its first step."
+--! kind       = "node: a node exists; reserved: a reservation names nodes; lost: a device is lost; share: an attempt holds GPUs; device: a job holds a device; wait: a job waits; priority: priority of a job; starting: an attempt has not begun its first step."
 --! node       = "Node, or nodes, comma separated."
 --! job_id     = "Job."
 --! pool       = "Pools of the node, comma separated; pool of the job."
---! team       = "Team of the job; accounts of the reservation, comma separated; of a device # and its number, where that is known."
+--! team       = "Team of the job; accounts of the reservation, comma separated; of a device # and its index, if known."
 --! user_name  = "User of the job; users of the reservation, comma separated."
---! gpu        = "Device by its UUID, or # and its number; of a node the model of its GPUs."
+--! gpu        = "UUID of the device, or # and its index; of a node the model of its GPUs."
 --! mig        = "MIG slice."
---! word       = "Health of the node (schedulable, unhealthy, drained); MAINT of a reservation for maintenance; seen of a device on which only a process was; what a wait is bound by: limited (a quota or limit), open (GPUs), own (something else)."
---! gpus_milli = "Thousandths of a GPU: of the node, of the attempt, of the device, or asked for."
---! a          = "Of a wait: nodes asked for, -1 if not known; of a job's priority: that; of an attempt before its first step: the number of its run, from 0 (a resize does not begin another one)."
---! b          = "Of a wait: thousandths of a GPU asked for on each node, -1 if not known."
---! c          = "Of a wait: when it began, ms since 1970."
---! from_time  = "From when on."
---! to_time    = "Until when; NULL while it lasts."
+--! word       = "Health of the node (schedulable, unhealthy, drained). MAINT for a reservation for maintenance. `seen` for a device on which only a process was observed. For a wait the kind of constraint: limited (a quota or limit), open (GPUs), own (anything else)."
+--! gpus_milli = "Thousandths of a GPU: of the node, held by the attempt, held of the device, or requested."
+--! a          = "Of a wait: nodes requested, -1 if not known. Of a priority: its value. Of an attempt before its first step: the number of its run, from 0 (a resize does not start a new run)."
+--! b          = "Of a wait: thousandths of a GPU requested on each node, -1 if not known."
+--! c          = "Of a wait: its start, ms since 1970."
+--! from_time  = "Start."
+--! to_time    = "End; NULL while it lasts."
 WITH waiting AS (
     SELECT cluster, job_id, CASE WHEN count(*) = count(to_time) THEN max(to_time) END AS to_time
     FROM waits
@@ -57,12 +57,11 @@ FROM gpu_holds
 WHERE from_time IS NOT NULL
 UNION ALL
 SELECT w.cluster, 'wait', NULL, w.job_id, w.pool, w.team, w.user_name, NULL, NULL,
-       CASE WHEN r.constraint IN ('quota', 'qos_budget', 'qos_limit', 'team_budget', 'team_limit', 'user_limit') THEN 'limited'
-            WHEN coalesce(r.layer, 3) IN (2, 3) THEN 'open' ELSE 'own' END,
+       CASE WHEN w.reason_constraint IN ('quota', 'qos_budget', 'qos_limit', 'team_budget', 'team_limit', 'user_limit') THEN 'limited'
+            WHEN coalesce(w.reason_layer, 3) IN (2, 3) THEN 'open' ELSE 'own' END,
        w.gpus_milli, coalesce(w.asked_nodes, -1), coalesce(w.asked_gpus_per_node_milli, -1), unix_ms(w.waited_from),
        greatest(w.from_time, w.eligible_time), w.to_time
-FROM waits w
-LEFT JOIN pending_reasons r ON r.scheduler = 'slurm' AND r.reason = w.reason
+FROM classified_waits w
 WHERE w.gpus_milli > 0
 UNION ALL
 SELECT p.cluster, 'priority', NULL, p.job_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, p.priority, NULL, NULL, p.event_time, least(p.next_time, w.to_time)

@@ -1,7 +1,7 @@
 --! name    = "capacity"
 --! version = 3
---! doc     = "History of quotas, reservations, limits and partitions: one row per value, from when to when; of prices see prices. A row with previous_gpus_milli is a change."
---! question = "Who is entitled to how many GPUs, and when did quotas, reservations and limits change?"
+--! doc     = "History of quotas, reservations, limits and partitions: one row per value and the time in which it was in force. Prices are in prices. A row with previous_gpus_milli is a change."
+--! question = "What GPU entitlements are in force, and when did quotas, reservations and limits change?"
 --! example  = "SELECT from_time, owner, kind, name, pool, previous_gpus_milli / 1000.0 AS gpus_before, gpus_milli / 1000.0 AS gpus FROM capacity WHERE from_time >= now() - INTERVAL '30 days' ORDER BY from_time DESC LIMIT 100"
 --! sources = ["capacity_events"]
 --! per     = ["cluster", "owner"]
@@ -12,16 +12,16 @@
 --! kind                = "QUOTA_SET, RESERVATION_SET, LIMIT_SET or PARTITION_SET."
 --! name                = "Name of the reservation."
 --! pool                = "Pool the entitlement is in."
---! gpu_model           = "GPU model it is for."
---! gpus_milli          = "Thousandths of a GPU; NULL for a limit that was lifted, and where nobody said."
---! nodes               = "Nodes that the reservation or partition names, comma separated. A reservation of nodes is no capacity: they are there already."
+--! gpu_model           = "GPU model that it applies to."
+--! gpus_milli          = "Thousandths of a GPU; NULL for a limit that was lifted, and if not reported."
+--! nodes               = "Nodes that the reservation or partition names, comma separated. A reservation of named nodes adds no capacity."
 --! accounts            = "Accounts that may use it, comma separated."
 --! users               = "Users that may use it, comma separated."
---! flags               = "Flags as the scheduler names them, comma separated: MAINT of a reservation for maintenance."
---! state               = "State of the partition or reservation, as the scheduler names it."
---! previous_gpus_milli = "Value before; NULL for the first one known."
---! from_time           = "From when on; of a reservation not before it begins."
---! to_time             = "Until when: the next value, the end or removal; NULL for the value in force."
+--! flags               = "Flags in the scheduler's words, comma separated. MAINT marks a reservation for maintenance."
+--! state               = "State of the partition or reservation in the scheduler's words."
+--! previous_gpus_milli = "Previous value; NULL for the first known value."
+--! from_time           = "Start; for a reservation not before it begins."
+--! to_time             = "End: the next value, the scheduled end, or the removal; NULL for the value in force."
 WITH settings AS (
     SELECT cluster, owner,
            CASE kind WHEN 'RESERVATION_REMOVED' THEN 'RESERVATION_SET' WHEN 'PARTITION_REMOVED' THEN 'PARTITION_SET' ELSE kind END AS kind,

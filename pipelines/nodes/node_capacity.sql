@@ -1,5 +1,5 @@
 --! name    = "node_capacity"
---! doc     = "What each node had and whether jobs could start on it, from when to when: what a fleet is measured against."
+--! doc     = "GPUs of each node over time, and whether jobs could start on it. The capacity that a fleet is measured against."
 --! question = "How many GPUs are there, and how many of them can jobs use?"
 --! example  = "SELECT cluster, pool, gpu_model, sum(gpus_milli) / 1000 AS gpus, coalesce(sum(gpus_milli) FILTER (WHERE is_usable = 1), 0) / 1000 AS usable_gpus FROM node_capacity WHERE to_time IS NULL GROUP BY cluster, pool, gpu_model ORDER BY gpus DESC"
 --! sources = ["node_events"]
@@ -10,11 +10,11 @@
 --! pool       = "Pools the node is in, comma separated."
 --! gpu_model  = "Model of its GPUs."
 --! gpus_milli = "Its GPUs, thousandths."
---! state      = "Its state as the scheduler names it; NULL if nobody told."
---! is_usable  = "1 if jobs may start on it; 0 if it is down, drained, reserved, powered down or in any state not known to be good. 1 where no state is told."
---! health     = "Why jobs may not: unhealthy: it is down, failing or does not answer; drained: anything else, as drained, reserved or switched off; schedulable where they may."
---! from_time  = "From when on."
---! to_time    = "Until when; NULL for the latest."
+--! state      = "State of the node in the scheduler's words; NULL if not reported."
+--! is_usable  = "1 if jobs may start on the node, or no state is reported. 0 if it is down, drained, reserved, powered down, or in any state not known to be good."
+--! health     = "schedulable: jobs may start. unhealthy: down, failing or not responding. drained: not usable for any other reason, such as drained, reserved or powered off."
+--! from_time  = "Start."
+--! to_time    = "End; NULL for the latest row."
 WITH told AS (
     -- At one moment a registration counts before a removal.
     SELECT cluster, node, event_time,

@@ -1,5 +1,5 @@
 --! name    = "node_faults"
---! doc     = "Faults of nodes, from when to when."
+--! doc     = "Faults of nodes over time."
 --! question = "Which nodes fail most, and of what?"
 --! example  = "SELECT node, fault_class, count(*) AS faults, max(from_time) AS latest FROM node_faults WHERE from_time >= now() - INTERVAL '30 days' GROUP BY node, fault_class ORDER BY faults DESC LIMIT 20"
 --! sources = ["node_events"]
@@ -7,11 +7,11 @@
 --! cluster     = "Cluster."
 --! node        = "Node."
 --! fault_id    = "Fault."
---! fault_level = "Severity as the source names it."
---! fault_class = "Kind of fault as the source names it."
---! description = "What the source says of it."
---! from_time   = "When it began."
---! to_time     = "When it ended; NULL while it lasts."
+--! fault_level = "Severity in the words of the source."
+--! fault_class = "Kind of fault in the words of the source."
+--! description = "Description by the source."
+--! from_time   = "Start of the fault."
+--! to_time     = "End; NULL while it lasts."
 SELECT cluster, node, fault_id,
        latest(fault_level, event_time) AS fault_level,
        latest(fault_class, event_time) AS fault_class,

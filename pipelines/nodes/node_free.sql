@@ -1,5 +1,5 @@
 --! name    = "node_free"
---! doc     = "How many GPUs of each node were free, from when to when."
+--! doc     = "Free GPUs of each node over time."
 --! question = "Where are GPUs free right now?"
 --! example  = "SELECT node, pool, gpu_model, free_gpus_milli / 1000.0 AS free_gpus, gpus_milli / 1000.0 AS gpus, state FROM node_free WHERE to_time IS NULL AND is_usable = 1 AND free_gpus_milli > 0 ORDER BY free_gpus_milli DESC LIMIT 100"
 --! sources = ["node_capacity", "node_holds"]
@@ -9,14 +9,14 @@
 --! node            = "Node."
 --! pool            = "Pools the node is in, comma separated."
 --! gpu_model       = "Model of its GPUs."
---! state           = "Its state as the scheduler names it; NULL if nobody told."
+--! state           = "State of the node in the scheduler's words; NULL if not reported."
 --! is_usable       = "1 if jobs may start on it, as in node_capacity."
 --! gpus_milli      = "Its GPUs, thousandths."
---! held_gpus_milli = "Held by jobs, thousandths; more than it has where a source tells of a hold twice."
---! assumed_gpus_milli = "Taken to be held besides, by jobs of which nobody told the nodes: they are taken to be on the first nodes by name that have something free."
---! free_gpus_milli = "Free for jobs to start on, thousandths; 0 while it is not usable."
---! from_time       = "From when on."
---! to_time         = "Until when; NULL for the latest."
+--! held_gpus_milli = "Held by jobs, thousandths. Exceeds gpus_milli if a source reports one hold twice."
+--! assumed_gpus_milli = "Assumed held in addition, by jobs whose nodes are not known. They are placed on the first nodes by name that have free GPUs."
+--! free_gpus_milli = "Free for jobs to start on, thousandths; 0 while the node is not usable."
+--! from_time       = "Start."
+--! to_time         = "End; NULL for the latest row."
 WITH on_device AS (
     -- All holds of one device together are at most the device.
     SELECT cluster, node, device, at, sum(held) AS held

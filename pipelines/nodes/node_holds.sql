@@ -1,5 +1,5 @@
 --! name    = "node_holds"
---! doc     = "How much of which node each job held, from when to when: by its devices where they are known; beside them what its nodes carry, each as much; where no node is told, its number of GPUs."
+--! doc     = "How much of each node every job held over time. By devices where they are known; for the rest of an attempt, an equal share on each of its nodes; where no node is known, its number of GPUs."
 --! question = "Which jobs are on a node?"
 --! example  = "SELECT job_id, gpus_milli / 1000.0 AS gpus, evidence, from_time FROM node_holds WHERE node = 'gpu-01' AND to_time IS NULL ORDER BY from_time"
 --! sources = ["attempts", "gpu_holds"]
@@ -7,13 +7,13 @@
 --! [columns]
 --! cluster    = "Cluster."
 --! node       = "Node; NULL where it is not known."
---! pool       = "Pool of the job, where the hold is known by its nodes or not at all; NULL where devices are known."
+--! pool       = "Pool of the job, if the hold is known by nodes or not located at all; NULL if it is known by device."
 --! job_id     = "Job."
---! device     = "Which device, by its UUID, else # and its number on the node; NULL where no device is told."
+--! device     = "UUID of the device, else # and its index on the node; NULL if no device is known."
 --! gpus_milli = "Thousandths of a GPU held there."
---! evidence   = "devices; nodes: held evenly on all nodes of the attempt, less the devices there; none: held somewhere in the pool, less all devices of the job."
---! from_time  = "When the hold began."
---! to_time    = "When it ended; NULL while it lasts."
+--! evidence   = "devices: known by device. nodes: an equal share on all nodes of the attempt, less the known devices there. none: somewhere in the pool, less all known devices of the job."
+--! from_time  = "Start of the hold."
+--! to_time    = "End; NULL while it lasts."
 WITH told AS (
     SELECT cluster, node, job_id, step_id, quality,
            coalesce(gpu_uuid, '#' || CAST(gpu_index AS TEXT), hold_id) AS device,

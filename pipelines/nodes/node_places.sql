@@ -1,17 +1,17 @@
 --! name    = "node_places"
---! doc     = "Where each node stood, from when to when: rack and switches, as told at that time. topology has the latest of it."
---! question = "Where did each node stand at a time gone by?"
+--! doc     = "Location of each node over time: rack and switches as reported at the time. topology has the latest location."
+--! question = "Where was each node at a past time?"
 --! example  = "SELECT node, rack, switch, from_time, to_time FROM node_places WHERE node = 'gpu-01' ORDER BY from_time NULLS FIRST"
 --! sources = ["node_events"]
 --! once    = true
 --! [columns]
 --! cluster        = "Cluster."
 --! node           = "Node."
---! rack           = "Rack; NULL if nobody told."
---! switch         = "Switch that the node was connected to; NULL if nobody told."
---! switches_above = "Switches above that one, from the lowest up, comma separated."
---! from_time      = "From when on; NULL for what was told first: it is taken to hold for the time before, too, for a topology is mostly written down after the fact."
---! to_time        = "Until when; NULL for the latest."
+--! rack           = "Rack; NULL if not reported."
+--! switch         = "Switch that the node was connected to; NULL if not reported."
+--! switches_above = "Switches above that one, lowest first, comma separated."
+--! from_time      = "Start; NULL for the first reported location, which also counts for the time before, because topologies are usually recorded after the fact."
+--! to_time        = "End; NULL for the latest row."
 WITH told AS (
     SELECT cluster, node, event_time, max(rack) AS rack, max(switch) AS switch, max(switches_above) AS switches_above
     FROM node_events

@@ -1,15 +1,15 @@
 --! name    = "node_states"
---! doc     = "States of nodes as the scheduler names them, from when to when."
+--! doc     = "States of nodes over time, in the scheduler's words."
 --! question = "When were nodes down or drained, and why?"
 --! example  = "SELECT node, state, reason, from_time, to_time FROM node_states WHERE state LIKE '%DRAIN%' OR state LIKE '%DOWN%' ORDER BY from_time DESC LIMIT 100"
 --! sources = ["node_events"]
 --! [columns]
 --! cluster   = "Cluster."
 --! node      = "Node."
---! state     = "State as the scheduler names it."
---! reason    = "Why, as the scheduler says; NULL if it does not."
---! from_time = "When it began, as far as it is known."
---! to_time   = "When another one began; NULL for the latest."
+--! state     = "State in the scheduler's words."
+--! reason    = "Reason given by the scheduler; NULL if none."
+--! from_time = "Start of the state, as far as it is known."
+--! to_time   = "Start of the next state; NULL for the latest."
 WITH told AS (
     -- Two sources that tell of one moment count as one.
     SELECT cluster, node, event_time, max(state) AS state, max(coalesce(reason, '')) AS reason

@@ -1,5 +1,5 @@
 --! name    = "nodes"
---! doc     = "Nodes and what they hold: latest report of each."
+--! doc     = "Nodes and their hardware: latest report of each."
 --! question = "Which nodes are there, in what state, with which driver?"
 --! example  = "SELECT node, pool, gpu_model, gpus_milli / 1000 AS gpus, state, state_reason, driver_version, xids FROM nodes WHERE removed_time IS NULL ORDER BY node LIMIT 100"
 --! sources = ["node_events"]
@@ -11,15 +11,15 @@
 --! gpus_milli      = "Its GPUs, thousandths."
 --! cpus_milli      = "Its CPU cores, thousandths."
 --! memory_bytes    = "Its memory, bytes."
---! registered_time = "When it was first reported; NULL if only its faults are known."
---! removed_time    = "When it was last reported gone; NULL if never."
+--! registered_time = "First registration; NULL if only faults of the node are known."
+--! removed_time    = "Latest removal; NULL if never removed."
 --! faults          = "Faults that began on it."
 --! xids            = "XID errors that its driver reported."
---! state           = "Its latest state, as the scheduler names it."
---! state_reason    = "Why it is in that state, as the scheduler says."
---! state_time      = "Since when, at the latest, it is in that state."
+--! state           = "Latest state in the scheduler's words."
+--! state_reason    = "Reason for that state, given by the scheduler."
+--! state_time      = "Latest time at which that state was reported."
 --! driver_version  = "Latest version of its GPU driver."
---! boot_id         = "The kernel's random id of its latest boot."
+--! boot_id         = "Random id of its latest boot, from the kernel."
 SELECT cluster, node,
        latest(pool, event_time) AS pool,
        latest(gpu_model, event_time) AS gpu_model,

@@ -1,23 +1,23 @@
 --! name    = "reservations"
---! doc     = "Reservations as the scheduler last told of them, removed ones too."
+--! doc     = "Reservations as last reported by the scheduler, including removed ones."
 --! question = "Which reservations are there or still to come, and for whom?"
 --! example  = "SELECT name, owner, pool, gpus_milli / 1000.0 AS gpus, nodes, accounts, start_time, end_time, state FROM reservations WHERE removed_time IS NULL AND coalesce(end_time > now(), true) ORDER BY start_time"
 --! sources = ["capacity_events"]
 --! [columns]
 --! cluster      = "Cluster."
 --! name         = "Name of the reservation."
---! owner        = "Who is entitled."
---! pool         = "Pool it is in."
+--! owner        = "Team that is entitled."
+--! pool         = "Pool of the reservation."
 --! gpus_milli   = "Thousandths of a GPU."
 --! nodes        = "Host names, comma separated."
 --! accounts     = "Accounts that may use it, comma separated."
 --! users        = "Users that may use it, comma separated."
---! flags        = "Flags as the scheduler names them, comma separated."
---! state        = "State as the scheduler names it."
---! first_time   = "When it was first told of."
---! start_time   = "When it begins."
---! end_time     = "When it ends."
---! removed_time = "When it was gone; NULL if it was not removed, or set again since."
+--! flags        = "Flags in the scheduler's words, comma separated."
+--! state        = "State in the scheduler's words."
+--! first_time   = "Time at which it was first reported."
+--! start_time   = "Scheduled start."
+--! end_time     = "Scheduled end."
+--! removed_time = "Time of removal; NULL if it was not removed, or set again since."
 WITH told AS (
     SELECT cluster, name, owner,
            latest(pool, event_time) AS pool,

@@ -1,15 +1,15 @@
 --! name    = "topology"
---! doc     = "Where each node stands: rack and switches, as last told, and since when."
+--! doc     = "Location of each node: rack and switches as last reported."
 --! question = "In which racks and on which switches are the nodes?"
 --! example  = "SELECT cluster, rack, switch, count(*) AS nodes FROM topology GROUP BY cluster, rack, switch ORDER BY cluster, rack, switch"
 --! sources = ["node_events"]
 --! [columns]
 --! cluster        = "Cluster."
 --! node           = "Node."
---! rack           = "Rack; NULL if nobody told."
---! switch         = "Switch that the node is connected to; NULL if nobody told."
---! switches_above = "Switches above that one, from the lowest up, comma separated."
---! since          = "Since when; what was told first is taken to hold for the time before, too."
+--! rack           = "Rack; NULL if not reported."
+--! switch         = "Switch that the node is connected to; NULL if not reported."
+--! switches_above = "Switches above that one, lowest first, comma separated."
+--! since          = "Time of that report. The first reported location also counts for the time before it."
 SELECT cluster, node,
        latest(rack, event_time) AS rack,
        latest(switch, event_time) AS switch,

@@ -1,39 +1,28 @@
 --! name    = "first_in_line"
---! doc     = "Which waiting job was first among those that may run on the same nodes, from when to when: by priority, unknown ones last, then by how long it waits, then by its name. Jobs that a limit, a hold or a dependency keeps back do not stand in line."
---! question = "Which job is first in line, and for whom do the others wait?"
+--! doc     = "The first job in line among the jobs that compete for the same nodes. Order: priority (unknown priorities last), start of the wait, job id. Jobs that a limit, a hold or a dependency keeps back are not in line."
+--! question = "Which job is first in line in each pool?"
 --! example  = "SELECT pool, job_id, gpus_milli / 1000.0 AS gpus, priority, from_time FROM first_in_line WHERE to_time IS NULL ORDER BY pool"
---! sources = ["waits", "pending_reasons", "job_events", "node_capacity"]
+--! sources = ["eligible_waits", "job_events", "node_capacity"]
 --! once    = true
 --! [columns]
 --! cluster     = "Cluster."
---! pool        = "Pool of the job; NULL where it names none and may run on every node."
+--! pool        = "Pool of the job; NULL if it names none and may run on every node."
 --! job_id      = "Job."
---! waited_from = "When its wait began."
---! gpus_milli  = "Thousandths of a GPU asked for."
---! priority    = "Its priority as it was told last; NULL if it was not."
---! from_time   = "From when on it was first."
---! to_time     = "Until when; NULL while it is."
+--! waited_from = "Start of its wait."
+--! gpus_milli  = "Thousandths of a GPU requested."
+--! priority    = "Priority as last reported; NULL if not reported."
+--! from_time   = "Time from which the job was first in line."
+--! to_time     = "End; NULL while it lasts."
 WITH priorities AS (
     SELECT cluster, job_id, event_time AS at, max(priority) AS priority
     FROM job_events
     WHERE priority IS NOT NULL AND step_id IS NULL
     GROUP BY cluster, job_id, event_time
-), ends AS (
-    SELECT cluster, job_id, waited_from, max(coalesce(to_time, as_of)) AS known_to FROM waits GROUP BY cluster, job_id, waited_from
-), eligible_in AS (
-    SELECT w.cluster, w.job_id, w.waited_from, max(e.event_time) AS at
-    FROM ends w
-    JOIN job_events e ON e.cluster = w.cluster AND e.job_id = w.job_id AND e.event_time >= w.waited_from AND e.event_time < w.known_to
-    WHERE e.kind = 'ELIGIBLE' AND e.step_id IS NULL
-    GROUP BY w.cluster, w.job_id, w.waited_from
 ), standing AS (
-    -- Of a job that was requeued each wait has its own time at which it became eligible.
     SELECT w.cluster, w.job_id, coalesce(w.pool, '') AS pool, w.waited_from, w.gpus_milli, w.from_time AS told_from,
-           greatest(w.from_time, coalesce(CASE WHEN w.attempt IS NULL THEN w.eligible_time ELSE e.at END, w.from_time)) AS from_time, w.to_time
-    FROM waits w
-    LEFT JOIN eligible_in e ON e.cluster = w.cluster AND e.job_id = w.job_id AND e.waited_from = w.waited_from
-    LEFT JOIN pending_reasons r ON r.scheduler = 'slurm' AND r.reason = w.reason
-    WHERE w.gpus_milli > 0 AND coalesce(r.layer, 3) IN (2, 3)
+           greatest(w.from_time, coalesce(w.eligible_from, w.from_time)) AS from_time, w.to_time
+    FROM eligible_waits w
+    WHERE w.gpus_milli > 0 AND coalesce(w.reason_layer, 3) IN (2, 3)
 ), prior AS (
     SELECT s.cluster, s.job_id, s.told_from, latest(p.priority, p.at) AS priority
     FROM standing s JOIN priorities p ON p.cluster = s.cluster AND p.job_id = s.job_id AND p.at <= s.told_from

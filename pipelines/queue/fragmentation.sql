@@ -1,27 +1,26 @@
 --! name    = "fragmentation"
---! doc     = "Free GPUs that the queue's own mix of jobs cannot use, from when to when (FGD, fragmentation gradient descent). At a moment T: from_time <= T AND coalesce(to_time > T, true)."
+--! doc     = "Free GPUs that the current mix of waiting jobs cannot use (FGD, fragmentation gradient descent). At a moment T: from_time <= T AND coalesce(to_time > T, true)."
 --! question = "How many free GPUs can the waiting jobs not use, because they are scattered?"
 --! example  = "SELECT cluster, pool, free_gpus_milli / 1000.0 AS free_gpus, unusable_gpus_milli / 1000.0 AS unusable_gpus, tasks, jobs_of_unknown_shape FROM fragmentation WHERE from_time <= now() AND coalesce(to_time > now(), true)"
---! sources = ["pool_fit", "waits", "pending_reasons"]
+--! sources = ["pool_fit", "classified_waits"]
 --! [columns]
 --! cluster                   = "Cluster."
---! pool                      = "Pool, as in pool_fit; empty: all nodes, and the jobs that name no pool."
---! free_gpus_milli           = "Free in the pool, thousandths of a GPU."
---! tasks                     = "Nodes that waiting jobs of known shape ask for, one task each; the denominator. 0 if no job waits that could start."
---! unusable_gpus_milli_tasks = "Sum over these tasks of the free GPUs, thousandths, on nodes where the task does not fit, and of parts of devices; the numerator."
---! unusable_gpus_milli       = "Expected free GPUs that the next task of the queue cannot use: numerator / denominator, rounded down; NULL without tasks. For reading: sums are of the two parts."
---! jobs_of_unknown_shape     = "Waiting jobs that could start and are not in the mix, since their GPUs per node are not known."
+--! pool                      = "Pool, as in pool_fit; empty for all nodes and the jobs that name no pool."
+--! free_gpus_milli           = "Free GPUs in the pool, thousandths of a GPU."
+--! tasks                     = "Nodes requested by waiting jobs of known shape, one task each; the denominator. 0 if no waiting job could start."
+--! unusable_gpus_milli_tasks = "The numerator: sum over these tasks of the free GPUs, thousandths, on nodes where the task does not fit, and of fractions of devices."
+--! unusable_gpus_milli       = "Expected free GPUs that the next task of the queue cannot use: numerator / denominator, rounded down; NULL without tasks. For display; sum the numerator and the denominator instead."
+--! jobs_of_unknown_shape     = "Waiting jobs that could start but whose GPUs per node are not known; they are not in the mix."
 --! formula                   = "Name of the formula."
---! from_time                 = "From when on."
---! to_time                   = "Until when; NULL for the latest."
+--! from_time                 = "Start."
+--! to_time                   = "End; NULL for the latest row."
 WITH demand AS (
     -- Jobs that the scheduler says are kept back by a hold, a dependency or a limit would not
     -- start, however GPUs lie.
     SELECT w.cluster, coalesce(w.pool, '') AS pool, w.asked_nodes, (w.asked_gpus_per_node_milli + 999) / 1000 AS gpus_per_node,
            greatest(w.from_time, coalesce(w.eligible_time, w.from_time)) AS from_time, w.to_time
-    FROM waits w
-    LEFT JOIN pending_reasons r ON r.scheduler = 'slurm' AND r.reason = w.reason
-    WHERE w.gpus_milli > 0 AND (w.reason IS NULL OR r.constraint IN ('resources', 'priority'))
+    FROM classified_waits w
+    WHERE w.gpus_milli > 0 AND w.is_open = 1
 ), sized AS (
     SELECT d.cluster, d.pool, CASE WHEN d.asked_nodes IS NULL THEN 1 ELSE least(d.gpus_per_node, s.largest_node_gpus + 1) END AS gpus,
            coalesce(d.asked_nodes, 0) AS tasks, CASE WHEN d.asked_nodes IS NULL THEN 1 ELSE 0 END AS shapeless, d.from_time, d.to_time

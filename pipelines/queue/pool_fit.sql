@@ -1,23 +1,23 @@
 --! name    = "pool_fit"
---! doc     = "How many nodes of a pool had at least so many GPUs free at once, from when to when: a job of N nodes with G GPUs each fits if nodes >= N where gpus = G."
+--! doc     = "How many nodes of a pool had at least a given number of GPUs free at the same time. A job of N nodes with G GPUs each fits if nodes >= N in the row with gpus = G."
 --! question = "Would a job of 4 nodes with 8 GPUs each fit now?"
 --! example  = "SELECT cluster, pool, nodes >= 4 AS fits, nodes, free_gpus_milli / 1000 AS free_gpus, largest_free_gpus FROM pool_fit WHERE gpus = 8 AND to_time IS NULL"
 --! sources = ["node_free", "waits"]
 --! once    = true
 --! [columns]
 --! cluster             = "Cluster."
---! pool                = "Pool; a node in several pools counts in each, one in none in every pool that nodes or waiting jobs name. Empty: all nodes, where a job without a pool may run."
---! gpus                = "So many whole GPUs on one node; the last number is one more than any node of the pool has, so that nodes is 0."
---! nodes               = "Nodes with at least that many free."
+--! pool                = "Pool. A node in several pools counts in each; a node in no pool counts in every pool that nodes or waiting jobs name. Empty: all nodes, where a job without a pool may run."
+--! gpus                = "Number of whole GPUs on one node. The last row has one more than any node of the pool has, so that nodes is 0."
+--! nodes               = "Nodes with at least that many GPUs free."
 --! free_gpus_milli     = "Free in the whole pool, thousandths of a GPU."
 --! largest_free_gpus   = "Most whole GPUs free on one node."
 --! free_nodes          = "Nodes with at least one whole GPU free."
---! usable_gpus_milli   = "Of nodes that jobs may start on, held or free."
---! present_gpus_milli  = "Of all nodes, down and drained ones too."
---! assumed_gpus_milli  = "Taken to be held on its nodes by jobs of which nobody told the nodes, as in node_free: nodes says how many would fit if they are there."
---! largest_node_gpus   = "Most GPUs that a node of the pool ever had."
---! from_time           = "From when on."
---! to_time             = "Until when; NULL for the latest."
+--! usable_gpus_milli   = "GPUs of nodes where jobs may start, held or free, thousandths."
+--! present_gpus_milli  = "GPUs of all nodes, including nodes that are down or drained, thousandths."
+--! assumed_gpus_milli  = "Assumed held on its nodes by jobs whose nodes are not known, as in node_free. `nodes` counts the nodes that would fit under this assumption."
+--! largest_node_gpus   = "Most GPUs that any node of the pool ever had."
+--! from_time           = "Start."
+--! to_time             = "End; NULL for the latest row."
 WITH named AS (
     SELECT cluster, unnest(string_to_array(pool, ',')) AS pool FROM node_free WHERE pool <> ''
     UNION ALL

@@ -1,6 +1,6 @@
 --! name    = "quota_use"
---! doc     = "What each team and QOS held of its quota or limit, from when to when."
---! question = "Who is at or near the limit of a quota?"
+--! doc     = "How much of each quota or limit its team or QOS held over time."
+--! question = "Which teams and QOS are at or near the limit of a quota?"
 --! example  = "SELECT owner, kind, pool, held_gpus_milli / 1000.0 AS held_gpus, gpus_milli / 1000.0 AS granted_gpus FROM quota_use WHERE to_time IS NULL AND held_gpus_milli > 0 AND held_gpus_milli * 10 >= gpus_milli * 9 ORDER BY owner"
 --! sources = ["capacity", "attempts"]
 --! once    = true
@@ -8,12 +8,12 @@
 --! cluster         = "Cluster."
 --! owner           = "Team, or qos/NAME."
 --! kind            = "QUOTA_SET or LIMIT_SET."
---! pool            = "Pool it is for; NULL for all."
---! gpu_model       = "GPU model it is for; NULL for all."
+--! pool            = "Pool that the quota applies to; NULL for all."
+--! gpu_model       = "GPU model that the quota applies to; NULL for all."
 --! gpus_milli      = "The quota, thousandths of a GPU."
---! held_gpus_milli = "Held by attempts that count towards it, thousandths."
---! from_time       = "From when on."
---! to_time         = "Until when; NULL for the latest."
+--! held_gpus_milli = "Held by attempts that count towards the quota, thousandths."
+--! from_time       = "Start."
+--! to_time         = "End; NULL for the latest row."
 WITH quotas AS (
     SELECT cluster, owner, kind, coalesce(pool, '') AS of_pool, coalesce(gpu_model, '') AS of_model, gpus_milli, from_time, to_time
     FROM capacity

@@ -1,5 +1,5 @@
 --! name    = "waits"
---! doc     = "Every stretch of a wait for which the scheduler gave one reason, with what the job asked for."
+--! doc     = "Stretches of waits in which the scheduler reported one reason, with the shape that the job requested."
 --! question = "For which of the scheduler's reasons did jobs wait?"
 --! example  = "SELECT reason, count(DISTINCT job_id) AS jobs, sum(gpu_ms(gpus_milli, from_time, from_time, coalesce(to_time, as_of))) / 3600000 AS gpu_hours FROM waits WHERE from_time >= now() - INTERVAL '7 days' GROUP BY reason ORDER BY gpu_hours DESC"
 --! sources = ["attempts", "job_events"]
@@ -12,16 +12,16 @@
 --! user_name                 = "User who submitted the job."
 --! pool                      = "Partition, queue or node pool."
 --! qos                       = "Quality of service."
---! gpus_milli                = "Thousandths of a GPU asked for."
---! asked_nodes               = "Nodes asked for; NULL where the shape is not known."
---! asked_gpus_per_node_milli = "Thousandths of a GPU asked for on each; NULL where the shape is not known."
---! shape_evidence            = "asked: the scheduler told it; small: at most one GPU; given: what the attempt then held on its nodes. NULL: not known."
---! reason                    = "The scheduler's reason; NULL until it gave one, and where none is told."
---! eligible_time             = "From when on the job waited for capacity only, where the source tells."
---! waited_from               = "When the whole wait began."
---! from_time                 = "When this stretch of it began."
---! to_time                   = "When it ended; NULL while it lasts."
---! as_of                     = "While it lasts: up to when the cluster was observed."
+--! gpus_milli                = "Thousandths of a GPU requested."
+--! asked_nodes               = "Nodes requested; NULL if the shape is not known."
+--! asked_gpus_per_node_milli = "Thousandths of a GPU requested on each node; NULL if the shape is not known."
+--! shape_evidence            = "Evidence for the shape. asked: reported by the scheduler; small: at most one GPU; given: what the attempt later held on its nodes. NULL: shape not known."
+--! reason                    = "The scheduler's reason; NULL until one is reported."
+--! eligible_time             = "Time from which the job waited for capacity only, where the source reports it."
+--! waited_from               = "Start of the whole wait."
+--! from_time                 = "Start of this stretch of the wait."
+--! to_time                   = "End; NULL while it lasts."
+--! as_of                     = "While it lasts: time up to which the cluster was observed."
 WITH waiting AS (
     SELECT cluster, job_id, attempt, team, user_name, pool, qos, asked_gpus_milli AS gpus_milli, gpus_milli AS held_gpus_milli,
            node_count, eligible_time, queued_from, queued_to, as_of

@@ -1,7 +1,7 @@
 --! name    = "node_health"
 --! version = 2
---! doc     = "How each node stands by its devices and faults, as last said; a node nothing was ever said of is not here. Lemons, which fail again and again, are judged at midnight (UTC) by their last 28 days."
---! question = "Which nodes are probably bad or fail again and again, since when, and what speaks against them?"
+--! doc     = "Health of each node by its devices and faults, latest statement. A node without any statement is not in the table. Lemons, nodes that fail again and again, are judged at midnight (UTC) by their last 28 days."
+--! question = "Which nodes are probably bad or fail again and again, since when, and what is the evidence?"
 --! example  = "SELECT node, state, bad_ppm / 10000 AS bad_percent, is_lemon, bad_hours, used_hours, gpu_uuid, since_time, evidence FROM node_health WHERE state <> 'HEALTHY' ORDER BY bad_ppm DESC LIMIT 50"
 --! sources = ["node_signals"]
 --! per     = ["cluster", "node"]
@@ -9,20 +9,20 @@
 --! [columns]
 --! cluster     = "Cluster."
 --! node        = "Node."
---! state       = "HEALTHY, WATCH (look before the next large job), BAD (drain when it is free), or FAILED (a device is lost or must be reset)."
+--! state       = "HEALTHY, WATCH (inspect before the next large job), BAD (drain when it is free), or FAILED (a device is lost or must be reset)."
 --! bad_ppm     = "Probability that the node is bad, millionths."
---! gpu_uuid    = "Device of the strongest evidence, by its UUID."
---! gpu_index   = "Number of that device in its node."
---! evidence    = "What speaks against it, strongest first: rule, value and weight in log odds."
---! since_time  = "Since when it is in this state."
---! said_time   = "When it was last said."
---! changes     = "How often its state changed so far."
+--! gpu_uuid    = "UUID of the device with the strongest evidence."
+--! gpu_index   = "Index of that device in its node."
+--! evidence    = "Evidence against the node, strongest first: rule, value and weight in log odds."
+--! since_time  = "Start of this state."
+--! said_time   = "Latest statement."
+--! changes     = "Number of changes of the state so far."
 --! model       = "Version of the rules."
---! is_lemon    = "1 for a lemon: with a probability above 0.95 its rate of bad hours is above three times the fleet's, so leave it out of jobs; 0 if it was one; NULL if it never was."
+--! is_lemon    = "1 for a lemon: with probability above 0.95 its rate of bad hours exceeds three times the fleet's, so keep jobs off it. 0 if it was one; NULL if it never was."
 --! lemon_ppm   = "That probability, millionths."
---! lemon_least_milli = "Lower bound: with a probability of 0.95 its rate is at least so many thousandths of the fleet's; NULL if it is no lemon."
---! used_hours  = "Hours of 28 days in which it held work."
---! bad_hours   = "Of these, hours with a slow part of a job confirmed, an XID that is not the program's, a lost device, a fault, or a job that it ended."
+--! lemon_least_milli = "Lower bound: with probability 0.95 its rate is at least this many thousandths of the fleet's; NULL if it is not a lemon."
+--! used_hours  = "Hours of the 28 days in which it held work."
+--! bad_hours   = "Part of these hours with a confirmed slow part of a job, an XID not caused by the program, a lost device, a fault, or a job that the node ended."
 WITH compared AS (
     SELECT *,
            lag(state) OVER (PARTITION BY cluster, node ORDER BY event_time, state, bad_ppm) AS before,

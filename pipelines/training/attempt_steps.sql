@@ -1,5 +1,5 @@
 --! name    = "attempt_steps"
---! doc     = "Attempts of jobs that report steps: when the first one began, and up to which step an earlier attempt had come."
+--! doc     = "Attempts of jobs that report steps: start of the first step, and the step that an earlier attempt had reached."
 --! question = "How long did each attempt of a training job take to its first step?"
 --! example  = "SELECT job_id, attempt, from_time, first_step_time, ms_between(from_time, first_step_time) / 1000 AS starting_s FROM attempt_steps WHERE from_time >= now() - INTERVAL '7 days' ORDER BY starting_s DESC NULLS LAST LIMIT 20"
 --! sources = ["attempts", "training_1m"]
@@ -7,10 +7,10 @@
 --! cluster         = "Cluster."
 --! job_id          = "Job."
 --! attempt         = "Number of the attempt, from 0."
---! from_time       = "When the attempt began to hold GPUs."
---! to_time         = "When it released them; NULL while it holds them."
---! first_step_time = "When its first step began; NULL if none was reported of it."
---! redone_step     = "Steps up to this one were done before, by an earlier attempt: what is done of them is redone. As far as minutes tell that had begun before the attempt. NULL if none was."
+--! from_time       = "Time at which the attempt began to hold GPUs."
+--! to_time         = "Time at which it released them; NULL while it holds them."
+--! first_step_time = "Start of its first step; NULL if none was reported."
+--! redone_step     = "Highest step that an earlier attempt reached, from minutes that ended before this attempt began. Steps up to this one are redone. NULL if there is none."
 WITH reports AS (
     SELECT cluster, job_id, window_start, min(first_step_unix_ms) AS first_ms, max(last_step_unix_ms) AS last_ms,
            max(step_max) AS step_max

@@ -1,6 +1,6 @@
 --! name    = "step_time_1m"
 --! stored  = false
---! doc     = "What jobs say of their time on each node, per UTC minute: rank x ms in steps, and in their parts. Parts are those of step_parts."
+--! doc     = "Reported step time of jobs on each node, per UTC minute: rank x ms in steps and in their parts, which are those of step_parts. An intermediate step; not stored."
 --! sources = ["steps", "attempt_steps"]
 --! window  = "1m"
 --! key     = ["window_start", "cluster", "job_id", "node"]

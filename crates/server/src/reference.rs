@@ -8,7 +8,8 @@ use arrow::datatypes::DataType;
 use serde::Serialize;
 use tidegate_lake::catalog::Catalog;
 use tidegate_lake::functions;
-use tidegate_lake::pipeline::Pipeline;
+use tidegate_lake::pipeline::graph::{Graph, Kind};
+use tidegate_lake::pipeline::{Pipeline, SUBJECTS};
 use tidegate_lake::table::{Layout, TableSpec};
 
 use crate::error::QueryError;
@@ -192,6 +193,45 @@ pub fn questions<'a>(pipelines: impl Iterator<Item = &'a Pipeline>) -> String {
         }
     }
     page
+}
+
+/// The graph of the shipped pipelines as a page of the documentation, a diagram per subject.
+///
+/// # Errors
+/// The message of [`Graph::new`], if pipelines do not fit together.
+pub fn pipelines(pipelines: &[Pipeline]) -> Result<String, String> {
+    let graph = Graph::new(pipelines).map_err(|e| e.to_string())?;
+    let mut page = String::from(
+        "# Pipelines\n\n\
+         Which table is computed from which, by subject: the folders of [pipelines/](../../pipelines). Arrows lead from a\n\
+         source to the tables that are computed from it. Cylinders are events as they came, slanted boxes are catalogues\n\
+         (CSV files), boxes are tables that are kept up to date, rounded boxes are views that are computed when a query\n\
+         asks for them. Dashed tables belong to another subject.\n\n\
+         `tidegate pipeline graph --of ledger_1h` draws everything that one table is computed from. The columns are in\n\
+         [tables.md](tables.md). What a pipeline file is: [design/pipelines.md](../design/pipelines.md). Made from the\n\
+         pipelines by a test; do not edit.\n",
+    );
+    for (subject, about) in SUBJECTS {
+        let part = graph.of_subject(subject).map_err(|e| e.to_string())?;
+        page.push_str(&format!("\n## {subject}\n\n{about}\n\n```mermaid\n{}```\n\n", part.mermaid()));
+        page.push_str("| Table | Computed | What it holds |\n|---|---|---|\n");
+        let mut own: Vec<&Pipeline> = pipelines.iter().filter(|p| p.subject() == Some(subject)).collect();
+        own.sort_by(|a, b| a.name.cmp(&b.name));
+        for pipeline in own {
+            let node = part.nodes.iter().find(|node| node.name == pipeline.name);
+            let when = node.map_or("", |node| match node.kind {
+                Kind::View => "when asked",
+                Kind::Catalog => "from a CSV file",
+                _ => &node.when,
+            });
+            let name = match pipeline.stored {
+                true => format!("[{0}](tables.md#{0})", pipeline.name),
+                false => format!("{} (intermediate)", pipeline.name),
+            };
+            page.push_str(&format!("| {name} | {when} | {} |\n", cell(first_sentence(&pipeline.doc))));
+        }
+    }
+    Ok(page)
 }
 
 /// What Markdown readers make of a heading to link to it.

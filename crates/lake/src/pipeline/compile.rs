@@ -91,7 +91,7 @@ struct Source {
 }
 
 /// Sorts pipelines so that each comes after those it reads.
-fn in_order(mut waiting: Vec<Pipeline>) -> Result<Vec<Pipeline>> {
+pub(crate) fn in_order(mut waiting: Vec<Pipeline>) -> Result<Vec<Pipeline>> {
     waiting.sort_by(|a, b| a.name.cmp(&b.name));
     if let Some(pair) = waiting.windows(2).find(|pair| pair[0].name == pair[1].name) {
         let message = format!("the name {:?} is taken by {}; choose another", pair[1].name, pair[0].file);

@@ -45,10 +45,19 @@ pub struct Pipeline {
     pub columns: BTreeMap<String, String>,
     /// Path of the pipeline file, for messages.
     pub file: String,
+    /// Whether the rows are those of a CSV file that the header names.
+    pub is_catalog: bool,
     /// Line of the file on which the SQL starts, from 1.
     pub sql_line: usize,
     /// The SELECT.
     pub sql: String,
+}
+
+impl Pipeline {
+    /// Folder of the pipeline file, e.g. `jobs`; `None` if the file stands in no named folder.
+    pub fn subject(&self) -> Option<&str> {
+        std::path::Path::new(&self.file).parent()?.file_name()?.to_str()
+    }
 }
 
 /// When a pipeline runs, and over what.

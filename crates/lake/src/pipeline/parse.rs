@@ -150,6 +150,7 @@ impl Pipeline {
             key: header.key,
             columns: header.columns,
             file: file.to_owned(),
+            is_catalog: header.catalog.is_some(),
             sql_line: header_lines + 1,
             sql,
         })

@@ -26,7 +26,21 @@ const FILES: &[(&str, &str)] = files![
             "usage_1d",
             "usage_1h",
         ],
-    "queue" / ["first_in_line", "fragmentation", "pending", "pool_fit", "quota_use", "waits",],
+    "queue"
+        / [
+            "classified_waits",
+            "eligible_waits",
+            "first_in_line",
+            "fragmentation",
+            "open_wait_hours",
+            "pending",
+            "pool_fit",
+            "quota_use",
+            "wait_conditions",
+            "wait_pool_fits",
+            "wait_quotas",
+            "waits",
+        ],
     "nodes"
         / [
             "capacity",
@@ -45,11 +59,13 @@ const FILES: &[(&str, &str)] = files![
     "gpu"
         / [
             "device_faults",
+            "device_holds",
             "device_peaks",
             "gpu_1h",
             "gpu_1m",
             "gpu_holds",
             "gpu_spans",
+            "held_devices_1m",
             "interference",
             "memory_growth",
             "right_size",
@@ -65,10 +81,12 @@ const FILES: &[(&str, &str)] = files![
             "gang_spread",
             "goodput",
             "goodput_attempts",
+            "job_counters_1m",
             "mfu_1m",
             "mfu_jobs",
             "step_parts",
             "step_time_1m",
+            "step_waits_1m",
             "training_1m",
         ],
     "ledger"
@@ -84,11 +102,35 @@ const FILES: &[(&str, &str)] = files![
             "occupancy_facts",
             "watched",
         ],
-    "cost" / ["idle_costs", "job_costs", "job_energy", "price_of", "prices", "run_costs", "token_costs",],
+    "cost"
+        / [
+            "attempt_costs",
+            "idle_costs",
+            "job_costs",
+            "job_energy",
+            "price_of",
+            "prices",
+            "run_costs",
+            "token_costs",
+        ],
     "signals"
         / ["forecast_coverage", "forecast_scores", "node_health", "scaling_curves", "sizing", "stragglers",],
     "autopilot" / ["actions", "decisions", "plans", "prediction_scores",],
     "catalog" / ["gpu_peaks", "link_peaks", "mig_profiles", "pending_reasons", "xid_catalog",],
+];
+
+/// Folders of `pipelines/` in the order of the documentation, and what each holds.
+pub const SUBJECTS: [(&str, &str); 10] = [
+    ("jobs", "Jobs, their attempts to run, and the GPU time that they held and waited for."),
+    ("queue", "Why jobs wait: reasons, quotas, free nodes and the place in line."),
+    ("nodes", "Nodes: capacity, state, faults, location, and which jobs hold what of them."),
+    ("gpu", "Devices: samples, holds, faults, sharing and memory."),
+    ("training", "Training steps: throughput, goodput, FLOP utilisation and bottlenecks."),
+    ("ledger", "The ledger: each GPU-ms of a cluster in exactly one class."),
+    ("cost", "Prices, costs and energy."),
+    ("signals", "Forecasts, advice and detections that Tidegate publishes."),
+    ("autopilot", "Plans, decisions and actions of the autopilot."),
+    ("catalog", "Reference data from CSV files in `schemas/`."),
 ];
 
 fn parse((file, text): &(&str, &str)) -> Pipeline {
@@ -124,6 +166,16 @@ mod tests {
         }
         found.sort();
         found
+    }
+
+    #[test]
+    fn every_folder_is_described() {
+        let described: std::collections::BTreeSet<_> = SUBJECTS.iter().map(|(subject, _)| *subject).collect();
+        let pipelines = shipped();
+        assert_eq!(
+            pipelines.iter().filter_map(Pipeline::subject).collect::<std::collections::BTreeSet<_>>(),
+            described
+        );
     }
 
     #[test]

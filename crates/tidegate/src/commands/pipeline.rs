@@ -1,7 +1,8 @@
-//! `tidegate pipeline`: list, check, run and test pipelines, and build their tables anew.
+//! `tidegate pipeline`: list, draw, check, run and test pipelines, and build their tables anew.
 
 mod backfill;
 mod cases;
+mod graph;
 mod json_events;
 
 use std::path::PathBuf;
@@ -9,8 +10,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use tidegate_lake::pipeline::Plan;
-use tidegate_lake::pipeline::{Pipeline, Shape};
+use tidegate_lake::pipeline::graph::duration;
+use tidegate_lake::pipeline::{Pipeline, Plan, Shape};
 use tidegate_lake::runner::{Pace, Progress};
 use tidegate_server::{Metrics, QueryLimits, QueryService, serve};
 use tokio::sync::watch;
@@ -20,10 +21,11 @@ use super::{
     block_on_one_thread, name_full_disk, stop_on_signals,
 };
 
-/// List, check, run, backfill and test pipelines
+/// List, draw, check, run, backfill and test pipelines
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate pipeline list
+  tidegate pipeline graph --subject jobs
   tidegate pipeline check my_pipelines/gpu_hours.sql
   tidegate pipeline run --data tidegate-data
   tidegate pipeline backfill --pipelines my_pipelines
@@ -40,6 +42,8 @@ enum What {
         #[command(flatten)]
         data: DataArgs,
     },
+    /// Draw which table is computed from which
+    Graph(graph::GraphArgs),
     /// Check pipeline files against the rules that make results repeatable
     Check {
         /// Files to check beside the shipped ones
@@ -80,6 +84,7 @@ enum What {
 pub fn run(args: PipelineArgs) -> CommandResult {
     match args.what {
         What::List { data } => list(&data),
+        What::Graph(args) => graph::run(&args),
         What::Check { files, data } => check(&files, &data),
         What::Run { data, log, follow: false, pace, keep, .. } => catch_up(&data, &log, pace.pace(), &keep),
         What::Run { data, log, follow: true, listen, pace, keep } => {
@@ -105,14 +110,6 @@ fn list(data: &DataArgs) -> CommandResult {
         say!("{:<16} {:<22} {:<32} {}", pipeline.name, when, pipeline.sources.join(", "), pipeline.doc);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn duration(ms: i64) -> String {
-    match ms {
-        ms if ms % 86_400_000 == 0 => format!("{} d", ms / 86_400_000),
-        ms if ms % 3_600_000 == 0 => format!("{} h", ms / 3_600_000),
-        ms => format!("{} min", ms / 60_000),
-    }
 }
 
 fn check(files: &[PathBuf], data: &DataArgs) -> CommandResult {

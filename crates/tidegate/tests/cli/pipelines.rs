@@ -1,4 +1,4 @@
-//! `tidegate pipeline test` and `backfill`.
+//! `tidegate pipeline test`, `backfill` and `graph`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -145,4 +145,51 @@ SELECT team, sum(gpu_ms_held) AS gpu_ms FROM jobs GROUP BY team
     fs::write(own.join("held.sql"), pipeline.replace("sum(gpu_ms_held)", "now()")).unwrap();
     run(backfill().arg("--pipelines").arg(&own)).refused(&["held.sql"]);
     assert_eq!(query(&data, "SELECT count(*) AS n FROM jobs"), "n\n1\n");
+}
+
+#[test]
+fn the_graph_is_drawn_in_three_formats() {
+    let graph = |arguments: &[&str]| {
+        let mut command = tidegate();
+        command.args(["pipeline", "graph"]).args(arguments);
+        command
+    };
+    let mermaid = succeed(&mut graph(&["--of", "usage_1h"]));
+    assert!(mermaid.starts_with("flowchart LR\n"), "{mermaid}");
+    for edge in
+        ["t_job_events --> t_job_facts", "t_job_intervals --> t_usage_1h", "t_usage_1h --> t_usage_1d"]
+    {
+        assert!(mermaid.contains(edge), "{edge}\n{mermaid}");
+    }
+    assert!(!mermaid.contains("node_events"), "usage_1h does not come from nodes\n{mermaid}");
+
+    let dot = succeed(&mut graph(&["--subject", "cost", "--format", "dot"]));
+    assert!(dot.starts_with("digraph pipelines {") && dot.contains("\"prices\" -> \"price_of\";"), "{dot}");
+    let svg = succeed(&mut graph(&["--format", "svg"]));
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
+    assert_eq!(svg.matches(">attempts</text>").count(), 1);
+
+    run(&mut graph(&["--of", "nothing"])).refused(&["no pipeline \"nothing\"", "tidegate pipeline list"]);
+    run(&mut graph(&["--subject", "nothing"])).refused(&["no subject \"nothing\"", "jobs, ledger"]);
+}
+
+#[test]
+fn a_folder_of_pipelines_may_have_folders() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("own");
+    let pipeline = |name: &str, sources: &str| {
+        format!(
+            "--! name = \"{name}\"\n--! doc = \"Jobs.\"\n--! sources = [{sources}]\n--! [columns]\n--! n = \"Number.\"\n\
+             SELECT count(*) AS n FROM jobs\n"
+        )
+    };
+    fs::create_dir_all(own.join("site/team")).unwrap();
+    fs::write(own.join("site/team/counted.sql"), pipeline("counted", "\"jobs\"")).unwrap();
+    let mut drawn = tidegate();
+    drawn.args(["pipeline", "graph", "--subject", "team", "--pipelines"]).arg(&own);
+    assert!(succeed(&mut drawn).contains("t_jobs --> t_counted"));
+    fs::write(own.join("again.sql"), pipeline("counted", "\"jobs\"")).unwrap();
+    let mut checked = tidegate();
+    checked.args(["pipeline", "check", "--pipelines"]).arg(&own);
+    run(&mut checked).refused(&["own/again.sql", "own/site/team/counted.sql", "is taken"]);
 }

@@ -76,14 +76,14 @@ async fn describe_tells_every_table_and_column() {
 
 /// Compares a generated page with the file, or writes it with TIDEGATE_BLESS=1.
 fn is_as_written(name: &str, page: &str) {
-    let file = Path::new("../../docs").join(name);
+    let file = Path::new("../../docs/reference").join(name);
     if std::env::var_os("TIDEGATE_BLESS").is_some_and(|v| v == "1") {
         std::fs::write(&file, page).unwrap();
     }
     let written = std::fs::read_to_string(&file).unwrap_or_default();
     assert!(
         written == page,
-        "docs/{name} does not fit the pipelines; run this test with TIDEGATE_BLESS=1 and commit the file"
+        "docs/reference/{name} does not fit the pipelines; run this test with TIDEGATE_BLESS=1 and commit the file"
     );
 }
 
@@ -92,6 +92,27 @@ async fn the_documentation_is_up_to_date() {
     let tables = plan().await.tables();
     is_as_written("tables.md", &reference::markdown(tables.iter().map(AsRef::as_ref)));
     is_as_written("questions.md", &reference::questions(shipped().iter()));
+    is_as_written("pipelines.md", &reference::pipelines(&shipped()).unwrap());
+}
+
+/// Links to the generated pages, and from them, lead to files and headings that are there.
+#[test]
+fn links_of_the_generated_pages_hold() {
+    let page = |name: &str| std::fs::read_to_string(Path::new("../../docs/reference").join(name)).unwrap();
+    let headings: BTreeSet<String> =
+        (page("tables.md").lines()).filter_map(|line| line.strip_prefix("## ")).map(str::to_owned).collect();
+    for name in ["questions.md", "pipelines.md"] {
+        for link in page(name).split("](tables.md#").skip(1) {
+            let heading = link.split(')').next().unwrap();
+            assert!(headings.contains(heading), "{name} links to tables.md#{heading}");
+        }
+        for link in page(name).split("](../").skip(1) {
+            let path = Path::new("../../docs").join(link.split([')', '#']).next().unwrap());
+            assert!(path.exists(), "{name} links to {}", path.display());
+        }
+    }
+    let readme = std::fs::read_to_string("../../README.md").unwrap();
+    assert!(!readme.contains("(docs/tables.md") && !readme.contains("(docs/questions.md"), "they moved");
 }
 
 #[test]
