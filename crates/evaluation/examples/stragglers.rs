@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use tidegate_evaluation::straggler::scene::{Noise, Regime};
-use tidegate_evaluation::straggler::{Method, Options, Tidegate, alarm_outcome, observe, run};
+use tidegate_evaluation::straggler::{Method, Options, Tidegate, alarm_outcome, run, run_job};
 
 fn main() -> ExitCode {
     let asked = match parse(std::env::args().skip(1)) {
@@ -36,7 +36,7 @@ fn list(options: &Options) {
         .flat_map(|seed| options.regimes.iter().map(move |&regime| (seed, regime)))
     {
         let mut methods: Vec<Box<dyn Method>> = vec![Box::new(Tidegate::new())];
-        let (plan, truth, alarms) = observe(seed, regime, options, &mut methods);
+        let (plan, truth, alarms) = run_job(seed, regime, options, &mut methods);
         let start_us = truth.attempts[0].from_us;
         let at = |us: i64| (us - start_us) as f64 / 1e6;
         println!(

@@ -25,8 +25,7 @@ fn main() {
     coordinate_descent();
 }
 
-/// Time this thread has been on a processor, s; what has passed since the first call where nobody
-/// tells.
+/// Processor time of this thread, s; elsewhere than on Linux, wall time since the first call.
 fn busy_s() -> f64 {
     static SINCE: OnceLock<Instant> = OnceLock::new();
     let since = SINCE.get_or_init(Instant::now);

@@ -305,7 +305,7 @@ impl Detectors {
     }
 }
 
-/// Publishes ends, and tells node monitors which of them are lemons.
+/// Publishes ends, and passes lemon verdicts to node monitors.
 fn collect_fleet_events(
     cluster: &str,
     events: Vec<FleetEvent>,

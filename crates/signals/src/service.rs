@@ -366,7 +366,7 @@ mod tests {
         let output = advice(log.as_ref());
         assert_eq!((output.len(), output[3].on_demand_micros_per_gpu_hour), (6, Some(4_000_000)));
         assert_eq!(output[3].envelope.as_ref().unwrap().event_time_ms, 48 * HOUR_MS);
-        // A life that reads it all anew says the second alone, which is known.
+        // A replay derives only the second advice, which the log holds.
         assert_eq!((catch_up().written, advice(log.as_ref()).len()), (0, 6));
     }
 }

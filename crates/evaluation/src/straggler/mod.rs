@@ -20,6 +20,6 @@ mod tidegate;
 pub use method::{Alarm, Level, Method, Target};
 pub use options::Options;
 pub use report::{Group, Interval, Measures, Report};
-pub use run::{observe, run, run_with};
+pub use run::{run, run_job, run_with};
 pub use score::{AlarmOutcome, Hit, JobScore, alarm_outcome, score};
 pub use tidegate::Tidegate;

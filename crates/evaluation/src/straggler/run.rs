@@ -47,7 +47,7 @@ pub fn run_with(options: Options, make: impl Fn(&Options) -> Vec<Box<dyn Method>
         for _ in 0..options.threads.max(1) {
             scope.spawn(|| {
                 while let Some(&(seed, regime)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let job = method(seed, regime, &options, make(&options));
+                    let job = score_job(seed, regime, &options, make(&options));
                     done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(job);
                 }
             });
@@ -59,8 +59,8 @@ pub fn run_with(options: Options, make: impl Fn(&Options) -> Vec<Box<dyn Method>
 }
 
 /// Runs all methods on one job and scores them.
-fn method(seed: u64, regime: Regime, options: &Options, mut methods: Vec<Box<dyn Method>>) -> Job {
-    let (_, truth, alarms) = observe(seed, regime, options, &mut methods);
+fn score_job(seed: u64, regime: Regime, options: &Options, mut methods: Vec<Box<dyn Method>>) -> Job {
+    let (_, truth, alarms) = run_job(seed, regime, options, &mut methods);
     let scores = methods.iter().zip(&alarms).flat_map(|(method, alarms)| {
         let levels =
             if method.suspects() { &[Level::Suspect, Level::Confirmed][..] } else { &[Level::Confirmed] };
@@ -73,7 +73,7 @@ fn method(seed: u64, regime: Regime, options: &Options, mut methods: Vec<Box<dyn
 }
 
 /// Runs all methods on one job. Returns its plan, its truth and the alarms by method.
-pub fn observe(
+pub fn run_job(
     seed: u64,
     regime: Regime,
     options: &Options,

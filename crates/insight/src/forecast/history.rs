@@ -1,4 +1,4 @@
-//! History of a series, with gaps filled and outages told from lost demand.
+//! History of a series, with gaps filled and outages distinguished from lost demand.
 
 /// Values by step, without holes.
 #[derive(Debug, Clone)]

@@ -5,8 +5,8 @@ use tidegate_events::v1::{SignalState, StragglerSignal};
 
 use crate::time::{US_PER_MS, US_PER_S};
 
-/// Signals said later than this after a window's end do not count against it, µs. A suspicion takes
-/// at most a minute (95 of 100).
+/// Signals published later than this after a window's end do not count against it, µs. A suspicion
+/// takes at most a minute (95 of 100).
 pub(super) const HINDSIGHT_US: i64 = 60 * US_PER_S;
 /// Statements kept per job; the oldest go first.
 const MAX_STATEMENTS: usize = 256;
@@ -46,7 +46,8 @@ impl SlowPeriods {
         }
     }
 
-    /// Whether an episode was open at any time of the span, by what was said up to [`HINDSIGHT_US`]
+    /// Whether an episode was open at any time of the span, by signals up to [`HINDSIGHT_US`] after
+    /// it.
     /// after it.
     pub fn overlaps(&self, (from_us, to_us): (i64, i64)) -> bool {
         let known_us = to_us.saturating_add(HINDSIGHT_US);
