@@ -7,25 +7,25 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod camera;
-mod group;
-mod played;
-mod several;
-mod story;
+mod consumer_group;
+mod recorded;
+mod scenario;
+mod snapshots;
 mod tables;
+mod two_processes;
 mod victim;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use camera::Shot;
-use played::Played;
-use several::Several;
+use recorded::RecordedHistory;
+use snapshots::Snapshot;
 use tables::Tables;
 use tempfile::TempDir;
 use tidegate_events::{Event, SchemaId};
 use tidegate_lake::testing::histories::History;
 use tokio::sync::Mutex;
+use two_processes::TwoProcesses;
 use victim::Fate;
 
 /// One test at a time receives fault points.
@@ -65,15 +65,15 @@ async fn a_crash_at_any_instant_leaves_the_tables_of_an_undisturbed_process() {
     let is_long = seeds.is_some();
     let (mut points, mut kinds, mut differences) = (0, BTreeMap::<String, usize>::new(), Vec::new());
     for seed in seeds.unwrap_or(1..2) {
-        let mut played = Played::new(seed, Tables::Few).await;
+        let mut recorded = RecordedHistory::new(seed, Tables::Few).await;
         let mut seen = BTreeSet::new();
-        let mut is_wanted = |shot: &Shot| match only {
-            Some((_, number)) => shot.number == number,
+        let mut is_wanted = |snapshot: &Snapshot| match only {
+            Some((_, number)) => snapshot.number == number,
             // A file without its final name changes nothing.
-            None => is_long || (!shot.done.contains("aside") && seen.insert(shot.done.clone())),
+            None => is_long || (!snapshot.done.contains("aside") && seen.insert(snapshot.done.clone())),
         };
-        points += played.die_at(&mut is_wanted, &mut kinds).await;
-        differences.append(&mut played.differences);
+        points += recorded.die_at(&mut is_wanted, &mut kinds).await;
+        differences.append(&mut recorded.differences);
     }
     println!("{points} crash points: {kinds:#?}");
     assert!(differences.is_empty(), "{differences:#?}");
@@ -86,22 +86,22 @@ async fn a_crash_at_any_instant_leaves_the_tables_of_an_undisturbed_process() {
 async fn every_shipped_table_survives_a_crash_unchanged() {
     let _alone = WATCHING.lock().await;
     let every = if seeds().is_some() { 40 } else { 600 };
-    let mut played = Played::new(2, Tables::Shipped).await;
+    let mut recorded = RecordedHistory::new(2, Tables::Shipped).await;
     let mut kinds = BTreeMap::new();
-    let points = played.die_at(&mut |shot| shot.number % every == every / 2, &mut kinds).await;
+    let points = recorded.die_at(&mut |snapshot| snapshot.number % every == every / 2, &mut kinds).await;
     assert!(points > 0, "{points} crash points");
-    assert!(played.differences.is_empty(), "{:#?}", played.differences);
+    assert!(recorded.differences.is_empty(), "{:#?}", recorded.differences);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn windows_of_windows_are_complete_after_a_repair() {
     let _alone = WATCHING.lock().await;
-    let mut played = Played::new(1, Tables::Few).await;
+    let mut recorded = RecordedHistory::new(1, Tables::Few).await;
     let mut kinds = BTreeMap::new();
-    let mut is_wanted = |shot: &Shot| shot.done == "file: commit" && shot.table == "gpu_1m";
-    let points = played.die_at(&mut is_wanted, &mut kinds).await;
+    let mut is_wanted = |snapshot: &Snapshot| snapshot.done == "file: commit" && snapshot.table == "gpu_1m";
+    let points = recorded.die_at(&mut is_wanted, &mut kinds).await;
     assert!(points > 2, "{points} flushes died after their first commit");
-    assert!(played.differences.is_empty(), "{:#?}", played.differences);
+    assert!(recorded.differences.is_empty(), "{:#?}", recorded.differences);
 }
 
 /// One of two processes dies or hangs at an instant, and the other one takes over with its memory
@@ -114,22 +114,22 @@ fn two_processes_give_the_tables_of_one_wherever_one_dies_or_hangs() {
         Some(seeds) => (seeds, 1),
         None => (1..2, 29),
     };
-    let (mut met, mut differences) = (BTreeMap::<String, usize>::new(), Vec::new());
+    let (mut last_steps, mut differences) = (BTreeMap::<String, usize>::new(), Vec::new());
     for seed in seeds {
-        let several = Several::new(seed);
+        let two_processes = TwoProcesses::new(seed);
         for at in (7..).step_by(step) {
             let fate = if at % 2 == 0 { Fate::Dies } else { Fate::Hangs };
-            let (done, tables) = several.with_fate(fate, at);
-            let others = several.others(&tables).into_iter();
+            let (done, tables) = two_processes.with_fate(fate, at);
+            let others = two_processes.others(&tables).into_iter();
             differences
                 .extend(others.map(|table| format!("seed {seed}, {fate:?} at {at} ({done:?}): {table}")));
             println!("seed {seed}: {fate:?} at {at}, {done:?}");
             let Some(done) = done else { break };
-            *met.entry(format!("{fate:?}, {done}")).or_default() += 1;
+            *last_steps.entry(format!("{fate:?}, {done}")).or_default() += 1;
         }
     }
-    println!("{} crash points: {met:#?}", met.values().sum::<usize>());
-    assert!(met.keys().any(|what| what.contains("claim")), "{met:?}");
+    println!("{} crash points: {last_steps:#?}", last_steps.values().sum::<usize>());
+    assert!(last_steps.keys().any(|what| what.contains("claim")), "{last_steps:?}");
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
@@ -137,9 +137,9 @@ fn two_processes_give_the_tables_of_one_wherever_one_dies_or_hangs() {
 #[test]
 fn joined_tables_combine_what_two_processes_committed() {
     let _alone = WATCHING.blocking_lock();
-    let several = Several::new(1);
+    let two_processes = TwoProcesses::new(1);
     let differ: Vec<Vec<String>> =
-        (0..6).map(|_| several.others(&several.with_fate(Fate::Dies, usize::MAX).1)).collect();
+        (0..6).map(|_| two_processes.others(&two_processes.with_fate(Fate::Dies, usize::MAX).1)).collect();
     assert!(differ.iter().all(Vec::is_empty), "{differ:?}");
 }
 

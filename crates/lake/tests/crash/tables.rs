@@ -26,10 +26,10 @@ impl Tables {
                 let is_view = |name: &str| all.views.iter().any(|view| view.spec.name == name);
                 let stored = shipped.iter().map(|p| p.name.clone()).filter(|name| !is_view(name));
                 let wanted = stored.collect();
-                Plan::compile(made_of(shipped, wanted)).await.unwrap()
+                Plan::compile(with_dependencies(shipped, wanted)).await.unwrap()
             }
             Self::Few => {
-                let mut few = made_of(shipped, FEW.map(str::to_owned).to_vec());
+                let mut few = with_dependencies(shipped, FEW.map(str::to_owned).to_vec());
                 few.extend([
                     Pipeline::parse("activity_1m.sql", include_str!("activity_1m.sql")).unwrap(),
                     Pipeline::parse("activity_1h.sql", include_str!("activity_1h.sql")).unwrap(),
@@ -42,7 +42,7 @@ impl Tables {
 }
 
 /// The pipelines with these names, and all they are computed from.
-fn made_of(mut all: Vec<Pipeline>, mut wanted: Vec<String>) -> Vec<Pipeline> {
+fn with_dependencies(mut all: Vec<Pipeline>, mut wanted: Vec<String>) -> Vec<Pipeline> {
     let mut next = 0;
     while next < wanted.len() {
         let sources = all.iter().filter(|p| p.name == wanted[next]).flat_map(|p| p.sources.clone());

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::camera::{describe, watch};
+use crate::snapshots::{describe, watch};
 
 /// Name of its threads.
 pub const VICTIM: &str = "victim";
@@ -17,7 +17,7 @@ pub const VICTIM: &str = "victim";
 pub enum Fate {
     /// It dies.
     Dies,
-    /// It stands still until [`go_on`], like a process on a suspended machine.
+    /// It stands still until [`resume`], like a process on a suspended machine.
     Hangs,
 }
 
@@ -27,11 +27,11 @@ struct State {
     fate: Option<(Fate, usize)>,
     seen: usize,
     /// The last step before it met its fate.
-    met: Option<String>,
+    last_step: Option<String>,
     continues: bool,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { fate: None, seen: 0, met: None, continues: false });
+static STATE: Mutex<State> = Mutex::new(State { fate: None, seen: 0, last_step: None, continues: false });
 static CHANGED: Condvar = Condvar::new();
 
 fn state() -> MutexGuard<'static, State> {
@@ -39,18 +39,18 @@ fn state() -> MutexGuard<'static, State> {
 }
 
 /// The next victim meets its fate at the instant with this number.
-pub fn doom(fate: Fate, at: usize) {
+pub fn schedule(fate: Fate, at: usize) {
     watch();
     *state() = State { fate: Some((fate, at)), ..State::default() };
 }
 
 /// Its last step before it met its fate, if it did.
-pub fn met() -> Option<String> {
-    state().met.clone()
+pub fn last_step() -> Option<String> {
+    state().last_step.clone()
 }
 
 /// Resumes a victim that hangs.
-pub fn go_on() {
+pub fn resume() {
     state().continues = true;
     CHANGED.notify_all();
 }
@@ -65,7 +65,7 @@ pub fn see(done: &str, place: &Path) {
     state.seen += 1;
     let Some((fate, at)) = state.fate else { return };
     if number == at {
-        state.met = Some(describe(done, place));
+        state.last_step = Some(describe(done, place));
         CHANGED.notify_all();
     }
     match fate {

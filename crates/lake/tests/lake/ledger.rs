@@ -16,8 +16,8 @@ use tidegate_lake::pipeline::Plan;
 use tidegate_lake::testing::equivalence::{Delivery, ViewSelection, tables_after};
 use url::Url;
 
+use crate::equivalence::seeds;
 use crate::histories::{envelope, job_event, sealed};
-use crate::same_bytes::seeds;
 
 const START_MS: i64 = 1_700_000_040_000;
 const MINUTE_MS: i64 = 60_000;

@@ -16,7 +16,7 @@ use tidegate_lake::pipeline::Plan;
 use tidegate_lake::testing::equivalence::{TableContents, read_tables};
 use url::Url;
 
-use crate::counting::{self, Listings};
+use crate::counting_store::{self, Listings};
 use crate::histories::history;
 
 /// 30 days with a commit every ten seconds.
@@ -109,7 +109,7 @@ async fn lengthen(log: &Path, links: &Path, last: u64) {
 
 /// Extends the logs of these tables, and returns how long a flush takes then.
 async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
-    counting::install();
+    counting_store::install();
     let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     let events = history(11, 12);
     let parts: Vec<&[Event]> = events.chunks(events.len().div_ceil(4)).collect();
@@ -139,14 +139,14 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     let mut process = Process::start(&root, &plan).await;
     process.ingest(parts[1]);
     for log in &logs {
-        counting::take(log);
+        counting_store::take(log);
     }
     let started = Instant::now();
     process.lake.flush().await.unwrap();
     let took = started.elapsed();
     for log in &logs {
         assert!(commit(log, VERSIONS - 2).exists(), "{} got a commit", log.display());
-        let listed = counting::take(log);
+        let listed = counting_store::take(log);
         assert_eq!(listed, Listings { from_offset: 1, whole: 0 }, "a commit lists {} once", log.display());
     }
 
@@ -158,7 +158,7 @@ async fn flushes_over_a_long_log(tables: &[&str]) -> Duration {
     let kept = maintenance.keep_log.num_seconds() as u64 / SECONDS_PER_COMMIT;
     for log in &logs {
         assert!(checkpoint(log, VERSIONS - 1).exists());
-        let listed = counting::take(log);
+        let listed = counting_store::take(log);
         assert!(listed.whole <= 1 && listed.from_offset <= 4, "{listed:?}");
         let left = log.read_dir().unwrap().count() as u64;
         // Files of an hour share one date, and the oldest files are those since the checkpoint

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod catalogs;
-mod counting;
+mod counting_store;
+mod equivalence;
 mod histories;
 mod ledger;
 mod long_log;
 mod retention;
 mod revisions;
-mod same_bytes;
 mod samples;
-mod sharing;
+mod several_writers;

@@ -12,12 +12,12 @@ use tidegate_log::{
 
 /// Which of two processes has which partition, and which should.
 #[derive(Debug, Default)]
-pub struct Shares {
+pub struct Assignment {
     held: BTreeMap<TopicPartition, usize>,
     is_gone: [bool; 2],
 }
 
-impl Shares {
+impl Assignment {
     /// Even partitions belong to the first process, odd ones to the second; all belong to the one
     /// that is left.
     fn should_have(&self, at: &TopicPartition) -> usize {
@@ -31,7 +31,7 @@ impl Shares {
 pub struct Handle {
     log: EmbeddedLog,
     who: usize,
-    shares: Arc<Mutex<Shares>>,
+    shares: Arc<Mutex<Assignment>>,
 }
 
 impl Handle {
@@ -41,7 +41,7 @@ impl Handle {
         [0, 1].map(|who| Self { log: log.clone(), who, shares: Arc::clone(&shares) })
     }
 
-    fn shares(&self) -> MutexGuard<'_, Shares> {
+    fn shares(&self) -> MutexGuard<'_, Assignment> {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,7 +60,7 @@ impl Handle {
 }
 
 /// Membership of one topic's group.
-struct OfTopic {
+struct TopicMember {
     handle: Handle,
     group: String,
     all: Vec<TopicPartition>,
@@ -71,7 +71,7 @@ struct OfTopic {
     changes: u64,
 }
 
-impl Member for OfTopic {
+impl Member for TopicMember {
     fn poll(&mut self, _: Duration) -> Result<Option<Share>, LogError> {
         let mut shares = self.handle.shares();
         let who = self.handle.who;
@@ -127,7 +127,7 @@ impl EventLog for Handle {
         };
         let all = topics.flat_map(partitions).collect();
         let (handle, group) = (self.clone(), group.into());
-        Ok(Box::new(OfTopic { handle, group, all, held: Vec::new(), leaving: Vec::new(), changes: 0 }))
+        Ok(Box::new(TopicMember { handle, group, all, held: Vec::new(), leaving: Vec::new(), changes: 0 }))
     }
 
     fn create_topic(&self, topic: &str, config: TopicConfig) -> Result<(), LogError> {

@@ -26,7 +26,7 @@ use tidegate_log::{
 use tokio::sync::watch;
 use url::Url;
 
-use crate::camera;
+use crate::snapshots;
 use crate::tables::Tables;
 
 /// Parts in which a history is absorbed.
@@ -43,13 +43,13 @@ const BATCH: usize = 50;
 /// a dropped one would count again.
 pub const KEEP_SAMPLES_MS: i64 = LATEST_MS + 5 * 60_000;
 
-pub struct Story {
+pub struct Scenario {
     pub plan: Plan,
     pub records: Records,
     pace: Pace,
 }
 
-impl Story {
+impl Scenario {
     pub async fn new(seed: u64, tables: Tables) -> Self {
         let plan = tables.plan().await;
         let records = History { seed, jobs: 5, minutes: 100 }.records(1).unwrap();
@@ -82,16 +82,16 @@ impl Story {
     /// their records once more, and the runner continues from the tables.
     pub async fn play(&self, data: &Path, from: usize) {
         for act in from..ACTS {
-            camera::act(act);
+            snapshots::act(act);
             let (log, mut runner) = self.open(data, self.pace.clone()).await;
             self.append(log.as_ref(), act);
-            keep_up(&mut runner).await;
+            run_until_done(&mut runner).await;
             runner.maintain().await.unwrap();
             drop(runner);
             if act == 0 {
-                camera::close(true);
+                snapshots::close(true);
                 lengthen_logs(data).await;
-                camera::close(false);
+                snapshots::close(false);
             }
         }
     }
@@ -101,7 +101,7 @@ impl Story {
         let pace = Pace { read_bytes: 8 << 20, flush_events: 1 << 20, ..self.pace.clone() };
         let (log, mut runner) = self.open(data, pace).await;
         (0..ACTS).for_each(|act| self.append(log.as_ref(), act));
-        keep_up(&mut runner).await;
+        run_until_done(&mut runner).await;
         runner.maintain().await.unwrap();
     }
 
@@ -142,7 +142,7 @@ impl Story {
         }
         let mut contents = tables_below(data, &self.plan).await;
         let samples = contents.get_mut("gpu_samples").unwrap();
-        *samples = lately(samples);
+        *samples = retained_rows(samples);
         contents
     }
 }
@@ -179,7 +179,7 @@ async fn lengthen_logs(data: &Path) {
 }
 
 /// Rows that retention keeps. Which older ones are left depends on the files they are in.
-fn lately(rows: &RecordBatch) -> RecordBatch {
+fn retained_rows(rows: &RecordBatch) -> RecordBatch {
     let times = rows.column_by_name("event_time").unwrap().as_primitive::<TimestampMicrosecondType>();
     let border = times.values().iter().max().map_or(0, |newest| newest - KEEP_SAMPLES_MS * 1_000);
     let keep: BooleanArray = times.values().iter().map(|time| Some(*time >= border)).collect();
@@ -213,7 +213,7 @@ pub fn lake_url(data: &Path) -> Url {
 }
 
 /// Runs until a round brings nothing new, then commits what is left.
-async fn keep_up(runner: &mut Runner) {
+async fn run_until_done(runner: &mut Runner) {
     let (stop, stopped) = watch::channel(false);
     let mut before = None;
     let mut seen = |progress: &tidegate_lake::runner::Progress| {

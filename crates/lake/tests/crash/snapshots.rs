@@ -17,7 +17,7 @@ use crate::victim;
 
 /// Snapshot of the folder.
 #[derive(Debug)]
-pub struct Shot {
+pub struct Snapshot {
     pub number: usize,
     /// The last step before the snapshot.
     pub done: String,
@@ -29,7 +29,7 @@ pub struct Shot {
     log: PathBuf,
 }
 
-impl Shot {
+impl Snapshot {
     /// Restores the folder, to continue from there.
     pub fn lay_out(&self, data: &Path) {
         link_all(&self.lake, data);
@@ -49,20 +49,20 @@ impl Shot {
 }
 
 /// What is being recorded.
-struct Camera {
+struct Recorder {
     data: PathBuf,
     album: PathBuf,
     act: usize,
-    shots: Vec<Shot>,
+    all_snapshots: Vec<Snapshot>,
     /// Copy of the log as of its last change.
     log: PathBuf,
     seen: usize,
     is_closed: bool,
 }
 
-static CAMERA: Mutex<Option<Camera>> = Mutex::new(None);
+static CAMERA: Mutex<Option<Recorder>> = Mutex::new(None);
 
-fn camera() -> std::sync::MutexGuard<'static, Option<Camera>> {
+fn snapshots() -> std::sync::MutexGuard<'static, Option<Recorder>> {
     CAMERA.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -71,8 +71,8 @@ pub fn watch() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
         fault::watch(Box::new(|done, place| {
-            if let Some(camera) = &mut *camera() {
-                camera.see(done, place);
+            if let Some(snapshots) = &mut *snapshots() {
+                snapshots.see(done, place);
             }
             victim::see(done, place);
         }));
@@ -84,32 +84,32 @@ pub fn begin(data: &Path, album: &Path) {
     watch();
     fs::create_dir_all(data).unwrap();
     let (data, album) = (data.canonicalize().unwrap(), album.to_path_buf());
-    let (log, shots) = (PathBuf::new(), Vec::new());
-    let mut new = Camera { data, album, act: 0, shots, log, seen: 0, is_closed: false };
+    let (log, all_snapshots) = (PathBuf::new(), Vec::new());
+    let mut new = Recorder { data, album, act: 0, all_snapshots, log, seen: 0, is_closed: false };
     new.copy_log();
-    *camera() = Some(new);
+    *snapshots() = Some(new);
 }
 
 /// What follows belongs to this part of the story.
 pub fn act(number: usize) {
-    if let Some(camera) = &mut *camera() {
-        camera.act = number;
+    if let Some(snapshots) = &mut *snapshots() {
+        snapshots.act = number;
     }
 }
 
 /// Pauses recording: what is done meanwhile is not done by a process under test.
 pub fn close(is_closed: bool) {
-    if let Some(camera) = &mut *camera() {
-        camera.is_closed = is_closed;
+    if let Some(snapshots) = &mut *snapshots() {
+        snapshots.is_closed = is_closed;
     }
 }
 
 /// Stops recording and returns all snapshots.
-pub fn end() -> Vec<Shot> {
-    camera().take().unwrap().shots
+pub fn end() -> Vec<Snapshot> {
+    snapshots().take().unwrap().all_snapshots
 }
 
-impl Camera {
+impl Recorder {
     fn see(&mut self, done: &'static str, place: &Path) {
         let Ok(inside) = place.strip_prefix(&self.data) else { return };
         if self.is_closed {
@@ -126,7 +126,7 @@ impl Camera {
         let done = if of_log { done.to_owned() } else { describe(done, place) };
         let table = inside.strip_prefix("lake").ok().and_then(|path| path.iter().next());
         let table = table.and_then(OsStr::to_str).unwrap_or_default().to_owned();
-        self.shots.push(Shot { number, done, table, act: self.act, lake, log: self.log.clone() });
+        self.all_snapshots.push(Snapshot { number, done, table, act: self.act, lake, log: self.log.clone() });
     }
 
     fn copy_log(&mut self) {

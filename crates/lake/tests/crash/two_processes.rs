@@ -15,9 +15,9 @@ use tidegate_lake::testing::equivalence::TableContents;
 use tidegate_lake::testing::histories::{History, Records};
 use tidegate_log::{Batch, EmbeddedLog, EmbeddedOptions, EventLog, Producer, TopicConfig};
 
-use crate::group::Handle;
+use crate::consumer_group::Handle;
+use crate::scenario::{lake_url, tables_below};
 use crate::scratch;
-use crate::story::{lake_url, tables_below};
 use crate::tables::Tables;
 use crate::victim::{self, Fate, VICTIM};
 
@@ -26,21 +26,21 @@ const PARTITIONS: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A history on a log that two processes share.
-pub struct Several {
+pub struct TwoProcesses {
     seed: u64,
     plan: Plan,
     records: Records,
     expected: TableContents,
 }
 
-impl Several {
+impl TwoProcesses {
     pub fn new(seed: u64) -> Self {
-        let plan = on_one_thread("plan").block_on(Tables::Few.plan());
+        let plan = single_threaded("plan").block_on(Tables::Few.plan());
         let records = History { seed, jobs: 4, minutes: 100 }.records(PARTITIONS).unwrap();
-        let mut several = Self { seed, plan, records, expected: TableContents::new() };
+        let mut two_processes = Self { seed, plan, records, expected: TableContents::new() };
         let folder = scratch();
-        several.expected = several.undisturbed(folder.path());
-        several
+        two_processes.expected = two_processes.undisturbed(folder.path());
+        two_processes
     }
 
     /// The result of one process alone.
@@ -53,7 +53,7 @@ impl Several {
             runner.catch_up(&mut |_| {}).await.unwrap();
             tables_below(data, &self.plan).await
         };
-        on_one_thread("undisturbed").block_on(catch_up)
+        single_threaded("undisturbed").block_on(catch_up)
     }
 
     /// A log with the whole history.
@@ -84,24 +84,27 @@ impl Several {
         let data = folder.path();
         let log = self.log(data);
         let [first, second] = Handle::pair(&log);
-        victim::doom(fate, at);
+        victim::schedule(fate, at);
         thread::scope(|scope| {
             // It runs until everything is done, as one process of several does in production.
             let victim = thread::Builder::new().name(VICTIM.into());
             let mine = first.clone();
-            let victim = victim.spawn_scoped(scope, move || self.keep_up(data, mine, VICTIM)).unwrap();
-            let other = scope.spawn(|| self.keep_up(data, second.clone(), "other"));
+            let victim = victim.spawn_scoped(scope, move || self.run_until_done(data, mine, VICTIM)).unwrap();
+            let other = scope.spawn(|| self.run_until_done(data, second.clone(), "other"));
             let (begun, mut is_gone) = (Instant::now(), false);
             while !other.is_finished() {
                 // A process that has finished leaves its group, as a dead one does. The other one
                 // must take its partitions over to update joined tables with what it commits later.
-                if !is_gone && (victim::met().is_some() || victim.is_finished()) {
+                if !is_gone && (victim::last_step().is_some() || victim.is_finished()) {
                     first.is_gone();
                     is_gone = true;
                 }
                 if begun.elapsed() > PATIENCE {
-                    let met = victim::met();
-                    eprintln!("seed {}: not done after {fate:?} at {at}, having done {met:?}", self.seed);
+                    let last_step = victim::last_step();
+                    eprintln!(
+                        "seed {}: not done after {fate:?} at {at}, having done {last_step:?}",
+                        self.seed
+                    );
                     std::process::exit(1);
                 }
                 thread::sleep(Duration::from_millis(2));
@@ -111,20 +114,20 @@ impl Several {
             // gone.
             second.is_gone();
             first.is_back();
-            victim::go_on();
+            victim::resume();
             let back = victim.join();
             done.unwrap().unwrap();
             // A dead process ends with an error or not at all.
-            if fate == Fate::Hangs || victim::met().is_none() {
+            if fate == Fate::Hangs || victim::last_step().is_none() {
                 back.unwrap().unwrap();
             }
         });
-        let tables = on_one_thread("outcome").block_on(tables_below(data, &self.plan));
-        (victim::met(), tables)
+        let tables = single_threaded("outcome").block_on(tables_below(data, &self.plan));
+        (victim::last_step(), tables)
     }
 
     /// One process: absorbs its share until everything is in the tables.
-    fn keep_up(&self, data: &Path, log: Handle, name: &str) -> Result<(), String> {
+    fn run_until_done(&self, data: &Path, log: Handle, name: &str) -> Result<(), String> {
         let work = async {
             let (root, plan) = (lake_url(data), self.plan.clone());
             let lake = Lake::open(&root, plan, Limits::default(), Sharing::Shared).await;
@@ -134,7 +137,7 @@ impl Several {
             runner.catch_up(&mut |_| {}).await.map_err(|e| e.to_string())?;
             Ok(())
         };
-        on_one_thread(name).block_on(work)
+        single_threaded(name).block_on(work)
     }
 }
 
@@ -144,6 +147,6 @@ fn pace() -> Pace {
 }
 
 /// A runtime whose threads have this name.
-fn on_one_thread(name: &str) -> tokio::runtime::Runtime {
+fn single_threaded(name: &str) -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().thread_name(name).enable_all().build().unwrap()
 }

@@ -17,8 +17,8 @@ use tidegate_lake::testing::equivalence::{TableContents, read_tables};
 use tidegate_log::partition_for;
 use url::Url;
 
+use crate::equivalence::plan;
 use crate::histories::history;
-use crate::same_bytes::plan;
 
 const PARTITIONS: u32 = 3;
 const TOPICS: [&str; 4] = ["jobs", "capacity", "nodes", "steps"];
@@ -113,7 +113,7 @@ async fn undisturbed(log: &Log, plan: &Plan) -> TableContents {
 async fn processes_that_take_partitions_from_each_other_give_the_tables_of_one() {
     let plan = plan().await;
     let (mut fenced, mut killed) = (0, 0);
-    for seed in 0..crate::same_bytes::seeds() {
+    for seed in 0..crate::equivalence::seeds() {
         let log = log(seed);
         let expected = undisturbed(&log, &plan).await;
         assert!(expected["jobs"].num_rows() == 30);
