@@ -1,5 +1,5 @@
-//! How jobs scale, by what the log tells: which family a job is of, and the curve that was fitted
-//! to the family's steps.
+//! Scaling curves of jobs, from the log: a job's family, and the curve fitted to the family's
+//! steps.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use tidegate_autopilot::state::{ClusterState, CurvePoint, ScalingCurve};
 use tidegate_events::v1::JobEventKind;
 use tidegate_events::{Event, JobFamily, v1};
 
-/// Jobs and curves that the log tells of.
+/// Families of jobs and curves of families.
 #[derive(Debug, Default)]
 pub(crate) struct Curves {
     /// Jobs that have not ended.
     jobs: BTreeMap<String, JobFamily>,
-    /// Latest statement of each family and unit.
-    said: BTreeMap<(String, String), Statement>,
+    /// Latest curve of each family and unit.
+    latest: BTreeMap<(String, String), CurvePoints>,
 }
 
-/// Points of one statement, by GPUs.
+/// Points of one published curve, by GPUs.
 #[derive(Debug)]
-struct Statement {
+struct CurvePoints {
     at_ms: i64,
     points: BTreeMap<u32, v1::ScalingCurve>,
 }
 
 impl Curves {
-    /// Takes an event of the cluster; those that are about neither jobs nor curves change nothing.
-    pub fn take(&mut self, event: &Event) {
+    /// Takes in an event of the cluster; only jobs and curves matter.
+    pub fn observe(&mut self, event: &Event) {
         match event {
             Event::Job(job) => self.job(job),
             Event::Scaling(point) => self.point(point, event.event_time_ms()),
@@ -33,8 +33,8 @@ impl Curves {
         }
     }
 
-    /// Gives jobs whose curve is not known that of their family.
-    pub fn inform(&self, state: &mut ClusterState) {
+    /// Adds the family's curve to jobs that have none.
+    pub fn enrich(&self, state: &mut ClusterState) {
         for (id, job) in &mut state.jobs {
             if job.curve.is_none() {
                 job.curve = self.curve(id);
@@ -55,29 +55,30 @@ impl Curves {
     }
 
     fn point(&mut self, point: &v1::ScalingCurve, at_ms: i64) {
-        let new = || Statement { at_ms, points: BTreeMap::new() };
-        let said = self.said.entry((point.family.clone(), point.unit.clone())).or_insert_with(new);
-        if at_ms > said.at_ms {
-            *said = new();
+        let new = || CurvePoints { at_ms, points: BTreeMap::new() };
+        let latest = self.latest.entry((point.family.clone(), point.unit.clone())).or_insert_with(new);
+        if at_ms > latest.at_ms {
+            *latest = new();
         }
-        if at_ms == said.at_ms {
-            said.points.insert(point.gpus, point.clone());
+        if at_ms == latest.at_ms {
+            latest.points.insert(point.gpus, point.clone());
         }
     }
 
-    /// Curve of a job, tokens before steps; `None` where its family has none, or not all of its
-    /// points were read.
+    /// Curve of a job, in tokens if there is one, else in steps. `None` if its family has none, or
+    /// not all of its points were read.
     fn curve(&self, job_id: &str) -> Option<ScalingCurve> {
         let nameless = JobFamily::default();
         let family = self.jobs.get(job_id).unwrap_or(&nameless).name(job_id);
-        let of = |unit: &str| self.said.get(&(family.clone(), unit.to_owned())).and_then(Statement::curve);
+        let of =
+            |unit: &str| self.latest.get(&(family.clone(), unit.to_owned())).and_then(CurvePoints::curve);
         of("TOKENS").or_else(|| of("STEPS"))
     }
 }
 
-impl Statement {
-    /// Rates beside one GPU's. Beyond the largest size seen the lower bound counts: who grows into
-    /// the unknown must gain even if it is true.
+impl CurvePoints {
+    /// Rates relative to one GPU. Beyond the largest size observed the lower bound counts: growth
+    /// into the unknown must pay off even there.
     fn curve(&self) -> Option<ScalingCurve> {
         let whole = self.points.values().all(|point| point.points as usize == self.points.len());
         let one = self.points.get(&1).map(|point| point.rate_milli).filter(|rate| whole && *rate > 0)?;
@@ -131,29 +132,29 @@ mod tests {
     #[test]
     fn a_job_has_the_curve_of_its_family() {
         let mut curves = Curves::default();
-        curves.take(&started("7", "train", JobEventKind::Started));
-        curves.take(&started("8", "other", JobEventKind::Started));
-        // Two of three points: it is not told whole yet.
-        curves.take(&point("t/-/train/-", "STEPS", 5, 1, [1_000, 900], true));
-        curves.take(&point("t/-/train/-", "STEPS", 5, 4, [3_000, 2_800], true));
+        curves.observe(&started("7", "train", JobEventKind::Started));
+        curves.observe(&started("8", "other", JobEventKind::Started));
+        // Two of three points: the curve is not complete yet.
+        curves.observe(&point("t/-/train/-", "STEPS", 5, 1, [1_000, 900], true));
+        curves.observe(&point("t/-/train/-", "STEPS", 5, 4, [3_000, 2_800], true));
         assert_eq!(rates(&curves, "7"), None);
-        curves.take(&point("t/-/train/-", "STEPS", 5, 8, [5_000, 4_000], false));
-        // Nobody ran on eight: the lower bound.
+        curves.observe(&point("t/-/train/-", "STEPS", 5, 8, [5_000, 4_000], false));
+        // No job ran on eight: the lower bound.
         assert_eq!(rates(&curves, "7"), Some(vec![(1, 1_000_000), (4, 3_000_000), (8, 4_000_000)]));
         assert_eq!(rates(&curves, "8"), None);
-        // A later statement holds, an earlier one does not; tokens go before steps.
+        // A later curve replaces an earlier one; tokens go before steps.
         for (at_ms, four) in [(9, 3_500), (4, 1)] {
             for (gpus, rate) in [(1, 1_000), (2, 1_900), (4, four)] {
-                curves.take(&point("t/-/train/-", "STEPS", at_ms, gpus, [rate, rate], true));
+                curves.observe(&point("t/-/train/-", "STEPS", at_ms, gpus, [rate, rate], true));
             }
         }
         assert_eq!(rates(&curves, "7"), Some(vec![(1, 1_000_000), (2, 1_900_000), (4, 3_500_000)]));
         for (gpus, rate) in [(1, 500), (2, 900), (4, 1_500)] {
-            curves.take(&point("t/-/train/-", "TOKENS", 1, gpus, [rate, rate], true));
+            curves.observe(&point("t/-/train/-", "TOKENS", 1, gpus, [rate, rate], true));
         }
         assert_eq!(rates(&curves, "7").unwrap()[2], (4, 3_000_000));
         // An ended job is forgotten.
-        curves.take(&started("7", "train", JobEventKind::Ended));
+        curves.observe(&started("7", "train", JobEventKind::Ended));
         assert_eq!((rates(&curves, "7"), curves.jobs.len()), (None, 1));
     }
 
@@ -161,13 +162,13 @@ mod tests {
     fn a_curve_that_the_target_knows_stays_and_a_nameless_job_has_its_own() {
         let mut curves = Curves::default();
         for (gpus, rate) in [(1, 1_000), (2, 1_900), (4, 3_000)] {
-            curves.take(&point("job/9", "STEPS", 1, gpus, [rate, rate], true));
+            curves.observe(&point("job/9", "STEPS", 1, gpus, [rate, rate], true));
         }
         let mut state = ClusterState::default();
         let known = ScalingCurve::new(vec![CurvePoint { gpus: 1, rate_ppm: 1_000_000 }]).unwrap();
         state.jobs.insert("9".into(), job(None));
         state.jobs.insert("10".into(), job(Some(known.clone())));
-        curves.inform(&mut state);
+        curves.enrich(&mut state);
         assert_eq!(state.jobs["9"].curve.as_ref().map(|curve| curve.rate_ppm(4)), Some(3_000_000));
         assert_eq!(state.jobs["10"].curve, Some(known));
     }
@@ -176,11 +177,11 @@ mod tests {
     fn without_one_gpu_or_with_nothing_seen_there_is_no_curve() {
         let mut curves = Curves::default();
         for gpus in [2, 4, 8] {
-            curves.take(&point("job/1", "STEPS", 1, gpus, [1_000, 900], true));
+            curves.observe(&point("job/1", "STEPS", 1, gpus, [1_000, 900], true));
         }
         for gpus in [1, 2, 4] {
-            curves.take(&point("job/2", "STEPS", 1, gpus, [1_000, 900], false));
-            curves.take(&point("job/3", "STEPS", 1, gpus, [0, 0], true));
+            curves.observe(&point("job/2", "STEPS", 1, gpus, [1_000, 900], false));
+            curves.observe(&point("job/3", "STEPS", 1, gpus, [0, 0], true));
         }
         assert_eq!(["1", "2", "3"].map(|job| curves.curve(job)), [None, None, None]);
     }

@@ -1,7 +1,6 @@
-//! Entries of the autopilot's journal as events: the whole entry as JSON for whoever reads it back,
-//! and columns for people and SQL.
+//! Journal entries as events: the entry as JSON to be read back, and columns for people and SQL.
 
-mod tried;
+mod rollout;
 
 use std::collections::BTreeMap;
 
@@ -17,16 +16,16 @@ use tidegate_events::v1::{AutopilotEvent, AutopilotEventKind as EventKind, Envel
 use tidegate_events::{Event, SchemaId};
 use tidegate_log::MAX_RECORD_BYTES;
 
-/// Reasons for doing nothing that a plan tells of each kind.
+/// Reasons for doing nothing that a plan's event lists for each kind.
 const REASONS: usize = 3;
-/// Left free beside the body: the other fields and the key.
+/// Bytes left free for the other fields and the key.
 const MARGIN_BYTES: usize = 64 << 10;
 
-/// The entry as the event number `seq` of its generation.
+/// Encodes an entry as event number `seq` of its generation.
 ///
 /// # Errors
-/// It has no JSON, or is too large for a record even without the state that a plan was made from.
-pub fn event_of(
+/// The entry cannot be encoded as JSON.
+pub fn encode_entry(
     entry: &JournalEntry,
     cluster: &str,
     holder: &str,
@@ -37,8 +36,8 @@ pub fn event_of(
     if let (JournalEvent::Planned(planned), true) =
         (&entry.event, body.len() + MARGIN_BYTES > MAX_RECORD_BYTES)
     {
-        // Of a cluster this large the state stays out: the plan stands, and says that it cannot be
-        // made again.
+        // The state of a cluster this large does not fit a record. Without it the plan cannot be
+        // made again, and `explain decision` says so.
         let slim = PlanRecord { state: Default::default(), ..(**planned).clone() };
         body = serde_json::to_string(&JournalEntry {
             event: JournalEvent::Planned(Box::new(slim)),
@@ -65,13 +64,13 @@ pub fn event_of(
             event.set_kind(EventKind::LeaseTaken);
             event.until_ms = Some(lease.until_us.div_euclid(1_000));
         }
-        JournalEvent::Planned(planned) => tell_plan(&mut event, planned),
-        JournalEvent::Step(step) => tell_step(&mut event, step),
-        JournalEvent::Scored(score) => tell_score(&mut event, score),
-        JournalEvent::Shadow(told) => tried::tell_shadow(&mut event, told),
-        JournalEvent::Canary(told) => tried::tell_canary(&mut event, told),
-        JournalEvent::Policy(taken) => tell_policy(&mut event, taken),
-        JournalEvent::Alert(alert) => tell_alert(&mut event, alert),
+        JournalEvent::Planned(planned) => fill_plan(&mut event, planned),
+        JournalEvent::Step(step) => fill_step(&mut event, step),
+        JournalEvent::Scored(score) => fill_score(&mut event, score),
+        JournalEvent::Shadow(told) => rollout::fill_shadow(&mut event, told),
+        JournalEvent::Canary(told) => rollout::fill_canary(&mut event, told),
+        JournalEvent::Policy(taken) => fill_policy(&mut event, taken),
+        JournalEvent::Alert(alert) => fill_alert(&mut event, alert),
         JournalEvent::Cycles(cycles) => {
             event.set_kind(EventKind::Cycles);
             (event.cycles_made, event.cycles_missed) = (Some(cycles.made), Some(cycles.missed));
@@ -80,13 +79,13 @@ pub fn event_of(
     Ok(Event::Autopilot(event))
 }
 
-/// The source under which one life of a cluster's autopilot writes.
+/// Source under which one process of a cluster's autopilot writes.
 pub fn source(cluster: &str, holder: &str) -> String {
     format!("autopilot/{cluster}/{holder}")
 }
 
-/// The entry that a record holds; `None` if it holds none.
-pub fn entry_of(schema: u32, payload: &[u8]) -> Option<(AutopilotEvent, JournalEntry)> {
+/// Decodes the entry of a record; `None` if the record is not a journal entry.
+pub fn decode_entry(schema: u32, payload: &[u8]) -> Option<(AutopilotEvent, JournalEntry)> {
     SchemaId::from_number(schema).ok().filter(|schema| *schema == SchemaId::AutopilotEvent)?;
     match Event::decode(schema, payload).ok()? {
         Event::Autopilot(event) => {
@@ -97,7 +96,7 @@ pub fn entry_of(schema: u32, payload: &[u8]) -> Option<(AutopilotEvent, JournalE
     }
 }
 
-fn tell_plan(event: &mut AutopilotEvent, planned: &PlanRecord) {
+fn fill_plan(event: &mut AutopilotEvent, planned: &PlanRecord) {
     let PlanRecord { plan, report, .. } = planned;
     event.set_kind(EventKind::Planned);
     event.plan = Some(plan.id.clone());
@@ -121,7 +120,7 @@ fn tell_plan(event: &mut AutopilotEvent, planned: &PlanRecord) {
     event.why = Some(told.collect::<Vec<_>>().join("; "));
 }
 
-fn tell_step(event: &mut AutopilotEvent, step: &IntentEvent) {
+fn fill_step(event: &mut AutopilotEvent, step: &IntentEvent) {
     event.action = Some(step.action.clone());
     event.set_kind(match &step.transition {
         Transition::Proposed { .. } => EventKind::Proposed,
@@ -140,7 +139,7 @@ fn tell_step(event: &mut AutopilotEvent, step: &IntentEvent) {
         Transition::Compensated => EventKind::Compensated,
     });
     match &step.transition {
-        Transition::Proposed { decision, plan, .. } => tell_decision(event, decision, plan),
+        Transition::Proposed { decision, plan, .. } => fill_decision(event, decision, plan),
         Transition::Approved { by } => event.holder.clone_from(by),
         Transition::ApprovalRefused { by, why } => {
             event.holder.clone_from(by);
@@ -162,7 +161,7 @@ fn rule_name(rule: Rule) -> Option<String> {
     serde_json::to_value(rule).ok().and_then(|name| Some(name.as_str()?.to_owned()))
 }
 
-fn tell_decision(event: &mut AutopilotEvent, decision: &Decision, plan: &str) {
+fn fill_decision(event: &mut AutopilotEvent, decision: &Decision, plan: &str) {
     let Decision { action, kind, mode, gpus, predicted, reason, .. } = decision;
     let Action { expires_us, effect_ends_us, change, .. } = action;
     event.plan = Some(plan.to_owned());
@@ -170,14 +169,14 @@ fn tell_decision(event: &mut AutopilotEvent, decision: &Decision, plan: &str) {
     event.object = Some(object(&change.object()));
     event.mode = Some(mode.name().to_owned());
     event.gpus = Some(*gpus);
-    tell_predicted(event, predicted);
+    fill_predicted(event, predicted);
     event.expires_ms = Some(expires_us.div_euclid(1_000));
     event.effect_ends_ms = effect_ends_us.map(|us| us.div_euclid(1_000));
     event.why = Some(reason.clone());
-    tell_canary(event, decision.canary.as_ref());
+    fill_canary(event, decision.canary.as_ref());
 }
 
-fn tell_predicted(event: &mut AutopilotEvent, predicted: &Predicted) {
+fn fill_predicted(event: &mut AutopilotEvent, predicted: &Predicted) {
     event.benefit_gpu_ms = Some(predicted.benefit_gpu_ms);
     event.benefit_low_gpu_ms = Some(predicted.benefit_low_gpu_ms);
     event.cost_gpu_ms = Some(predicted.cost_gpu_ms);
@@ -187,12 +186,12 @@ fn tell_predicted(event: &mut AutopilotEvent, predicted: &Predicted) {
     event.over_ms = Some(predicted.over_ms);
 }
 
-fn tell_canary(event: &mut AutopilotEvent, canary: Option<&String>) {
-    event.role = canary.map(|_| tried::CANARY.to_owned());
+fn fill_canary(event: &mut AutopilotEvent, canary: Option<&String>) {
+    event.role = canary.map(|_| rollout::CANARY.to_owned());
     event.policy = canary.cloned();
 }
 
-fn tell_score(event: &mut AutopilotEvent, score: &Score) {
+fn fill_score(event: &mut AutopilotEvent, score: &Score) {
     event.set_kind(EventKind::Scored);
     event.action = Some(score.action.clone());
     event.decision_kind = Some(score.kind.name().to_owned());
@@ -201,17 +200,17 @@ fn tell_score(event: &mut AutopilotEvent, score: &Score) {
     event.realised_gpu_ms = score.realised_gpu_ms;
     event.benefit_ratio_ppm = score.benefit_ratio_ppm;
     event.within = score.within;
-    tell_canary(event, score.canary.as_ref());
+    fill_canary(event, score.canary.as_ref());
 }
 
-fn tell_policy(event: &mut AutopilotEvent, taken: &PolicyAdopted) {
+fn fill_policy(event: &mut AutopilotEvent, taken: &PolicyAdopted) {
     event.set_kind(EventKind::PolicyTaken);
     event.policy = Some(taken.policy.clone());
     event.signed_by.clone_from(&taken.signed_by);
     event.widens = taken.changes.iter().filter(|key| key.widens).map(|key| key.key.clone()).collect();
 }
 
-fn tell_alert(event: &mut AutopilotEvent, alert: &Alert) {
+fn fill_alert(event: &mut AutopilotEvent, alert: &Alert) {
     event.set_kind(EventKind::Alert);
     event.objective = Some(alert.series.objective.name().to_owned());
     event.decision_kind = alert.series.kind.map(|kind| kind.name().to_owned());

@@ -1,5 +1,6 @@
-//! The journal on the log: one partition, whose order tells whose lease it is. Each life of an
-//! executor is a source of its own, whose epoch is the generation of its lease.
+//! The executor's journal on the log: one partition, whose order decides who holds the lease.
+//!
+//! Each process is a source of its own, whose epoch is the generation of its lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +10,11 @@ use tidegate_events::SchemaId;
 use tidegate_log::tail::Cursor;
 use tidegate_log::{Batch, EventLog, LogError, Producer, Record, TopicPartition, partition_for};
 
-use super::event::{entry_of, event_of, source};
+use super::event::{decode_entry, encode_entry, source};
 
 /// Payload bytes read at a time.
 const READ_BYTES: usize = 8 << 20;
-/// How long what was written may take to be readable.
+/// How long a written record may take to become readable.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The journal of one cluster's autopilot on a log.
@@ -22,13 +23,13 @@ pub struct LogJournal {
     cursor: Cursor,
     cluster: String,
     holder: String,
-    /// Generation written under last; 0: none.
+    /// Generation of the last write; 0: none.
     generation: u64,
-    /// Number of the next record in it.
+    /// Number of the next record in that generation.
     seq: u64,
-    /// Generation in which a write failed: it may yet come to stand there.
+    /// Generation in which a write failed: the record may still appear.
     broken: Option<u64>,
-    /// Offset behind what was written last: it must be read before anything is done on it.
+    /// Offset after the last record written: it must be read back before anything is done on it.
     written_to: u64,
 }
 
@@ -45,7 +46,7 @@ impl std::fmt::Debug for LogJournal {
 }
 
 impl LogJournal {
-    /// The journal of `cluster`, to be read from its beginning; `holder` names who writes here.
+    /// Opens the journal of `cluster`, to be read from its beginning. `holder` names this process.
     ///
     /// # Errors
     /// The log has no topic for it, or cannot be reached.
@@ -62,14 +63,14 @@ impl LogJournal {
 
     fn records(&self, entries: &[JournalEntry], first_seq: u64) -> Result<Vec<Record>, JournalError> {
         let record = |(seq, entry): (u64, &JournalEntry)| {
-            let mut event = event_of(entry, &self.cluster, &self.holder, seq).map_err(told)?;
-            event.record().map(Record::from).map_err(told)
+            let mut event = encode_entry(entry, &self.cluster, &self.holder, seq).map_err(journal_error)?;
+            event.record().map(Record::from).map_err(journal_error)
         };
         (first_seq..).zip(entries).map(record).collect()
     }
 }
 
-fn told(error: impl std::fmt::Display) -> JournalError {
+fn journal_error(error: impl std::fmt::Display) -> JournalError {
     JournalError(error.to_string())
 }
 
@@ -93,7 +94,9 @@ impl Journal for LogJournal {
             }
             answer => {
                 self.broken = Some(generation);
-                Err(answer.map_or_else(told, |_| JournalError("another writes under this name".to_owned())))
+                Err(answer.map_or_else(journal_error, |_| {
+                    JournalError("another process writes under this name".to_owned())
+                }))
             }
         }
     }
@@ -101,19 +104,24 @@ impl Journal for LogJournal {
     fn read(&mut self) -> Result<Vec<JournalEntry>, JournalError> {
         let mut entries = Vec::new();
         loop {
-            let records = self.cursor.read_on(self.log.as_ref(), READ_BYTES).map_err(told)?;
+            let records = self.cursor.read_on(self.log.as_ref(), READ_BYTES).map_err(journal_error)?;
             if records.is_empty() {
                 if self.cursor.next >= self.written_to {
                     return Ok(entries);
                 }
-                // What is durable is readable once what stands before it is decided.
-                if !self.log.wait_for(&self.cursor.at, self.written_to - 1, PATIENCE).map_err(told)? {
+                // A durable record becomes readable once all before it are decided.
+                if !self
+                    .log
+                    .wait_for(&self.cursor.at, self.written_to - 1, PATIENCE)
+                    .map_err(journal_error)?
+                {
                     return Err(JournalError("what was written cannot be read back".to_owned()));
                 }
                 continue;
             }
-            let read =
-                records.iter().filter_map(|stored| entry_of(stored.record.schema, &stored.record.payload));
+            let read = records
+                .iter()
+                .filter_map(|stored| decode_entry(stored.record.schema, &stored.record.payload));
             // A partition may hold other clusters too.
             let ours = read.filter(|(event, _)| {
                 event.envelope.as_ref().is_some_and(|envelope| envelope.cluster == self.cluster)

@@ -1,14 +1,44 @@
-//! Where the autopilot's decisions reach real clusters: input and output at its edge. Its journal
-//! on the log, its switch and what people approved as files, whose signatures count, what the log
-//! tells of nodes and of how jobs scale beside the scheduler's state, what it foresees of demand,
-//! the way to whoever is on call, and the schedulers themselves.
+//! The autopilot's edge to the world: where decisions reach a real cluster.
+//!
+//! `tidegate-autopilot` decides and does no I/O; this crate gives it what it needs:
+//!
+//! | module | gives |
+//! |---|---|
+//! | [`slurm`] | Slurm as a target: observe, apply, read back |
+//! | [`EnrichedTarget`] | health of nodes and scaling curves from the log, added to a target's state |
+//! | [`ForecastReader`] | published forecasts of demand, and whether their bounds hold |
+//! | [`LogJournal`] | the executor's journal on the log, whose order decides who holds the lease |
+//! | [`ControlFolder`] | the kill switch and approvals, as files |
+//! | [`authority`] | whose SSH signatures on policies and approvals count |
+//! | [`Pager`] | alerts to Alertmanager |
+//! | [`policy_file`] | policies and rollout candidates from files |
+//! | [`service`] | the loop that puts all of it together |
+//!
+//! ```no_run
+//! use tidegate_control::service::{Hooks, Service, ServiceConfig};
+//!
+//! # fn main() -> Result<(), tidegate_control::service::ServiceError> {
+//! # let log: std::sync::Arc<dyn tidegate_log::EventLog> = unimplemented!();
+//! let config = ServiceConfig::read("slurm.toml".as_ref())?;
+//! let service = Service::open(config, "tidegate-data".as_ref(), &log)?;
+//! service.describe().iter().for_each(|line| println!("{line}"));
+//! let hooks = Hooks {
+//!     stopped: &|| false,
+//!     line: &|line| println!("{line}"),
+//!     status: &|status| println!("leads: {}", status.leads),
+//! };
+//! service.run(true, &hooks)
+//! # }
+//! ```
+
+#![warn(missing_docs)]
 
 pub mod authority;
-mod control;
+mod control_folder;
 mod curves;
+mod enriched_target;
 mod event;
-mod foreseen;
-mod informed;
+mod forecast_reader;
 mod journal;
 mod pager;
 pub mod policy_file;
@@ -16,9 +46,8 @@ pub mod service;
 pub mod slurm;
 mod tail;
 
-pub use control::{Approval, Control};
-pub use event::entry_of;
-pub use foreseen::LogForecasts;
-pub use informed::Informed;
+pub use control_folder::{Approval, ControlFolder};
+pub use enriched_target::EnrichedTarget;
+pub use forecast_reader::ForecastReader;
 pub use journal::LogJournal;
 pub use pager::{Pager, PagerConfig};

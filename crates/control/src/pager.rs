@@ -1,10 +1,9 @@
-//! The way to whoever is on call: alerts about the autopilot itself as Alertmanager takes them (API
-//! v2, `POST /api/v2/alerts`), and a sign of life that ends when the autopilot does, so that a dead
-//! one pages too.
+//! Sends alerts about the autopilot itself to Alertmanager (API v2, `POST /api/v2/alerts`), and a
+//! heartbeat alert that ends when the autopilot does, so that a dead one pages too.
 //!
-//! It runs on a thread of its own: the loop hands over what stands and goes on. Each alert is told
-//! until it was taken once, and then again and again while it stands, as Alertmanager expects; one
-//! that is over is told as such until that was taken.
+//! Delivery runs on a thread of its own: the loop hands over what fires and goes on. An alert is
+//! retried until it was accepted once, then repeated while it fires, as Alertmanager expects. A
+//! resolved alert is sent until that was accepted.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,35 +17,34 @@ use tidegate_autopilot::slo::Alert;
 use ureq::Agent;
 use ureq::tls::{RootCerts, TlsConfig};
 
-/// Time for one delivery.
+/// Time limit of one delivery.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// First wait after a delivery that failed; twice as long after each further one, up to the time
-/// between repeats.
+/// First wait after a failed delivery. It doubles with each further failure, up to the time between
+/// repeats.
 const RETRY: Duration = Duration::from_secs(1);
-/// Name of the alert that stands while the autopilot lives.
+/// Name of the heartbeat alert.
 pub const ALIVE: &str = "TidegateAutopilotAlive";
 
-/// Where pages go: `[pager]` of the deployment file. One of the three says where; an address that
-/// holds a secret is given by file or environment, so that it stands in no file that people share
-/// and is never on record.
+/// Where pages go: `[pager]` of the deployment file. Exactly one of the three addresses is set. An
+/// address that holds a secret is given by file or environment, so that no shared file and no
+/// record holds it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PagerConfig {
     /// The address, e.g. `http://alertmanager:9093/api/v2/alerts`.
     url: Option<String>,
-    /// File that holds it, beside the deployment file.
+    /// File that holds the address, beside the deployment file.
     url_file: Option<PathBuf>,
-    /// Environment variable that holds it.
+    /// Environment variable that holds the address.
     url_env: Option<String>,
-    /// Alerts that stand and the sign of life are told so often, seconds; 60 where it is left out.
+    /// Seconds between repeats of firing alerts and the heartbeat; 60 by default.
     repeat_every_s: Option<u64>,
-    /// The sign of life ends so long after the autopilot's last step, seconds; 300 where it is left
-    /// out.
+    /// Seconds after the autopilot's last step at which the heartbeat ends; 300 by default.
     dead_after_s: Option<u64>,
 }
 
 impl PagerConfig {
-    /// What is wrong with it, in words.
+    /// What is wrong with the section, for people.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let ways = [self.url.is_some(), self.url_file.is_some(), self.url_env.is_some()];
@@ -70,10 +68,10 @@ impl PagerConfig {
         problems
     }
 
-    /// The address. `folder`: that of the deployment file.
+    /// The address. `folder` is that of the deployment file.
     ///
     /// # Errors
-    /// It cannot be read, or is none; what it says is not told, as it may be a secret.
+    /// It cannot be read, or is not an address. The message does not quote it: it may be a secret.
     fn address(&self, folder: &Path) -> Result<String, String> {
         let (from, url) = match (&self.url, &self.url_file, &self.url_env) {
             (Some(url), ..) => ("[pager] url".to_owned(), url.clone()),
@@ -98,37 +96,37 @@ impl PagerConfig {
 
 fn not_http(url: &str) -> Option<String> {
     let http = url.starts_with("http://") || url.starts_with("https://");
-    (!http).then(|| "is no address; write http://HOST:PORT/api/v2/alerts or https://...".to_owned())
+    (!http).then(|| "is not an address; write http://HOST:PORT/api/v2/alerts or https://...".to_owned())
 }
 
-/// What is to be told.
+/// What is to be delivered.
 #[derive(Debug, Default)]
-struct Told {
+struct PagerState {
     standing: Vec<Alert>,
-    /// Over, and not told yet.
+    /// Resolved, and not delivered as such yet.
     ended: Vec<Alert>,
-    /// When it acted last.
+    /// When the autopilot stepped last as the holder of the lease.
     alive: Option<DateTime<Utc>>,
-    /// Something is new since the last delivery began.
+    /// Something changed since the last delivery began.
     news: bool,
-    /// Why the first delivery of a row failed, for whoever asks next.
+    /// Why the first of a series of deliveries failed; taken by [`Pager::trouble`].
     trouble: Option<String>,
     stops: bool,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    told: Mutex<Told>,
+    state: Mutex<PagerState>,
     news: Condvar,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PagerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A pager at work.
+/// A running pager.
 #[derive(Debug)]
 pub struct Pager {
     shared: Arc<Shared>,
@@ -136,14 +134,14 @@ pub struct Pager {
 }
 
 impl Pager {
-    /// Begins to page for `cluster`. `folder`: that of the deployment file.
+    /// Starts paging for `cluster`. `folder` is that of the deployment file.
     ///
     /// # Errors
     /// There is no address.
     pub fn start(config: &PagerConfig, folder: &Path, cluster: &str) -> Result<Self, String> {
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
         let agent = Agent::config_builder().timeout_global(Some(PATIENCE)).tls_config(tls).build();
-        let line = Line {
+        let line = Delivery {
             url: config.address(folder)?,
             agent: Agent::new_with_config(agent),
             cluster: cluster.to_owned(),
@@ -157,28 +155,29 @@ impl Pager {
         Ok(Self { shared, thread: Some(thread.map_err(|e| format!("start the pager: {e}"))?) })
     }
 
-    /// Says what stands now, after a step in which the autopilot acted. Waits for nobody.
-    pub fn tell(&self, standing: Vec<Alert>) {
-        let mut told = self.shared.lock();
-        let over = |alert: &Alert| !standing.iter().any(|now| is_same(now, alert));
-        let ended: Vec<Alert> = told.standing.iter().filter(|alert| over(alert)).cloned().collect();
-        told.news |=
-            !ended.is_empty() || standing.len() != told.standing.len() - ended.len() || told.alive.is_none();
-        told.ended.extend(ended);
-        told.standing = standing;
-        told.alive = Some(Utc::now());
+    /// Hands over what fires now, after a step as the holder of the lease. Does not block.
+    pub fn report(&self, standing: Vec<Alert>) {
+        let mut state = self.shared.lock();
+        let over = |alert: &Alert| !standing.iter().any(|now| is_same_alert(now, alert));
+        let ended: Vec<Alert> = state.standing.iter().filter(|alert| over(alert)).cloned().collect();
+        state.news |= !ended.is_empty()
+            || standing.len() != state.standing.len() - ended.len()
+            || state.alive.is_none();
+        state.ended.extend(ended);
+        state.standing = standing;
+        state.alive = Some(Utc::now());
         self.shared.news.notify_one();
     }
 
-    /// That deliveries began to fail, and why; told once.
+    /// Why deliveries began to fail; returned once for each series of failures.
     pub fn trouble(&self) -> Option<String> {
         self.shared.lock().trouble.take()
     }
 }
 
 impl Drop for Pager {
-    /// What is being delivered is waited for; a sign of life is not taken back: who stops the
-    /// autopilot for good silences its alert.
+    /// Waits for the delivery that runs. The heartbeat is not ended early: to stop the autopilot
+    /// for good, silence its alert.
     fn drop(&mut self) {
         self.shared.lock().stops = true;
         self.shared.news.notify_one();
@@ -188,12 +187,12 @@ impl Drop for Pager {
     }
 }
 
-fn is_same(one: &Alert, other: &Alert) -> bool {
+fn is_same_alert(one: &Alert, other: &Alert) -> bool {
     (one.series, one.burn, one.since_us) == (other.series, other.burn, other.since_us)
 }
 
-/// The thread's own.
-struct Line {
+/// State of the delivery thread.
+struct Delivery {
     url: String,
     agent: Agent,
     cluster: String,
@@ -202,24 +201,24 @@ struct Line {
     since: DateTime<Utc>,
 }
 
-impl Line {
+impl Delivery {
     fn run(&self, shared: &Shared) {
         let mut wait = self.repeat;
         let mut failing = false;
         loop {
-            let mut told = shared.lock();
-            if !told.stops && (failing || !told.news) {
-                // After a failure news do not shorten the wait.
-                let quiet = |told: &mut Told| !told.stops && (failing || !told.news);
-                told = match shared.news.wait_timeout_while(told, wait, quiet) {
-                    Ok((told, _)) => told,
+            let mut state = shared.lock();
+            if !state.stops && (failing || !state.news) {
+                // After a failure, changes do not shorten the wait.
+                let quiet = |state: &mut PagerState| !state.stops && (failing || !state.news);
+                state = match shared.news.wait_timeout_while(state, wait, quiet) {
+                    Ok((state, _)) => state,
                     Err(poisoned) => poisoned.into_inner().0,
                 };
             }
-            let stops = told.stops;
-            let (standing, ended, alive) = (told.standing.clone(), told.ended.clone(), told.alive);
-            told.news = false;
-            drop(told);
+            let stops = state.stops;
+            let (standing, ended, alive) = (state.standing.clone(), state.ended.clone(), state.alive);
+            state.news = false;
+            drop(state);
             if let Some(alive) = alive {
                 match self.deliver(&standing, &ended, alive) {
                     Ok(()) => {
@@ -241,7 +240,7 @@ impl Line {
         }
     }
 
-    /// The error names no address: it may hold a secret.
+    /// The error does not name the address: it may hold a secret.
     fn deliver(&self, standing: &[Alert], ended: &[Alert], alive: DateTime<Utc>) -> Result<(), String> {
         let text = self.body(standing, ended, alive, Utc::now()).to_string();
         let sent = self.agent.post(&self.url).header("Content-Type", "application/json").send(text);
@@ -253,8 +252,7 @@ impl Line {
         })
     }
 
-    /// Alerts as Alertmanager takes them. Those that stand end by themselves if they are not told
-    /// again.
+    /// Alerts in Alertmanager's format. Firing ones end by themselves if they are not repeated.
     fn body(&self, standing: &[Alert], ended: &[Alert], alive: DateTime<Utc>, now: DateTime<Utc>) -> Value {
         let at = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Millis, true);
         let one = |alert: &Alert, ends: DateTime<Utc>| {

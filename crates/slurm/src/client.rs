@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The program could not be started.
-    #[error(
-        "cannot run {program}: {source}; install Slurm's client programs or give their folder with --slurm-bin"
-    )]
+    #[error("cannot run {program}: {source}; install Slurm's client programs or name their folder")]
     Spawn {
         /// The program.
         program: String,
@@ -105,8 +103,8 @@ impl SlurmClient {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Runs `sbatch --parsable` on a script and returns the id of the new job. The job's environment
-    /// is `env` with our `PATH` and `SLURM_CONF`; nothing else of ours goes with it.
+    /// Runs `sbatch --parsable` on a script and returns the id of the new job. The job's
+    /// environment is `env` with our `PATH` and `SLURM_CONF`; nothing else of ours goes with it.
     ///
     /// # Errors
     /// As for [`Self::run`].

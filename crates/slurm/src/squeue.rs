@@ -237,8 +237,8 @@ impl JobRecord {
         each.collect::<Vec<_>>().join(",")
     }
 
-    /// Nodes and thousandths of a GPU on each; `None` unless the job requests GPUs by the node, on a
-    /// fixed number of nodes.
+    /// Nodes and thousandths of a GPU on each; `None` unless the job requests GPUs by the node, on
+    /// a fixed number of nodes.
     pub fn shape(&self) -> Option<(u32, u64)> {
         let gpus = self.gpus_per_node()?;
         let nodes = u32::try_from(self.node_count?).ok()?;

@@ -1,8 +1,8 @@
 //! Events of an observed job.
 //!
-//! They equal those that the import of `sacct` output makes of the same job, field by field, so that
-//! a job that was watched and is imported later is one job. `tests/slurm/accounting.rs` compares the
-//! two.
+//! They equal those that the import of `sacct` output makes of the same job, field by field, so
+//! that a job that was watched and is imported later is one job. `tests/slurm/accounting.rs`
+//! compares the two.
 
 use tidegate_events::{Event, v1};
 use tidegate_slurm::{Gpus, HostList};

@@ -1,9 +1,9 @@
-//! What happened to jobs, from what the queue and accounting say at different times.
+//! Tracks jobs: events from what queue and accounting show at different times.
 //!
-//! The queue says at once that an attempt is over, but not always when it ended: a job that was
-//! requeued shows its new wait only. Accounting says it exactly, a little later. So where there is
-//! accounting, an end is told when accounting confirms it, and as the queue tells it only if
-//! accounting stays silent. Each end is told once. Until then `OBSERVED` does not pass it.
+//! The queue shows at once that an attempt is over, but not always when it ended: a requeued job
+//! shows only its new wait. Accounting has the exact end a little later. So where there is
+//! accounting, an end is emitted when accounting confirms it, and as the queue shows it only if
+//! accounting stays silent. Each end is emitted once, and `OBSERVED` does not pass it before.
 
 use std::collections::HashSet;
 
@@ -15,24 +15,23 @@ use super::events;
 use super::observed::{End, ObservedJob};
 use super::state::{Attempt, Job, Missing, Over, ReportedEnd, State};
 
-/// How long an end that the queue tells waits for accounting, which answers; and for one that does
+/// How long an end that the queue shows waits for accounting: while it answers, and while it does
 /// not.
 const CONFIRM_MS: i64 = 60_000;
 const CONFIRM_AWAY_MS: i64 = 300_000;
-/// How long a job may be missing from good answers before it is given up: nobody is told to be gone
-/// by one answer.
+/// How long a job may be missing from good answers before it is given up: one answer is not enough.
 const MISSING_MS: i64 = 120_000;
-/// Ends that were told are remembered at least this long; accounting is asked for no older ones
-/// than half of it.
+/// Emitted ends are remembered at least this long. Accounting is asked for ends of at most half
+/// this age.
 const REMEMBER_MS: i64 = 3_600_000;
-/// The clock of slurmctld may be ahead by as much.
+/// How far slurmctld's clock may be ahead of ours.
 const CLOCKS_MS: i64 = 60_000;
-/// Accounting is asked again for what it should have told by then.
+/// Each query of accounting reaches back this far before the last one.
 pub(super) const OVERLAP_MS: i64 = 600_000;
-/// Accounting is asked this often when the queue shows no end.
+/// How often accounting is queried while the queue shows no end.
 const ACCOUNT_EVERY_MS: i64 = 60_000;
 
-/// Tells events of jobs.
+/// Compares observations with its state and collects events.
 #[derive(Debug)]
 pub(super) struct Tracker {
     pub state: State,
@@ -42,27 +41,27 @@ pub(super) struct Tracker {
 }
 
 impl Tracker {
-    /// `accounting`: ends are confirmed by it. `devices`: tell each device of an attempt.
+    /// `accounting`: it confirms ends. `devices`: emit each device of an attempt.
     pub(super) fn new(state: State, accounting: bool, devices: bool) -> Self {
         Self { state, accounting, devices, out: Vec::new() }
     }
 
-    /// Events since the last call.
+    /// Takes the events collected since the last call.
     pub(super) fn take(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.out)
     }
 
-    /// Adds events of others behind those there are.
+    /// Appends events from elsewhere.
     pub(super) fn tell(&mut self, events: Vec<Event>) {
         self.out.extend(events);
     }
 
-    /// Whether ends are confirmed by accounting from now on.
+    /// Sets whether accounting confirms ends from now on.
     pub(super) fn set_accounting(&mut self, accounting: bool) {
         self.accounting = accounting;
     }
 
-    /// Takes in all jobs of the queue at that time.
+    /// Takes in all jobs of the queue.
     pub(super) fn queue(&mut self, now_ms: i64, records: &[ObservedJob]) {
         let present: HashSet<&str> = records.iter().map(|record| record.job_id.as_str()).collect();
         for record in records {
@@ -100,7 +99,7 @@ impl Tracker {
         self.introduce(now_ms, &mut job, record);
         let seen_ms = self.state.polled_ms.unwrap_or(now_ms);
         let ending = record.phase == Phase::Ending;
-        // A job that is requeued shows the time of that as its start, until it is back in the
+        // A job being requeued shows the time of the requeue as its start, until it is back in the
         // queue.
         let known = |start_ms: &i64| job.attempts.iter().any(|attempt| attempt.start_ms == *start_ms);
         let current = record.started().filter(|start_ms| !ending || known(start_ms));
@@ -133,7 +132,7 @@ impl Tracker {
         }
     }
 
-    /// Tells of a submission and of eligibility, each once.
+    /// Emits submission and eligibility, each once.
     fn introduce(&mut self, now_ms: i64, job: &mut Job, record: &ObservedJob) {
         if job.submit_ms != Some(record.submit_ms) {
             job.submit_ms = Some(record.submit_ms);
@@ -148,7 +147,7 @@ impl Tracker {
         }
     }
 
-    /// Tells of the attempt that the record is in.
+    /// Emits what is new of the job's present attempt.
     fn holds(&mut self, now_ms: i64, job: &mut Job, record: &ObservedJob, start_ms: i64) {
         let id = &record.job_id;
         if self.was_told(id, Some(start_ms), None) {
@@ -180,11 +179,11 @@ impl Tracker {
         let seen_ms = self.state.polled_ms.unwrap_or(now_ms);
         let over = attempt.over.get_or_insert(Over::new(now_ms, seen_ms, None));
         over.giving_back = record.phase == Phase::Ending;
-        // One that ends in the future is the end of its time limit.
+        // An end in the future is the end of the time limit.
         over.hint = record.end().filter(|end| start_ms <= end.at_ms && end.at_ms <= now_ms + CLOCKS_MS);
     }
 
-    /// Takes in what accounting says of what ended.
+    /// Takes in records of accounting.
     pub(super) fn accounting(&mut self, now_ms: i64, records: &[ObservedJob]) {
         let mut told = Vec::new();
         for record in records.iter().filter(|record| record.step_id.is_none()) {
@@ -192,7 +191,7 @@ impl Tracker {
                 continue;
             };
             let start_ms = record.started();
-            // Resized in the second in which it started: the next record starts then too, and has
+            // Resized in the second in which it started: the next record starts then too and covers
             // the time.
             let nothing = start_ms == Some(end.at_ms) && end.state == FinalState::Resized.as_str();
             if nothing || self.was_told(&record.job_id, start_ms, Some(end.at_ms)) {
@@ -223,8 +222,8 @@ impl Tracker {
             let attempt = job.attempts.swap_remove(place);
             self.ended(id, &attempt, end);
         } else {
-            // Attempts of a job do not overlap: one that does began at another time, and never was
-            // as it was told.
+            // Attempts of a job do not overlap: one that does began at another time, and did not
+            // happen as it was emitted.
             let moved = |attempt: &mut Attempt| {
                 let seen_ms = attempt.over.as_ref().map_or(i64::MIN, |over| over.seen_ms);
                 start_ms + 1000 < seen_ms && attempt.start_ms < end.at_ms
@@ -232,7 +231,7 @@ impl Tracker {
             for attempt in job.attempts.extract_if(.., moved) {
                 self.ended(id, &attempt, &End::unexplained(attempt.start_ms, FinalState::Unknown));
             }
-            // Its submission may be before the one told last.
+            // Its submission may be before the one emitted last.
             if !tracked || job.submit_ms.is_none_or(|told| told < record.submit_ms) {
                 self.introduce(now_ms, &mut job, record);
             } else if job.submit_ms != Some(record.submit_ms) {
@@ -243,14 +242,14 @@ impl Tracker {
             self.out.push(events::ended(id, None, Some(start_ms), end));
             self.remember(id, Some(start_ms), end.at_ms);
         }
-        // The queue says when it is through with a job that goes on.
+        // A job that goes on is removed when the queue drops it.
         if tracked && (!job.attempts.is_empty() || job.missing.is_none()) {
             self.state.jobs.insert(id.clone(), job);
         }
     }
 
-    /// A job that left without ever starting. Accounting has one record for all tasks of an array
-    /// that did.
+    /// A job that ended without ever starting. Accounting has one record for all such tasks of an
+    /// array.
     fn given_up(&mut self, now_ms: i64, record: &ObservedJob, end: &End) {
         let id = &record.job_id;
         let tasks = format!("{id}_");
@@ -274,7 +273,7 @@ impl Tracker {
         }
     }
 
-    /// Tells ends that nobody confirms in time. `answered`: accounting answered now.
+    /// Emits ends that were not confirmed in time. `answered`: accounting answered this time.
     pub(super) fn settle(&mut self, now_ms: i64, answered: bool) {
         let patience_ms = match (self.accounting, answered) {
             (false, _) => 0,
@@ -308,7 +307,7 @@ impl Tracker {
             let end = hint.unwrap_or_else(|| {
                 tracing::warn!(
                     job = id,
-                    "Slurm does not know how it ended; the end is told for when it was last seen"
+                    "Slurm does not know how it ended; the end is recorded at the time it was last seen"
                 );
                 End::unexplained(seen_ms.max(attempt.start_ms), FinalState::Unknown)
             });
@@ -323,7 +322,7 @@ impl Tracker {
         }
     }
 
-    /// Whether accounting has something to confirm, or was not asked for long.
+    /// Whether there is something to confirm, or accounting was not queried for a while.
     pub(super) fn wants_accounting(&self, now_ms: i64) -> bool {
         let lately = self.state.accounted_ms.is_some_and(|asked_ms| now_ms - asked_ms < ACCOUNT_EVERY_MS);
         let open =
@@ -331,7 +330,7 @@ impl Tracker {
         self.accounting && (!lately || self.state.jobs.values().any(open))
     }
 
-    /// From when on accounting is to be asked for ends.
+    /// Time from which on accounting is queried.
     pub(super) fn account_since_ms(&self, now_ms: i64) -> i64 {
         let asked_ms = self.state.accounted_ms.unwrap_or(now_ms);
         let overs = self
@@ -344,7 +343,8 @@ impl Tracker {
         overs.map(|over| over.seen_ms).chain(missing).fold(asked_ms, i64::min) - OVERLAP_MS
     }
 
-    /// Tells up to when everything is told: up to the last answer, less what is open.
+    /// Emits `OBSERVED`: everything up to the last answer, or up to the first uncertain end, is
+    /// known.
     pub(super) fn observe(&mut self) {
         let Some(polled_ms) = self.state.polled_ms else {
             return;
@@ -357,8 +357,7 @@ impl Tracker {
             .filter_map(|attempt| attempt.over.as_ref());
         let open = overs.map(|over| over.hint.as_ref().map_or(over.seen_ms, |end| end.at_ms.min(polled_ms)));
         let missing = self.state.jobs.values().filter_map(|job| job.missing).map(|missing| missing.seen_ms);
-        // Slurm counts whole seconds and dates what it does from the beginning of a scheduling
-        // cycle.
+        // Slurm counts whole seconds, and dates its actions from the start of a scheduling cycle.
         let upto_ms = open.chain(missing).fold(polled_ms, i64::min) / 1000 * 1000 - 1000;
         if self.state.observed_ms.is_none_or(|told_ms| upto_ms > told_ms) {
             self.state.observed_ms = Some(upto_ms);
@@ -382,7 +381,8 @@ impl Tracker {
         self.state.reported.entry(id.to_owned()).or_default().push(ReportedEnd { start_ms, end_ms });
     }
 
-    /// Whether the end of this attempt was told; of a wait, whether one at that time was.
+    /// Whether the end of this attempt was emitted; without a start, whether an end at that time
+    /// was.
     fn was_told(&self, id: &str, start_ms: Option<i64>, end_ms: Option<i64>) -> bool {
         let same = |told: &ReportedEnd| {
             told.start_ms == start_ms && (start_ms.is_some() || Some(told.end_ms) == end_ms)
@@ -391,15 +391,15 @@ impl Tracker {
     }
 }
 
-/// How an attempt ended of which the queue shows only what came after it.
+/// How an attempt ended, if the queue shows only what followed.
 fn end_of_former(start_ms: i64, next: &ObservedJob) -> End {
     match next.start_ms {
         Some(resize_ms) if next.resized && resize_ms > start_ms => {
             End::unexplained(resize_ms, FinalState::Resized)
         }
-        // A job that goes back to the queue is submitted anew at that moment.
+        // A requeued job is submitted anew at the moment of its end.
         _ if next.submit_ms >= start_ms => End::unexplained(next.submit_ms, FinalState::Requeued),
-        // It began at another time than was said first: what was told never was.
+        // It began at another time than was shown first: the emitted attempt did not happen.
         _ => End::unexplained(start_ms, FinalState::Unknown),
     }
 }

@@ -1,4 +1,4 @@
-//! The watcher: asks Slurm in turns, and hands on what happened.
+//! The watcher: polls Slurm and passes events to a sink.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -22,21 +22,21 @@ use crate::reading::Sink;
 pub struct SlurmOptions {
     /// Name of the cluster in events.
     pub cluster: String,
-    /// How often slurmctld is asked for its jobs.
+    /// Interval between queries for jobs.
     pub interval: Duration,
-    /// How often it is asked for nodes, partitions and reservations, and slurmdbd for limits.
+    /// Interval between queries for nodes, partitions, reservations and limits.
     pub inventory_interval: Duration,
-    /// Longest time for one answer.
+    /// Time limit of one answer.
     pub time_limit: Duration,
-    /// Where to remember what was told; without it a restart tells again what Slurm still knows.
+    /// Folder of the checkpoint; without it, a restart emits again what Slurm still knows.
     pub state: Option<PathBuf>,
     /// Folder of Slurm's programs, if they are not on the path.
     pub programs: Option<PathBuf>,
     /// `slurm.conf`, if it is not where the programs look.
     pub conf: Option<PathBuf>,
-    /// Confirm ends by accounting; by default if slurmctld uses slurmdbd.
+    /// Confirm ends by accounting; by default, if slurmctld uses slurmdbd.
     pub accounting: Option<bool>,
-    /// Tell each device that a job holds on each node.
+    /// Emit each device that a job holds on each node.
     pub devices: bool,
 }
 
@@ -57,51 +57,50 @@ impl SlurmOptions {
     }
 }
 
-/// Why there was nothing to be had of Slurm this time, or nothing to be told. Nothing is concluded
-/// from it.
+/// Why a poll gave nothing. Nothing is concluded from it.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum PollError {
     #[error(transparent)]
     Command(#[from] CommandError),
-    #[error("cannot keep what is known of the jobs: {0}")]
+    #[error("cannot save the state of jobs: {0}")]
     State(#[from] io::Error),
-    #[error("cannot hand on what happened: {0}")]
+    #[error("cannot pass on events: {0}")]
     Store(String),
 }
 
 /// Watches a cluster.
 ///
-/// What [`Watcher::poll`] tells it tells again until [`Watcher::commit`] says that it was handed
-/// on. Before it tells, it writes down what it knows together with the events: one that died tells
-/// the same events again, which have the same ids and count once, and goes on from there.
+/// [`Watcher::poll`] returns the same events until [`Watcher::commit`] confirms that they were
+/// passed on. State and events are saved before they are returned: after a crash the same events
+/// come again, with the same ids, and count once.
 pub struct Watcher {
     options: SlurmOptions,
     client: SlurmClient,
-    /// Keeps what was told and is not committed.
+    /// State and events that are not committed.
     checkpoint: Checkpoint,
     tracker: Tracker,
     setup: Option<Found>,
     inventoried_ms: Option<i64>,
-    /// Whether accounting failed when it was asked last.
+    /// Whether the last query of accounting failed.
     accounting_failed: bool,
     saved_ms: i64,
-    /// What is told is in the file, or need not be.
+    /// The state is saved, or need not be.
     saved: bool,
 }
 
-/// How the cluster is set up, as it says itself.
+/// The cluster's configuration, as far as the watcher depends on it.
 #[derive(Debug, Clone)]
 struct Found {
     /// Whether TRES name GPUs.
     tracks_gpus: bool,
     at_ms: i64,
     accounting: bool,
-    /// Its own name, by which accounting knows it.
+    /// Its name in accounting.
     name: Option<String>,
 }
 
-/// The setup is looked at again after this time.
+/// The configuration is read again after this time.
 const SETUP_MS: i64 = 600_000;
 /// A state without news is saved this often.
 const SAVE_MS: i64 = 60_000;
@@ -113,10 +112,10 @@ impl fmt::Debug for Watcher {
 }
 
 impl Watcher {
-    /// A watcher that goes on where the state left off. It asks Slurm nothing yet.
+    /// A watcher that continues from its checkpoint. Does not query Slurm yet.
     ///
     /// # Errors
-    /// The state cannot be read.
+    /// The checkpoint cannot be read.
     pub fn new(options: SlurmOptions) -> io::Result<Self> {
         let file =
             options.state.as_ref().map(|folder| folder.join(format!("slurm-{}.json", options.cluster)));
@@ -142,12 +141,12 @@ impl Watcher {
         })
     }
 
-    /// What happened since the last time, up to now (ms since 1970); or once more what was not
+    /// Events since the last poll, up to now (ms since 1970); or again those that were not
     /// committed.
     ///
     /// # Errors
-    /// Slurm did not answer, or not as it should: what was known stays as it was. Or what happened
-    /// could not be written down: it is told when it can.
+    /// Slurm did not answer, or its answer cannot be used: the state is unchanged. Or the events
+    /// could not be saved: they come again.
     pub fn poll(&mut self, now_ms: i64) -> Result<Vec<Event>, PollError> {
         if self.checkpoint.pending().is_empty() {
             let events = self.ask(now_ms)?;
@@ -163,12 +162,12 @@ impl Watcher {
         Ok(self.checkpoint.pending().to_vec())
     }
 
-    /// What was told last was handed on.
+    /// Confirms that the events of the last poll were passed on.
     pub fn commit(&mut self) {
         self.checkpoint.forget();
     }
 
-    /// Asks Slurm, and compares.
+    /// Queries Slurm and compares.
     fn ask(&mut self, now_ms: i64) -> Result<Vec<Event>, PollError> {
         let found = self.setup(now_ms)?;
         let jobs = self.client.all_jobs()?.into_iter();
@@ -232,7 +231,7 @@ impl Watcher {
                 if !self.accounting_failed {
                     tracing::warn!(
                         cluster = self.options.cluster,
-                        "{error}; ends wait for accounting for some minutes"
+                        "{error}; ends wait some minutes for accounting"
                     );
                 }
                 self.accounting_failed = true;
@@ -269,7 +268,7 @@ impl Watcher {
     }
 }
 
-/// A watcher on a thread of its own; dropping it stops it after the present poll.
+/// A watcher on a thread of its own; dropping it stops the thread after the present poll.
 #[derive(Debug)]
 pub struct WatcherHandle {
     stop: Mutex<Option<mpsc::Sender<()>>>,
@@ -277,7 +276,7 @@ pub struct WatcherHandle {
 }
 
 impl WatcherHandle {
-    /// Stops it and waits until it is through.
+    /// Stops the thread and waits for it.
     pub fn stop(mut self) {
         self.end();
     }
@@ -287,7 +286,7 @@ impl WatcherHandle {
             stop.take();
         }
         if let Some(thread) = self.thread.take() {
-            // It panicked, which was printed.
+            // A panic was printed already.
             thread.join().ok();
         }
     }
@@ -299,11 +298,11 @@ impl Drop for WatcherHandle {
     }
 }
 
-/// Watches a cluster until the handle is dropped. A slurmctld that does not answer is waited for,
-/// and said once.
+/// Watches a cluster until the handle is dropped. If slurmctld does not answer, that is logged once
+/// and retried.
 ///
 /// # Errors
-/// The state cannot be read, or there is no thread to be had.
+/// The checkpoint cannot be read, or no thread can be started.
 pub fn start(options: SlurmOptions, sink: Arc<dyn Sink>) -> io::Result<WatcherHandle> {
     let mut watcher = Watcher::new(options)?;
     let (stop, stopped) = mpsc::channel();
@@ -318,10 +317,7 @@ pub fn start(options: SlurmOptions, sink: Arc<dyn Sink>) -> io::Result<WatcherHa
                 Ok(()) => {}
                 Err(error) => {
                     if !failing {
-                        tracing::warn!(
-                            cluster = watcher.options.cluster,
-                            "{error}; it is tried again until it works"
-                        );
+                        tracing::warn!(cluster = watcher.options.cluster, "{error}; retrying until it works");
                     }
                     failing = true;
                 }
@@ -335,7 +331,7 @@ pub fn start(options: SlurmOptions, sink: Arc<dyn Sink>) -> io::Result<WatcherHa
     Ok(WatcherHandle { stop: Mutex::new(Some(stop)), thread: Some(thread) })
 }
 
-/// One poll, handed on. What could not be handed on comes again.
+/// One poll, passed to the sink. What could not be passed on comes again.
 fn turn(watcher: &mut Watcher, sink: &dyn Sink) -> Result<(), PollError> {
     watcher.poll(now_ms())?.into_iter().for_each(|event| sink.event(event));
     sink.store().map_err(PollError::Store)?;

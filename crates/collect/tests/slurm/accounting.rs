@@ -1,4 +1,4 @@
-//! With slurmdbd: what the watcher told is what accounting says, to the second.
+//! With slurmdbd: the watcher's events equal accounting, to the second.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,13 +8,12 @@ use tidegate_import::{ImportOptions, Mapping, Source, import};
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicPartition};
 
 use crate::cluster::Cluster;
-use crate::told::{Attempt, Told, gpu_seconds};
+use crate::recorded::{Attempt, Recorded, gpu_seconds};
 use crate::watching::Watching;
 use crate::workload;
 
-/// Attempts by accounting: each record that has devices or nodes is one. What was resized in the
-/// second in which it started took no time. An error while there are records that are not filled
-/// in, or not over.
+/// Attempts by accounting: each record with devices or nodes is one. An attempt resized in the
+/// second in which it started took no time. An error while records are not filled in, or not over.
 fn attempts(cluster: &Cluster) -> Result<BTreeSet<Attempt>, String> {
     let columns = "JobID,Start,End,State,NodeList,AllocTRES,Partition";
     let text = cluster.run("sacct", &["-a", "-D", "-X", "-n", "-P", "-S", "now-1day", "-o", columns]);
@@ -58,7 +57,7 @@ fn every_gpu_second_of_many_jobs_though_the_watcher_is_killed_and_slurmctld_rest
         while !workload.is_finished() {
             std::thread::sleep(Duration::from_millis(3300 + 700 * (round % 4)));
             watching.kill();
-            // Now and then it is away for long enough that jobs come and go unseen.
+            // Now and then it is away for long enough that jobs come and go unobserved.
             std::thread::sleep(Duration::from_millis(if round % 3 == 2 { 6000 } else { 0 }));
             watching.revive();
             round += 1;
@@ -66,11 +65,11 @@ fn every_gpu_second_of_many_jobs_though_the_watcher_is_killed_and_slurmctld_rest
         workload.join().unwrap();
     });
     let told = || {
-        let mut told = Told::default();
+        let mut told = Recorded::default();
         told.add(watching.events());
         told
     };
-    // Accounting itself takes a while after an outage. Then whoever tells an end twice has time to.
+    // Accounting itself lags after an outage; then wait, so that a repeated end would show.
     let deadline = Instant::now() + Duration::from_secs(150);
     loop {
         let (told, expected) = (told().ended(), attempts(&cluster));
@@ -102,24 +101,23 @@ fn every_gpu_second_of_many_jobs_though_the_watcher_is_killed_and_slurmctld_rest
     import_says_the_same(&cluster, &told, &found);
 }
 
-/// Where devices were told one by one they make the same time; they are of all attempts that were
-/// seen while they ran.
-fn devices_add_up(told: &Told, attempts: &BTreeSet<Attempt>) {
+/// Device events add up to the same time, for all attempts that were observed while they ran.
+fn devices_add_up(told: &Recorded, attempts: &BTreeSet<Attempt>) {
     let sums = told.device_seconds();
     for attempt in attempts {
         if let Some(seconds) = sums.get(&(attempt.job_id.clone(), attempt.start_s)) {
             assert_eq!(*seconds, attempt.gpus as i64 * (attempt.end_s - attempt.start_s), "{attempt:?}");
         }
     }
-    // Those that began and ended while the watcher was away were not seen: on a slow machine most
-    // of them.
+    // Attempts that began and ended while the watcher was away were not observed: on a slow machine
+    // most of them.
     let with_gpus = attempts.iter().filter(|attempt| attempt.gpus > 0).count();
     eprintln!("of {with_gpus} attempts with GPUs {} were seen with their devices", sums.len());
     assert!(sums.len() > 10, "only {} were seen", sums.len());
 }
 
-/// The same history, imported later from what sacct prints, is the same attempts.
-fn import_says_the_same(cluster: &Cluster, told: &Told, attempts: &BTreeSet<Attempt>) {
+/// The same history, imported later from sacct's output, gives the same attempts.
+fn import_says_the_same(cluster: &Cluster, told: &Recorded, attempts: &BTreeSet<Attempt>) {
     let columns = "JobID,JobName,User,Account,Partition,QOS,Submit,Eligible,Start,End,State,ExitCode,ReqTRES,AllocTRES,\
                    NodeList,Timelimit,Reason,Priority";
     let text = cluster.run("sacct", &["-a", "-D", "-P", "-S", "now-1day", "-o", columns]);
@@ -135,7 +133,7 @@ fn import_says_the_same(cluster: &Cluster, told: &Told, attempts: &BTreeSet<Atte
     let options = ImportOptions { cluster: Some("tidegate".into()), ..ImportOptions::default() };
     let summary = import(source, &mapping, &options, &log, &mut |_| {}).unwrap();
     assert_eq!(summary.rejected(), 0);
-    let (mut imported, mut known, mut unknown) = (Told::default(), 0, Vec::new());
+    let (mut imported, mut known, mut unknown) = (Recorded::default(), 0, Vec::new());
     for partition in 0..options.topics.partitions {
         let at = TopicPartition { topic: "jobs".into(), partition };
         let records = log.read(&at, 0, usize::MAX).unwrap();

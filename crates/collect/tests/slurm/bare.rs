@@ -1,4 +1,4 @@
-//! Without slurmdbd: what the watcher told is what slurmctld wrote into its log of completed jobs.
+//! Without slurmdbd: the watcher's events equal slurmctld's log of completed jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use tidegate_events::Event;
 use tidegate_events::v1::{self, JobEventKind as Kind};
 
 use crate::cluster::Cluster;
-use crate::told::{Attempt, Told};
+use crate::recorded::{Attempt, Recorded};
 use crate::workload;
 
 pub fn now_ms() -> i64 {
@@ -24,22 +24,22 @@ pub fn watcher(cluster: &Cluster) -> Watcher {
     Watcher::new(options).unwrap()
 }
 
-/// What is told now, handed on.
+/// Polls, and passes the events on.
 pub fn polled(watched: &mut Watcher) -> Result<Vec<Event>, PollError> {
     let events = watched.poll(now_ms())?;
     watched.commit();
     Ok(events)
 }
 
-/// End and, where it can be believed, start of each attempt in the file of jobcomp/filetxt. It
-/// knows no GPUs.
+/// End and, where it is reliable, start of each attempt in the file of jobcomp/filetxt, which has
+/// no GPUs.
 ///
-/// Of a job that was resized it writes the resize as the start of both parts.
+/// For a resized job the file has the resize as the start of both parts.
 fn completed(cluster: &Cluster) -> Vec<Completed> {
     let text = std::fs::read_to_string(cluster.path().join("jobcomp.txt")).unwrap();
     let mut attempts = Vec::new();
     for line in text.lines() {
-        // From the right: what users name their jobs stands left.
+        // From the right: the job's name, which may hold anything, stands left.
         let value = |name: &str| {
             let (_, rest) = line.rsplit_once(&format!(" {name}=")).unwrap();
             rest.split(' ').next().unwrap()
@@ -60,17 +60,17 @@ fn completed(cluster: &Cluster) -> Vec<Completed> {
             back_in_queue: matches!(value("JobState"), "PENDING" | "NODE_FAIL"),
         });
     }
-    // What is known exactly first, so that nothing else takes its place.
+    // Match exact ones first, so that no other takes their place.
     attempts.sort_unstable_by_key(|known| (known.start_s.is_none(), known.back_in_queue, known.end_s));
     attempts
 }
 
-/// An attempt by that file.
+/// An attempt in that file.
 struct Completed {
     end_s: i64,
     start_s: Option<i64>,
-    /// It may have ended by a requeue, of which the queue shows only when the job was back: that is
-    /// later by the time that it took to give the devices back.
+    /// It may have ended by a requeue. The queue shows only when the job was back, which is later
+    /// by the time it took to release the devices.
     back_in_queue: bool,
 }
 
@@ -82,11 +82,11 @@ impl Completed {
     }
 }
 
-/// Longest time to give devices back on a slow machine.
+/// Longest time to release devices on a slow machine.
 const LATE_S: i64 = 10;
 
-/// Jobs whose name says what they hold hold that.
-fn gpus_are_right(told: &Told) {
+/// Jobs hold what their names say.
+fn gpus_are_right(told: &Recorded) {
     let named = |job: &v1::JobEvent| {
         let (_, gpus) = job.job_name.as_deref()?.split_once("gpus=")?;
         Some((job.job_id.clone(), gpus.parse::<u64>().unwrap() * 1000))
@@ -103,7 +103,7 @@ fn gpus_are_right(told: &Told) {
 #[test]
 fn without_accounting_nothing_is_missed_though_slurmctld_and_watcher_go_away() {
     let Some(cluster) = Cluster::start(&[]) else { return };
-    let mut told = Told::default();
+    let mut told = Recorded::default();
     let mut watched = watcher(&cluster);
     let mut round = 0;
     std::thread::scope(|threads| {
@@ -119,7 +119,7 @@ fn without_accounting_nothing_is_missed_though_slurmctld_and_watcher_go_away() {
             match watched.poll(now_ms()) {
                 Ok(events) => {
                     told.add(events);
-                    // Now and then it dies before it hears that what it told was taken.
+                    // Now and then it dies before its events are acknowledged.
                     if round % 5 == 0 {
                         watched = watcher(&cluster);
                     } else {
@@ -135,7 +135,7 @@ fn without_accounting_nothing_is_missed_though_slurmctld_and_watcher_go_away() {
         work.join().unwrap();
     });
     let expected = completed(&cluster);
-    let open = |told: &Told| {
+    let open = |told: &Recorded| {
         let of = |kind: Kind| {
             let those = told.jobs.iter().filter(move |job| job.kind() == kind && job.attempt_id.is_some());
             those.map(|job| (job.job_id.clone(), job.attempt_id)).collect::<BTreeSet<_>>()
@@ -160,8 +160,7 @@ fn without_accounting_nothing_is_missed_though_slurmctld_and_watcher_go_away() {
     for known in &expected {
         match found.iter().position(|told| known.is(told)) {
             Some(place) => drop(found.swap_remove(place)),
-            // What began and ended within a second is not always seen between two polls, and took
-            // no time.
+            // An attempt within one second may fall between two polls, and took no time.
             None if known.start_s == Some(known.end_s) => {}
             None => panic!("{:?} to {} is not in {found:#?}\n{}", known.start_s, known.end_s, kept()),
         }

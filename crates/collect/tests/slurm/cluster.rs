@@ -1,4 +1,4 @@
-//! A Slurm of our own for as long as the value lives.
+//! A Slurm cluster that lives as long as the value.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidegate_testing::needs;
 
-/// How many clusters one suite runs at a time. Its tests mostly wait: with one cluster, slurm_target
-/// used 73 s of processor time in 907 s.
+/// Number of clusters that one suite runs at a time. Its tests mostly wait: with one cluster,
+/// slurm_target used 73 s of processor time in 907 s.
 const AT_ONCE: usize = 2;
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
@@ -46,12 +46,12 @@ fn script() -> PathBuf {
 }
 
 impl Cluster {
-    /// A cluster whose nodes are idle; none where Slurm is missing and need not be there.
+    /// A cluster whose nodes are idle; `None` if Slurm is not installed and need not be.
     pub fn start(arguments: &[&str]) -> Option<Self> {
         Self::start_with(arguments, "")
     }
 
-    /// The same with more lines in slurm.conf.
+    /// The same, with more lines in slurm.conf.
     pub fn start_with(arguments: &[&str], conf: &str) -> Option<Self> {
         let place = Place::wait();
         if std::env::var("CI").is_ok_and(|ci| ci == "true") {
@@ -85,7 +85,7 @@ impl Cluster {
         self.path().join("slurm.conf")
     }
 
-    /// What a program of Slurm prints; it must succeed, though not while slurmctld is away.
+    /// Output of one of Slurm's programs, which must succeed; retried while slurmctld is away.
     pub fn run(&self, program: &str, arguments: &[&str]) -> String {
         for _ in 0..5 {
             match self.try_run(program, arguments) {
@@ -97,7 +97,7 @@ impl Cluster {
         panic!("{program} {arguments:?}: slurmctld stays away");
     }
 
-    /// What it prints, or its error message.
+    /// Output of a program, or its error message.
     pub fn try_run(&self, program: &str, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(program);
         command.args(arguments).env("SLURM_CONF", self.conf()).env("SLURM_TIME_FORMAT", "%s");
@@ -106,7 +106,7 @@ impl Cluster {
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
 
-    /// Submits a job that runs the shell command; gives its number.
+    /// Submits a job that runs the shell command; returns its id.
     pub fn submit(&self, options: &[&str], command: &str) -> String {
         let wrap = format!("--wrap={command}");
         let fixed = ["--parsable", "--output=/dev/null", "--error=/dev/null", "--chdir=/", wrap.as_str()];
@@ -143,8 +143,7 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             eprintln!("logs of the cluster:\n{}", logs(self.path()));
         }
-        // The supervisor stops everything when its input ends, and it would if this process were
-        // killed.
+        // The supervisor stops everything when its input ends, also if this process is killed.
         drop(self.supervisor.stdin.take());
         self.supervisor.wait().ok();
     }

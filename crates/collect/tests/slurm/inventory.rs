@@ -1,4 +1,4 @@
-//! What a job goes through, and what nodes, partitions, reservations and limits are told.
+//! The course of jobs, and events of nodes, partitions, reservations and limits.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use tidegate_events::v1::{CapacityEventKind, JobEventKind as Kind, NodeEventKind
 
 use crate::bare::{now_ms, polled, watcher};
 use crate::cluster::{Cluster, wait_for};
-use crate::told::Told;
+use crate::recorded::Recorded;
 
 #[test]
 fn the_course_of_jobs_and_the_capacity_of_the_cluster() {
     let Some(cluster) = Cluster::start(&["--dbd"]) else { return };
     let mut watched = watcher(&cluster);
-    let mut told = Told::default();
+    let mut told = Recorded::default();
     told.add(polled(&mut watched).unwrap());
     capacity_at_first(&told);
 
@@ -60,7 +60,7 @@ fn the_course_of_jobs_and_the_capacity_of_the_cluster() {
         held.iter().map(|held| (held.node.as_deref().unwrap(), held.gpu_index.unwrap())).collect();
     assert_eq!(indices, [("n2", 0), ("n2", 1)]);
 
-    capacity_changes(&cluster, &mut |told: &mut Told| {
+    capacity_changes(&cluster, &mut |told: &mut Recorded| {
         std::thread::sleep(Duration::from_millis(2100));
         told.add(polled(&mut watched).unwrap());
     });
@@ -72,10 +72,10 @@ fn no_answer_ends_no_job() {
     let job = cluster.submit(&["--gres=gpu:1"], "sleep 600");
     cluster.wait_state(&job, &["R"]);
     let mut watched = watcher(&cluster);
-    let mut told = Told::default();
+    let mut told = Recorded::default();
     told.add(polled(&mut watched).unwrap());
     let before = told.jobs.len();
-    // squeue ends with status 0 and an empty list then.
+    // squeue exits with status 0 and an empty list then.
     cluster.process("stop", "slurmctld");
     for _ in 0..2 {
         let error = watched.poll(now_ms()).expect_err("there is nobody to ask").to_string();
@@ -96,7 +96,7 @@ fn no_answer_ends_no_job() {
     });
 }
 
-fn capacity_at_first(told: &Told) {
+fn capacity_at_first(told: &Recorded) {
     let registered: Vec<_> =
         told.nodes.iter().filter(|node| node.kind() == NodeEventKind::NodeRegistered).collect();
     let gpus: Vec<_> = registered
@@ -132,8 +132,8 @@ fn capacity_at_first(told: &Told) {
     assert_eq!(limits, [("qos/loan", Some(32_000))]);
 }
 
-fn capacity_changes(cluster: &Cluster, poll: &mut dyn FnMut(&mut Told)) {
-    let mut told = Told::default();
+fn capacity_changes(cluster: &Cluster, poll: &mut dyn FnMut(&mut Recorded)) {
+    let mut told = Recorded::default();
     cluster.run("scontrol", &["update", "NodeName=n3", "State=DRAIN", "Reason=fan State=IDLE broken [soon]"]);
     cluster.run("scontrol", &["update", "PartitionName=infer", "State=DRAIN"]);
     let reserve = [
@@ -153,7 +153,7 @@ fn capacity_changes(cluster: &Cluster, poll: &mut dyn FnMut(&mut Told)) {
     assert_eq!(drained.kind(), NodeEventKind::StateChanged);
     assert_eq!(drained.state.as_deref(), Some("UP+DRAIN"));
     assert_eq!(drained.reason.as_deref(), Some("fan State=IDLE broken [soon]"));
-    let find = |told: &Told, kind| told.capacity.iter().find(|event| event.kind() == kind).cloned();
+    let find = |told: &Recorded, kind| told.capacity.iter().find(|event| event.kind() == kind).cloned();
     assert_eq!(find(&told, CapacityEventKind::PartitionSet).unwrap().state.as_deref(), Some("DRAIN"));
     let reserved = find(&told, CapacityEventKind::ReservationSet).unwrap();
     assert_eq!((reserved.owner.as_str(), reserved.name.as_deref()), ("ai", Some("r1")));
@@ -163,7 +163,7 @@ fn capacity_changes(cluster: &Cluster, poll: &mut dyn FnMut(&mut Told)) {
     let limits: Vec<_> = limits.map(|event| (event.owner.as_str(), event.gpus_milli)).collect();
     assert_eq!(limits, [("ai", Some(20_000)), ("qos/loan", Some(8_000))]);
 
-    let mut told = Told::default();
+    let mut told = Recorded::default();
     cluster.run("scontrol", &["delete", "reservation", "r1"]);
     cluster.run("scontrol", &["update", "NodeName=n3", "State=RESUME"]);
     cluster.run("scontrol", &["delete", "PartitionName=infer"]);

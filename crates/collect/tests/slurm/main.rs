@@ -1,8 +1,8 @@
-//! The watcher of Slurm against a real Slurm: slurmctld and five slurmd on this machine
+//! The watcher on a real Slurm: slurmctld and five slurmd on this machine
 //! (`tests/slurm/cluster.sh`).
 //!
-//! Where Slurm is not installed these tests are skipped; with `CI=true` it is installed, or they
-//! fail. `TIDEGATE_SLURM_JOBS` is the number of jobs of the long one.
+//! Without Slurm these tests are skipped; with `CI=true` Slurm is installed, or they fail.
+//! `TIDEGATE_SLURM_JOBS` is the number of jobs of the long one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,6 +10,6 @@ mod accounting;
 mod bare;
 mod cluster;
 mod inventory;
-mod told;
+mod recorded;
 mod watching;
 mod workload;

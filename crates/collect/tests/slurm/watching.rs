@@ -14,7 +14,7 @@ use tidegate_events::Event;
 const FOLDER: &str = "TIDEGATE_TEST_WATCH_FOLDER";
 const CONF: &str = "TIDEGATE_TEST_WATCH_CONF";
 
-/// Appends events to a file, as a log of one process would; a torn end was never acknowledged.
+/// Appends events to a file like a log; a torn end was never acknowledged.
 struct Journal {
     file: File,
     batch: Mutex<Vec<u8>>,
@@ -35,7 +35,7 @@ impl Sink for Journal {
         let batch = std::mem::take(&mut *self.batch.lock().unwrap());
         let mut file = &self.file;
         let write = |file: &mut &File| {
-            // Of one batch, so that only the last of a process can be torn.
+            // One write for each batch: only a process's last one can be torn.
             file.write_all(&(batch.len() as u32).to_le_bytes())?;
             file.write_all(&batch)?;
             file.sync_data()
@@ -79,7 +79,7 @@ impl Watching {
         }
     }
 
-    /// Everything that was acknowledged in all lives.
+    /// Everything that was acknowledged by all processes.
     pub fn events(&self) -> Vec<Event> {
         (1..=self.lives).flat_map(|life| journal(&self.folder.join(format!("journal-{life}")))).collect()
     }
@@ -128,7 +128,7 @@ fn a_watcher_to_be_killed() {
     let journal = folder.join(format!("journal-{life}"));
     let journal = OpenOptions::new().create_new(true).append(true).open(journal).unwrap();
     let watcher = start(options, Arc::new(Journal { file: journal, batch: Mutex::default() })).unwrap();
-    // Until whoever started it is gone.
+    // Until the parent process is gone.
     io::copy(&mut io::stdin(), &mut io::sink()).unwrap();
     watcher.stop();
 }

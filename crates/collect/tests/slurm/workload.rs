@@ -2,13 +2,13 @@
 
 use crate::cluster::{Cluster, wait_for};
 
-/// Submits about that many jobs; the same shapes in the same shares whatever the number.
+/// Submits about this many jobs, in the same shapes and shares for every number.
 pub fn submit(cluster: &Cluster, jobs: usize) {
     let share = |part: usize| (jobs * part / 200).max(1);
     for n in 0..share(45) {
         let gres = ["--gres=gpu:1", "--gres=gpu:2", "--gres=gpu:h200:4", "--gres=gpu:8"][n % 4];
         let nodes = ["--nodes=1", "--nodes=1", "--nodes=2"][n % 3];
-        // The name says what the job holds, and what it is not.
+        // The name says what the job holds, and which cases it is not.
         let gpus = [1, 2, 4, 8][n % 4] * [1, 1, 2][n % 3];
         let name = format!("--job-name=pl|ain JobState=FAILED Name=x gpus={gpus}");
         cluster.submit(&[&name, gres, nodes], &format!("sleep {}", 1 + n % 4));
@@ -55,7 +55,7 @@ pub fn restart(cluster: &Cluster) {
     wait_for("slurmctld is back", 60, || cluster.try_run("squeue", &["--noheader"]).is_ok());
 }
 
-/// Jobs to which something is done while they run. Each waits for what it needs first.
+/// Jobs that are changed while they run. Each waits for what it needs first.
 pub fn disturb(cluster: &Cluster, accounting: bool, rounds: usize) {
     for _ in 0..rounds {
         requeue(cluster);
@@ -69,7 +69,7 @@ pub fn disturb(cluster: &Cluster, accounting: bool, rounds: usize) {
     lose_a_node(cluster);
 }
 
-/// Runs for long enough to be requeued on a slow machine, and for a while when it is.
+/// Runs long enough to be requeued on a slow machine, and for a while afterwards.
 const TO_BE_REQUEUED: &str = r#"[ "$SLURM_RESTART_COUNT" ] && sleep 4 || sleep 900"#;
 
 /// The requeued job may run again at once.
@@ -124,7 +124,7 @@ fn cancel(cluster: &Cluster) {
 fn preempt(cluster: &Cluster) {
     let victim = cluster.submit(&["--qos=loan", "--nodes=4", "--gres=gpu:8", "--nice=-100"], TO_BE_REQUEUED);
     cluster.wait_state(&victim, &["R"]);
-    // Ahead of every job that waits: behind one that needs the victim's nodes too, it would wait.
+    // Ahead of every waiting job: behind one that needs the victim's nodes too, it would wait.
     cluster.submit(&["--qos=urgent", "--gres=gpu:8", "--nice=-200"], "sleep 1");
     again_now(cluster, &victim);
 }
@@ -145,8 +145,8 @@ fn lose_a_node(cluster: &Cluster) {
     again_now(cluster, &comes_back);
 }
 
-/// Waits until nothing runs or waits any more. A node that was away while slurmctld was may be long
-/// in giving a job back.
+/// Waits until no job runs or waits. A node that was away together with slurmctld may take long to
+/// release a job.
 pub fn drain(cluster: &Cluster, seconds: u64) {
     let mut left = String::new();
     let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -154,7 +154,7 @@ pub fn drain(cluster: &Cluster, seconds: u64) {
             let open = ["--noheader", "--states=PENDING,RUNNING,SUSPENDED,CONFIGURING", "--long"];
             left = cluster.try_run("squeue", &open).unwrap_or_else(|error| error);
             if left.contains("requeued held") {
-                // On a slow machine even so; nobody will release it.
+                // On a slow machine it may still be held; nothing else will release it.
                 cluster.try_run("scancel", &["--state=PENDING", "--me"]).ok();
             }
             left.is_empty()

@@ -1,10 +1,10 @@
-//! The `allowed_signers` file of OpenSSH: `principals [options] keytype key [comment]`, see
+//! Parses OpenSSH's `allowed_signers` file: `principals [options] keytype key [comment]`, see
 //! ssh-keygen(1), ALLOWED SIGNERS.
 
 use chrono::{DateTime, Local, NaiveDateTime, TimeZone, Utc};
 use ssh_key::PublicKey;
 
-/// A line of the file.
+/// A line of the file: a person and a key.
 #[derive(Debug, Clone)]
 pub(super) struct Allowed {
     /// Names of the person.
@@ -17,10 +17,10 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
-    /// Whether the key counts in `namespace` at `now`.
+    /// Checks that the key counts in `namespace` at `now`.
     ///
     /// # Errors
-    /// Why not.
+    /// It does not; the message says why.
     pub(super) fn may(&self, namespace: &str, now: DateTime<Utc>) -> Result<(), String> {
         let who = self.principals.join(",");
         if let Some(patterns) = self.namespaces.as_ref().filter(|patterns| !among(patterns, namespace)) {
@@ -37,11 +37,11 @@ impl Allowed {
     }
 }
 
-/// All lines of a file that name people and their keys.
+/// Parses all lines that name people and their keys.
 ///
 /// # Errors
-/// The first line that cannot be used. An option that is not known restricts the key in a way
-/// nobody can keep, so it is an error.
+/// A line cannot be used. An unknown option is an error: it restricts the key in a way that we
+/// could not enforce.
 pub(super) fn parse(text: &str) -> Result<Vec<Allowed>, String> {
     let lines = (1..).zip(text.lines().map(str::trim));
     let kept = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -102,13 +102,13 @@ impl Allowed {
     }
 }
 
-/// Options and what stands behind them; blanks within quotes belong to an option.
+/// Options and the rest of the line; blanks within quotes belong to an option.
 fn split_options(text: &str) -> Option<(&str, &str)> {
     let options = split(text, ' ').next()?;
     Some((options, text[options.len()..].trim_start()))
 }
 
-/// The parts of `text` between `by` that stands outside of quotes.
+/// Splits at `by` outside of quotes.
 fn split(text: &str, by: char) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     text.split(move |c: char| {
@@ -117,7 +117,7 @@ fn split(text: &str, by: char) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `YYYYMMDD[HHMM[SS]][Z]`: local time, or with Z that of UTC.
+/// Parses `YYYYMMDD[HHMM[SS]][Z]`: local time, or UTC with Z.
 fn time(text: &str) -> Result<DateTime<Utc>, String> {
     let wrong =
         || format!("{text:?} is no time; write YYYYMMDD or YYYYMMDDHHMM[SS], with a Z behind it for UTC");
@@ -134,13 +134,13 @@ fn time(text: &str) -> Result<DateTime<Utc>, String> {
     let at = NaiveDateTime::parse_from_str(&whole, "%Y%m%d%H%M%S").map_err(|_| wrong())?;
     match utc {
         true => Ok(at.and_utc()),
-        // An hour that the clocks repeat is taken as its first.
+        // In an hour that the clocks repeat, the first one counts.
         false => Local.from_local_datetime(&at).earliest().map(|at| at.to_utc()).ok_or_else(wrong),
     }
 }
 
-/// Whether a list of patterns names it: `*` is any text, `?` any character, and what a pattern
-/// behind `!` fits is not named.
+/// Whether a list of patterns matches the name: `*` is any text, `?` any character; a match of a
+/// pattern after `!` excludes it.
 fn among(patterns: &str, name: &str) -> bool {
     let mut named = false;
     for pattern in patterns.split(',') {

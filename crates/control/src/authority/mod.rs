@@ -1,10 +1,12 @@
-//! Who may: a file in OpenSSH's `allowed_signers` format says whose keys sign policies and
-//! approvals, and what was signed is checked as `ssh-keygen -Y verify` checks it. The cryptography
-//! is the crate `ssh-key`'s; ed25519, ECDSA P-256 and ed25519 on a security key.
+//! Whose signatures on policies and approvals count.
 //!
-//! Which file that is stands in the autopilot's deployment file (`[authority] signers`), not in the
-//! policy: whoever changes a policy would otherwise choose who signs it. That file belongs to
-//! whoever runs the process, who could run another program just as well.
+//! A file in OpenSSH's `allowed_signers` format lists people and their keys; signatures are
+//! verified as `ssh-keygen -Y verify` does. The cryptography is the crate `ssh-key`'s: ed25519,
+//! ECDSA P-256 and ed25519 on a security key.
+//!
+//! The deployment file names that file (`[authority] signers`), not the policy: otherwise the
+//! author of a policy would choose who signs it. The deployment file belongs to the user that runs
+//! the process, who could run another program just as well.
 
 mod allowed;
 mod sign;
@@ -20,7 +22,7 @@ use tidegate_autopilot::policy::{Policy, PolicyChange, changes, signers_needed};
 
 pub use sign::sign;
 
-use super::control::Approval;
+use super::control_folder::Approval;
 use allowed::Allowed;
 
 /// Namespace of signatures of policy files: `ssh-keygen -Y sign -n tidegate-policy -f KEY
@@ -32,7 +34,7 @@ pub const APPROVE: &str = "tidegate-approve";
 const BEGIN: &str = "-----BEGIN SSH SIGNATURE-----";
 const END: &str = "-----END SSH SIGNATURE-----";
 
-/// Somebody who signed.
+/// A person who signed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Signer {
     /// Names of the person, as the file lists them with the key.
@@ -54,7 +56,7 @@ impl fmt::Display for Signer {
     }
 }
 
-/// Everybody whose signature counts.
+/// The people whose signatures count.
 #[derive(Debug, Clone)]
 pub struct Signers {
     file: PathBuf,
@@ -64,9 +66,9 @@ pub struct Signers {
 /// A policy file whose signatures suffice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Signed {
-    /// Who signed, one after the other; different people.
+    /// The signers: different people.
     pub by: Vec<Signer>,
-    /// What it changes against the policy before it.
+    /// What the policy changes compared with the one before it.
     pub changes: Vec<PolicyChange>,
 }
 
@@ -74,7 +76,7 @@ impl Signers {
     /// Reads an `allowed_signers` file.
     ///
     /// # Errors
-    /// It cannot be read, or holds a line that cannot be used: file, line and what to write.
+    /// The file cannot be read, or a line cannot be used: the message names both and what to write.
     pub fn read(file: &Path) -> Result<Self, String> {
         let at = file.display();
         let text = fs::read_to_string(file).map_err(|e| format!("read signers {at}: {e}"))?;
@@ -87,11 +89,11 @@ impl Signers {
         Ok(Self { file: file.to_path_buf(), allowed })
     }
 
-    /// Who made `signature` (armoured, as `ssh-keygen -Y sign` writes it) of `message` in
-    /// `namespace`, if they may at `now`.
+    /// Verifies `signature` (armoured, as `ssh-keygen -Y sign` writes it) of `message` in
+    /// `namespace`, and returns its signer.
     ///
     /// # Errors
-    /// Why it does not count, with the key.
+    /// The signature does not count at `now`: the message names the key and says why.
     pub fn verify(
         &self,
         namespace: &str,
@@ -123,12 +125,12 @@ impl Signers {
         Err(format!("key {key}: {why}"))
     }
 
-    /// Who signed the policy `file`, whose bytes are `text`: signatures stand beside it, in
-    /// FILE.sig or FILE.NAME.sig.
+    /// The signers of the policy `file` with the bytes `text`, by the signatures in FILE.sig and
+    /// FILE.NAME.sig beside it.
     ///
     /// # Errors
-    /// A signature that is there does not count.
-    fn of_policy(&self, file: &Path, text: &[u8], now: DateTime<Utc>) -> Result<Vec<Signer>, String> {
+    /// One of the signatures does not count.
+    fn policy_signers(&self, file: &Path, text: &[u8], now: DateTime<Utc>) -> Result<Vec<Signer>, String> {
         let mut signers: Vec<Signer> = Vec::new();
         for beside in signature_files(file) {
             let at = beside.display();
@@ -144,11 +146,11 @@ impl Signers {
         Ok(signers)
     }
 
-    /// Whether `policy`, read from `file` as `text`, may follow on `before`: what lets the
-    /// autopilot do more needs signatures of two people, all else of one.
+    /// Admits `policy`, read from `file` as `text`, as the successor of `before`. A change that
+    /// lets the autopilot do more needs signatures of two people, any other of one.
     ///
     /// # Errors
-    /// Who is missing, for which keys, and how to sign.
+    /// Signatures are missing: the message says for which keys of the policy, and how to sign.
     pub fn admit(
         &self,
         file: &Path,
@@ -157,7 +159,7 @@ impl Signers {
         before: &Policy,
         now: DateTime<Utc>,
     ) -> Result<Signed, String> {
-        let by = self.of_policy(file, text, now)?;
+        let by = self.policy_signers(file, text, now)?;
         let changes = changes(before, policy);
         let needed = signers_needed(before, policy);
         if by.len() >= needed {
@@ -168,7 +170,8 @@ impl Signers {
             true => "nobody whose signature counts".to_owned(),
             false => by.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "),
         };
-        let wider: Vec<String> = changes.iter().filter(|changed| changed.widens).map(told).collect();
+        let wider: Vec<String> =
+            changes.iter().filter(|changed| changed.widens).map(describe_change).collect();
         let because = match needed {
             1 => String::new(),
             _ => format!(
@@ -186,10 +189,10 @@ impl Signers {
 }
 
 impl Signers {
-    /// Who approved `approval` of an action that `plan` decided on in `cluster`.
+    /// The signer of an approval of an action that `plan` decided in `cluster`.
     ///
     /// # Errors
-    /// Why it does not count.
+    /// The approval is not signed, or its signature does not count.
     pub fn approval(
         &self,
         approval: &Approval,
@@ -204,25 +207,25 @@ impl Signers {
         self.verify(APPROVE, text.as_bytes(), signature, now)
     }
 
-    /// The file, for people.
-    pub fn told(&self) -> String {
+    /// The file and its number of keys, for people.
+    pub fn describe(&self) -> String {
         format!("{}, {} keys", self.file.display(), self.allowed.len())
     }
 }
 
-/// A change in words.
-fn told(changed: &PolicyChange) -> String {
+/// A change of a policy key, in words.
+fn describe_change(changed: &PolicyChange) -> String {
     let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
     format!("{} from {} to {}", changed.key, value(&changed.before), value(&changed.after))
 }
 
-/// What an approval signs: the cluster, the action, and the plan that decided it, which is a hash
-/// of all it was made from.
+/// The text that an approval signs: cluster, action, and the plan that decided it. The plan's id is
+/// a hash of everything it was made from.
 pub fn approval_text(cluster: &str, action: &str, plan: &str) -> String {
     format!("tidegate approve\ncluster {cluster}\naction {action}\nplan {plan}\n")
 }
 
-/// FILE.sig and FILE.NAME.sig, in the order of their names.
+/// FILE.sig and FILE.NAME.sig, sorted by name.
 fn signature_files(file: &Path) -> Vec<PathBuf> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(name) = file.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
@@ -239,7 +242,7 @@ fn signature_files(file: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The armoured signatures in a text, which may hold several.
+/// The armoured signatures of a text, which may hold several.
 fn signatures(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices(BEGIN).map(|(from, _)| {
         let rest = &text[from..];

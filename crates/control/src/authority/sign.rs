@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use ssh_key::{HashAlg, LineEnding, PrivateKey};
 
-/// Signs `text` in `namespace` with the key in `file`. A key with a passphrase, one of an agent and
-/// one on a security key are asked for by `ssh-keygen`: then `file` may be the public half.
+/// Signs `text` in `namespace` with the key in `file`. For a key with a passphrase, of an agent or
+/// on a security key it runs `ssh-keygen`, which asks for it: then `file` may be the public key.
 ///
 /// # Errors
 /// The key cannot be read or used.
@@ -26,7 +26,7 @@ pub fn sign(file: &Path, namespace: &str, text: &str) -> Result<String, String> 
 
 pub(super) fn by_ssh_keygen(file: &Path, namespace: &str, text: &str) -> Result<String, String> {
     let failed = |why: String| format!("ssh-keygen cannot sign with {}: {why}", file.display());
-    // Without a file it signs what it reads, and asks at the terminal.
+    // Without a file argument it signs its input, and asks at the terminal.
     let mut child = Command::new("ssh-keygen")
         .args(["-Y", "sign", "-n", namespace, "-f"])
         .arg(file)

@@ -65,22 +65,22 @@ fn alerts_are_told_until_they_are_taken_and_again_when_they_end() {
     let (url, sent) = receiver(&[503, 200, 200]);
     let pager = pager(&url);
     let begun = Instant::now();
-    pager.tell(vec![alert(1_000_000)]);
+    pager.report(vec![alert(1_000_000)]);
     assert!(begun.elapsed() < Duration::from_secs(1), "nobody waits for the pager");
     let first = next(&sent);
     // The receiver was out of order: the same again, though nothing was new.
     let second = next(&sent);
-    for told in [&first, &second] {
-        let labels = &told[0]["labels"];
+    for state in [&first, &second] {
+        let labels = &state[0]["labels"];
         assert_eq!(
             (labels["alertname"].as_str(), labels["severity"].as_str()),
             (Some("TidegateAutopilotSlo"), Some("page"))
         );
         assert_eq!((labels["kind"].as_str(), labels["cluster"].as_str()), (Some("lend"), Some("prod")));
-        assert_eq!(told[0]["startsAt"], "1970-01-01T00:00:01.000Z");
-        assert_eq!(told[1]["labels"]["alertname"], ALIVE);
+        assert_eq!(state[0]["startsAt"], "1970-01-01T00:00:01.000Z");
+        assert_eq!(state[1]["labels"]["alertname"], ALIVE);
     }
-    pager.tell(Vec::new());
+    pager.report(Vec::new());
     let over = next(&sent);
     let ends: DateTime<Utc> = over[0]["endsAt"].as_str().unwrap().parse().unwrap();
     assert!(over[0]["labels"] == first[0]["labels"] && ends <= Utc::now(), "{over}");
@@ -88,7 +88,7 @@ fn alerts_are_told_until_they_are_taken_and_again_when_they_end() {
 
 #[test]
 fn the_sign_of_life_ends_with_the_last_step() {
-    let line = Line {
+    let line = Delivery {
         url: String::new(),
         agent: Agent::new_with_defaults(),
         cluster: "prod".to_owned(),
@@ -98,9 +98,9 @@ fn the_sign_of_life_ends_with_the_last_step() {
     };
     let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
     // However late it is told: it ends five minutes after the last step.
-    let told = line.body(&[], &[], at("2026-11-23T00:00:00Z"), at("2026-11-23T00:04:00Z"));
-    assert_eq!(told[0]["endsAt"], "2026-11-23T00:05:00.000Z");
-    assert_eq!(told.as_array().unwrap().len(), 1);
+    let state = line.body(&[], &[], at("2026-11-23T00:00:00Z"), at("2026-11-23T00:04:00Z"));
+    assert_eq!(state[0]["endsAt"], "2026-11-23T00:05:00.000Z");
+    assert_eq!(state.as_array().unwrap().len(), 1);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use tidegate_autopilot::executor::JournalEvent;
 use tidegate_autopilot::intent::{IntentEvent, Transition};
 
 use super::Service;
-use crate::control::Approval;
+use crate::control_folder::Approval;
 
 impl Service {
     /// Approvals that count, with the approver. Where signatures are required, refused approvals

@@ -23,9 +23,9 @@ use tidegate_autopilot::target::Target;
 use tidegate_log::EventLog;
 
 use crate::authority::Signers;
-use crate::control::Control;
-use crate::foreseen::LogForecasts;
-use crate::informed::Informed;
+use crate::control_folder::ControlFolder;
+use crate::enriched_target::EnrichedTarget;
+use crate::forecast_reader::ForecastReader;
 use crate::journal::LogJournal;
 use crate::pager::Pager;
 use crate::slurm::{SlurmConfig, SlurmTarget};
@@ -75,9 +75,9 @@ impl std::fmt::Debug for Hooks<'_> {
 pub struct Service {
     config: ServiceConfig,
     executor: Executor<LogJournal, SelectedForecast>,
-    forecasts: LogForecasts,
-    target: Informed<SlurmTarget>,
-    control: Control,
+    forecasts: ForecastReader,
+    target: EnrichedTarget<SlurmTarget>,
+    control: ControlFolder,
     /// Lines about the candidates that run beside the policy.
     candidates: Vec<String>,
     signers: Option<Signers>,
@@ -107,8 +107,8 @@ impl Service {
         };
         let names = config.slurm.as_ref().map(SlurmConfig::series_names).unwrap_or_default();
         let forecast = SelectedForecast::new(acting.policy.forecast, names);
-        let forecasts = LogForecasts::new(Arc::clone(log), &config.cluster, begun_ms)?;
-        let mut target = Informed::new(slurm, Arc::clone(log), &config.cluster)?;
+        let forecasts = ForecastReader::new(Arc::clone(log), &config.cluster, begun_ms)?;
+        let mut target = EnrichedTarget::new(slurm, Arc::clone(log), &config.cluster)?;
         if let Some(canary) = &acting.rollout.canary {
             canary.check_owners(&target.observe()?)?;
         }
@@ -123,7 +123,7 @@ impl Service {
             executor,
             forecasts,
             target,
-            control: Control::of(data),
+            control: ControlFolder::in_data(data),
             signers: acting.signers,
             pager: pager.transpose()?,
             config,
@@ -139,11 +139,11 @@ impl Service {
         let mut lines = vec![
             format!("cluster {} on {}: it can {}", self.config.cluster, capabilities.name, kinds.join(", ")),
             format!("policy  {}", self.executor.policy().name),
-            format!("switch  {}", self.control.told().unwrap_or_else(|e| format!("cannot be read: {e}"))),
+            format!("switch  {}", self.control.describe().unwrap_or_else(|e| format!("cannot be read: {e}"))),
         ];
         lines.extend(self.candidates.iter().cloned());
         lines.push(match &self.signers {
-            Some(signers) => format!("signers {}", signers.told()),
+            Some(signers) => format!("signers {}", signers.describe()),
             None => {
                 "signers none: policies and approvals count unsigned, an approval by its login".to_owned()
             }
@@ -199,10 +199,10 @@ impl Service {
                 let leads = matches!(step.role, Role::Leading { .. });
                 if leads {
                     if self.signers.is_none() || led_before {
-                        control.took_up(&given);
+                        control.discard(&given);
                     }
                     if let Some(pager) = &self.pager {
-                        pager.tell(self.executor.state().slo.firing().cloned().collect());
+                        pager.report(self.executor.state().slo.firing().cloned().collect());
                     }
                 }
                 (hooks.status)(self.status(leads, now_us));

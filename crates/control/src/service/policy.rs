@@ -89,7 +89,8 @@ impl ServiceConfig {
             .into());
         }
         let file = self.policy_file();
-        // The text is read once: what is signed is what is used, even if the file changes meanwhile.
+        // The text is read once: what is signed is what is used, even if the file changes
+        // meanwhile.
         let text = std::fs::read_to_string(&file).map_err(|e| format!("read {}: {e}", file.display()))?;
         let policy = parse_policy(&file, &text)?;
         let signed = signers.admit(&file, text.as_bytes(), &policy, before, chrono::Utc::now())?;

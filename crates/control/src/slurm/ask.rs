@@ -1,4 +1,4 @@
-//! Asking Slurm: each question within a time, each answer judged.
+//! Runs Slurm's commands for the target, and maps their failures to target errors.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,24 +10,24 @@ use super::config::{SlurmConfig, is_word};
 /// Name of this target in errors.
 pub(super) const SLURM: &str = "slurm";
 
-/// Slurm, to be asked and told.
+/// Access to Slurm: queries by `client`, changes by [`Slurm::run`].
 #[derive(Debug, Clone)]
 pub(super) struct Slurm {
     pub client: SlurmClient,
 }
 
-/// Why a change was not made, before it is known what that means.
+/// Why a command that changes something failed; the caller decides what that means.
 #[derive(Debug)]
-pub(super) enum Failed {
-    /// Slurm's own words; whether anything was done is to be looked at.
-    Said(String),
-    /// Slurm was not reached: nothing was done.
-    Away(String),
-    /// It took too long: it may have been done.
-    Hung(String),
+pub(super) enum ChangeError {
+    /// Slurm refused, in its own words; part of the change may have been made.
+    Rejected(String),
+    /// Slurm was not reached: nothing was changed.
+    Unreachable(String),
+    /// It took too long: the change may have been made.
+    Unknown(String),
 }
 
-/// Microseconds since 1970 now.
+/// Current time, microseconds since 1970.
 pub(super) fn now_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
@@ -41,7 +41,7 @@ pub(super) fn unknown(why: impl Into<String>) -> TargetError {
     TargetError::Unknown { target: SLURM.to_owned(), why: why.into() }
 }
 
-/// Why a question was not answered.
+/// Maps the failure of a query.
 pub(super) fn unanswered(error: CommandError) -> TargetError {
     match error {
         CommandError::Unusable { .. } => unknown(error.to_string()),
@@ -49,22 +49,24 @@ pub(super) fn unanswered(error: CommandError) -> TargetError {
     }
 }
 
-impl Failed {
-    pub(super) fn of(error: CommandError) -> Self {
+impl ChangeError {
+    pub(super) fn from_command(error: CommandError) -> Self {
         match &error {
-            CommandError::Spawn { .. } => Self::Away(error.to_string()),
-            CommandError::TimedOut { .. } | CommandError::Unusable { .. } => Self::Hung(error.to_string()),
-            CommandError::Failed { .. } if error.is_connection_failure() => Self::Away(error.to_string()),
-            CommandError::Failed { .. } => Self::Said(error.to_string()),
+            CommandError::Spawn { .. } => Self::Unreachable(error.to_string()),
+            CommandError::TimedOut { .. } | CommandError::Unusable { .. } => Self::Unknown(error.to_string()),
+            CommandError::Failed { .. } if error.is_connection_failure() => {
+                Self::Unreachable(error.to_string())
+            }
+            CommandError::Failed { .. } => Self::Rejected(error.to_string()),
         }
     }
 
-    /// As an error, where nothing of the change is there.
+    /// The target error, if nothing of the change is in effect.
     pub(super) fn as_error(&self, action: &str) -> TargetError {
         match self {
-            Self::Said(why) => refused(action, why.clone()),
-            Self::Away(why) => unreachable(why.clone()),
-            Self::Hung(why) => unknown(why.clone()),
+            Self::Rejected(why) => refused(action, why.clone()),
+            Self::Unreachable(why) => unreachable(why.clone()),
+            Self::Unknown(why) => unknown(why.clone()),
         }
     }
 }
@@ -83,7 +85,7 @@ impl Slurm {
         Self { client }
     }
 
-    /// Whether slurmctld is there: other programs try for seconds.
+    /// Checks that slurmctld answers; other programs keep trying for seconds when it does not.
     pub(super) fn reach(&self) -> Result<(), TargetError> {
         match self.client.ping() {
             Ok(ping) if ping.is_up => Ok(()),
@@ -92,21 +94,25 @@ impl Slurm {
         }
     }
 
-    /// Tells Slurm to change something.
-    pub(super) fn tell(&self, program: &str, args: &[&str]) -> Result<String, Failed> {
-        self.client.text(program, args).map_err(Failed::of)
+    /// Runs a command that changes something.
+    pub(super) fn run(&self, program: &str, args: &[&str]) -> Result<String, ChangeError> {
+        self.client.text(program, args).map_err(ChangeError::from_command)
     }
 
-    /// Submits a script with its environment and nothing of ours; says the number of the job.
+    /// Submits a script with this environment and nothing of ours; returns the job's id.
     pub(super) fn submit(
         &self,
         args: &[String],
         script: &str,
         env: &[(&str, &str)],
-    ) -> Result<String, Failed> {
+    ) -> Result<String, ChangeError> {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let answer = self.client.submit(&args, script, env).map_err(Failed::of)?;
+        let answer = self.client.submit(&args, script, env).map_err(ChangeError::from_command)?;
         let job = submitted_job(&answer).to_owned();
-        if is_word(&job) { Ok(job) } else { Err(Failed::Hung(format!("sbatch gave no job but {answer:?}"))) }
+        if is_word(&job) {
+            Ok(job)
+        } else {
+            Err(ChangeError::Unknown(format!("sbatch gave no job but {answer:?}")))
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! What a site says of its Slurm: which partitions are pools, whose they are, and how jobs are
-//! told.
+//! `[slurm]` of the deployment file: which partitions are pools, who owns them, how they are lent,
+//! and how jobs are notified.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,37 +8,36 @@ use serde::{Deserialize, Serialize};
 use tidegate_autopilot::forecast::SeriesNames;
 use tidegate_autopilot::state::{OwnerName, PoolName};
 
-/// How a site uses Slurm. All of it can be left out; nothing is lent and nobody is told then.
+/// How a site uses Slurm. Every key may be left out: then nothing is lent and no job is notified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SlurmConfig {
-    /// `slurm.conf`; none: as `SLURM_CONF` says where we run.
+    /// `slurm.conf`; by default that of `SLURM_CONF` in our environment.
     pub conf: Option<PathBuf>,
-    /// Folder of Slurm's programs; none: found by `PATH`.
+    /// Folder of Slurm's programs; by default they are found by `PATH`.
     pub programs: Option<PathBuf>,
-    /// How long one of Slurm's programs may take, milliseconds.
+    /// Time limit of one of Slurm's programs, milliseconds.
     pub command_ms: u64,
-    /// How long a step of an action may take until the next can be done: a requeued job to let go
-    /// of its nodes, accounting to take in a resize. Milliseconds.
+    /// Time limit of one step of an action, milliseconds: for a requeued job to release its nodes,
+    /// or accounting to record a resize.
     pub settle_ms: u64,
-    /// How long a job that was stopped waits at least before it may start again, seconds; Slurm's
-    /// own is 120. One that starts again in the second in which it was killed is lost: its nodes
-    /// take the new credential for the revoked one. At least 2.
+    /// Seconds that a stopped job waits at least before it may start again; Slurm's own wait is
+    /// 120. A job that starts again in the second in which it was killed is lost: its nodes mistake
+    /// the new credential for the revoked one. At least 2.
     pub restart_after_s: u32,
-    /// Pools; none: each partition is one.
+    /// Pools; by default each partition is one.
     pub pools: BTreeMap<PoolName, PoolConfig>,
-    /// Teams and services. An account that no owner names is an owner of its own name, without a
-    /// share of anything.
+    /// Teams and services. An account that no owner names is an owner of that name without a share.
     pub owners: BTreeMap<OwnerName, OwnerConfig>,
-    /// QOS whose jobs may be stopped for others.
+    /// QOS whose jobs may be preempted.
     pub preemptible_qos: BTreeSet<String>,
-    /// QOS whose jobs the autopilot may change, whatever their comments say.
+    /// QOS whose jobs the autopilot may change, whatever their comments declare.
     pub opt_in_qos: BTreeSet<String>,
     /// QOS whose jobs are never touched.
     pub protected_qos: BTreeSet<String>,
-    /// How jobs are told before they are disturbed.
+    /// How jobs are notified before they are disturbed.
     pub notice: NoticeConfig,
-    /// Where the autopilot keeps its notes in Slurm: how it submits a job that is held for ever.
+    /// How the held job with the autopilot's notes is submitted.
     pub notes: NotesConfig,
 }
 
@@ -61,15 +60,15 @@ impl Default for SlurmConfig {
     }
 }
 
-/// A pool.
+/// A pool of nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolConfig {
-    /// Its partition; none: of the pool's name.
+    /// Its partition; by default the one of the pool's name.
     pub partition: Option<String>,
-    /// Least GPUs that must stay in service in it.
+    /// Fewest GPUs that must stay in service.
     pub floor_gpus: u32,
-    /// What a GPU of it costs, millionths of the currency's unit per hour.
+    /// Price of a GPU-hour, millionths of the currency's unit.
     pub price_micros_per_gpu_hour: Option<u64>,
 }
 
@@ -77,26 +76,26 @@ pub struct PoolConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OwnerConfig {
-    /// Its accounts; none: one of its name. Loans and reservations for it are for all of them.
+    /// Its accounts; by default the one of its name. Loans and reservations are for all of them.
     pub accounts: BTreeSet<String>,
     /// What it may use, by pool.
     pub shares: BTreeMap<PoolName, ShareConfig>,
 }
 
-/// What an owner may use of a pool. Its quota is one of the three `quota_…`; with none of them it
-/// is the whole pool.
+/// What an owner may use of a pool. At most one `quota_…` is set; without one the quota is the
+/// whole pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShareConfig {
-    /// The quota, GPUs; nobody changes it here.
+    /// A fixed quota, GPUs, which no action changes.
     pub quota_gpus: Option<u32>,
     /// The account whose `GrpTRES` is the quota.
     pub quota_account: Option<String>,
     /// The QOS whose `GrpTRES` is the quota.
     pub quota_qos: Option<String>,
-    /// GPUs of it that are never lent.
+    /// GPUs that are never lent.
     pub floor_gpus: u32,
-    /// Whether any of it may be lent.
+    /// Whether it may be lent.
     pub lendable: bool,
     /// How it is lent.
     pub lend_by: LendBy,
@@ -106,28 +105,27 @@ pub struct ShareConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LendBy {
-    /// Its nodes, by a reservation for the borrower. Slurm ends it by itself.
+    /// Nodes, by a reservation for the borrower, which Slurm ends.
     #[default]
     Reservation,
-    /// A number of GPUs, where what an owner has is a limit and not nodes: added to the `GrpTRES`
-    /// of the borrower's `quota_qos`. A job of ours that begins when the loan ends takes it off
-    /// again.
+    /// A number of GPUs, for sites that limit owners instead of giving them nodes: added to the
+    /// `GrpTRES` of the borrower's `quota_qos`. A job that begins when the loan ends takes it off.
     Qos,
 }
 
-/// How jobs are told that they will be disturbed, and how they say that they are ready.
+/// How jobs are notified that they will be disturbed, and how they acknowledge.
 ///
-/// Jobs that take notices say so in their comment, see [`super::Declared`]. All ways that are set
-/// are used; the answer is one file or HTTP answer.
+/// Only jobs that declare it are notified, see [`super::Declaration`]. All ways that are set are
+/// used; one acknowledgement, by file or HTTP, is enough.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NoticeConfig {
     /// Signal to all processes of the job's steps, e.g. `USR1`.
     pub signal: Option<String>,
-    /// Folder that jobs see too: `JOB.notice` is written (JSON with `action`, `job`,
-    /// `ready_by_us`), and `JOB.ready` is waited for, which holds the id of the action.
+    /// Folder that jobs can see: `JOB.notice` is written there (JSON with `action`, `job`,
+    /// `ready_by_us`), and `JOB.ready` with the id of the action acknowledges.
     pub folder: Option<PathBuf>,
-    /// Address to which the same JSON is posted, again until it answers 200 with `{"ready": true}`.
+    /// Address to which the same JSON is posted until it answers 200 with `{"ready": true}`.
     pub url: Option<String>,
 }
 
@@ -135,16 +133,16 @@ pub struct NoticeConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NotesConfig {
-    /// Account; none: the user's own.
+    /// Account; by default the user's own.
     pub account: Option<String>,
-    /// Partition; none: the cluster's own.
+    /// Partition; by default the cluster's.
     pub partition: Option<String>,
-    /// QOS; none: the account's own.
+    /// QOS; by default the account's.
     pub qos: Option<String>,
 }
 
 impl NotesConfig {
-    /// As sbatch takes it.
+    /// Options for sbatch.
     pub(super) fn options(&self) -> Vec<String> {
         let options = [("account", &self.account), ("partition", &self.partition), ("qos", &self.qos)];
         let given = options.into_iter().filter_map(|(option, value)| Some((option, value.as_ref()?)));
@@ -152,14 +150,14 @@ impl NotesConfig {
     }
 }
 
-/// A word that goes into a command of Slurm as it is: no blanks, quotes, commas or signs that Slurm
-/// reads.
+/// Whether a word can go into a command of Slurm unchanged: it has no blanks, quotes, commas or
+/// signs that Slurm interprets.
 pub(super) fn is_word(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@'))
 }
 
 impl SlurmConfig {
-    /// What is wrong with it, for people; empty: nothing.
+    /// Problems of the configuration, for people; empty if there are none.
     pub fn problems(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (owner, config) in &self.owners {
@@ -197,7 +195,7 @@ impl SlurmConfig {
         found
     }
 
-    /// What is wrong with lending by limits.
+    /// Problems of lending by QOS.
     fn problems_of_limits(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut limits: BTreeMap<&String, Vec<String>> = BTreeMap::new();
@@ -225,7 +223,7 @@ impl SlurmConfig {
         found
     }
 
-    /// The owner and pool whose quota a QOS is.
+    /// Owner and pool whose quota the QOS holds.
     pub(super) fn of_qos<'a>(&'a self, qos: &str) -> Option<(&'a OwnerName, &'a PoolName)> {
         let shares = self.owners.iter().flat_map(|(owner, of)| of.shares.iter().map(move |s| (owner, s)));
         let mut of = shares.filter(|(_, (_, share))| share.quota_qos.as_deref() == Some(qos));
@@ -240,8 +238,8 @@ impl SlurmConfig {
         }
     }
 
-    /// What owners and pools are called in the accounting of jobs: an owner of several accounts is
-    /// no one team.
+    /// Names of owners and pools in job accounting. An owner of several accounts is not one team
+    /// and has none.
     pub fn series_names(&self) -> SeriesNames {
         let team = |owner: &OwnerName, accounts: &BTreeSet<String>| match accounts.len() {
             0 => Some(owner.clone()),
@@ -253,7 +251,7 @@ impl SlurmConfig {
         SeriesNames { teams: teams.collect(), pools: pools.collect() }
     }
 
-    /// Owner of a job of this account.
+    /// Owner of the account's jobs.
     pub(super) fn owner_of(&self, account: &str) -> OwnerName {
         let named = self.owners.iter().find(|(_, config)| config.accounts.contains(account));
         named.map_or_else(|| account.to_owned(), |(owner, _)| owner.clone())
@@ -264,7 +262,7 @@ impl SlurmConfig {
         self.pools.get(pool).and_then(|config| config.partition.as_deref()).unwrap_or(pool)
     }
 
-    /// Pool of a partition; `None`: it is of none.
+    /// Pool of a partition; `None`: it belongs to none.
     pub(super) fn pool_of(&self, partition: &str) -> Option<PoolName> {
         if self.pools.is_empty() {
             return Some(partition.to_owned());

@@ -1,52 +1,55 @@
-//! What a job says of itself in its comment.
+//! Declarations of a job in its comment: whether and how it may be changed.
 
 use tidegate_autopilot::state::GrowBy;
 
-/// What a job declares by a word `tidegate:…` of its comment (`sbatch --comment`), options
-/// separated by commas:
+/// A job's declaration: the word `tidegate:…` of its comment (`sbatch --comment`), with options
+/// separated by commas.
 ///
-/// `elastic,min=8,max=32`: its GPUs may change between these. `sizes=8/16/32`: to these only.
-/// `grow=requeue`: it may be stopped and started larger;
-/// `grow=satellites,satellite=/home/ada/join.sh`: jobs of one node may join it, from that script
-/// (else it never grows). `preemptible`: it may be stopped for others. `notice`: it writes a
-/// checkpoint when it is told and says when it has. `do-not-disrupt`: hands off, whatever else is
-/// said.
+/// | option | meaning |
+/// |---|---|
+/// | `elastic,min=8,max=32` | its number of GPUs may change within these bounds |
+/// | `sizes=8/16/32` | … to these sizes only |
+/// | `grow=requeue` | it may be stopped and restarted larger |
+/// | `grow=satellites,satellite=/home/ada/join.sh` | one-node jobs may join it, running that script |
+/// | `preemptible` | it may be stopped for others |
+/// | `notice` | it writes a checkpoint when notified, and acknowledges |
+/// | `do-not-disrupt` | it is never touched, whatever else is declared |
 ///
-/// Whoever writes any of it lets the autopilot change the job, `do-not-disrupt` aside. A word with
-/// an option that is not known declares nothing: a spelling mistake must not make a job elastic in
-/// another way than was meant.
+/// Without `grow` a job never grows. Any option but `do-not-disrupt` opts the job in. A word with
+/// an unknown option declares nothing: a typo must not make a job elastic in a way that was not
+/// meant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Declared {
-    /// Least and most GPUs, and sizes, of an elastic job.
+pub struct Declaration {
+    /// Bounds and sizes of an elastic job.
     pub elastic: Option<Elastic>,
     /// It may be stopped for others.
     pub preemptible: bool,
-    /// It takes notices.
+    /// It takes notices before it is disturbed.
     pub notice: bool,
-    /// It is not to be touched.
+    /// It must not be touched.
     pub do_not_disrupt: bool,
-    /// The comment lets the autopilot change it.
+    /// The comment opts the job in.
     pub opt_in: bool,
 }
 
 /// Sizes of an elastic job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elastic {
-    /// Least GPUs.
+    /// Fewest GPUs.
     pub min_gpus: u32,
     /// Most GPUs.
     pub max_gpus: u32,
-    /// Sizes it takes, rising; empty: whole nodes between the two.
+    /// Sizes it takes, ascending; empty: whole nodes between the two.
     pub sizes: Vec<u32>,
-    /// How it is made larger.
+    /// How it grows.
     pub grow: GrowBy,
-    /// Script of the jobs that join it.
+    /// Script of its satellites.
     pub satellite: Option<String>,
 }
 
-impl Declared {
-    /// What a comment declares.
-    pub fn read(comment: &str) -> Self {
+impl Declaration {
+    /// Parses a comment.
+    pub fn parse(comment: &str) -> Self {
         let words = || comment.split_whitespace().filter_map(|word| word.strip_prefix("tidegate:"));
         let protected = words().flat_map(|word| word.split(',')).any(|option| option == "do-not-disrupt");
         let Some(options) = words().next() else { return Self::default() };
@@ -56,9 +59,9 @@ impl Declared {
     }
 }
 
-/// `None`: it holds what nobody knows, or contradicts itself.
-fn options_of(text: &str) -> Option<Declared> {
-    let mut declared = Declared { opt_in: true, ..Declared::default() };
+/// `None`: it has an unknown option, or contradicts itself.
+fn options_of(text: &str) -> Option<Declaration> {
+    let mut declared = Declaration { opt_in: true, ..Declaration::default() };
     let (mut elastic, mut least, mut most, mut sizes) = (false, None, None, Vec::new());
     let (mut grow, mut satellite) = (GrowBy::Never, None);
     for option in text.split(',').filter(|option| !option.is_empty()) {
@@ -99,12 +102,13 @@ mod tests {
 
     #[test]
     fn comments_declare_what_they_spell_and_nothing_else() {
-        let declared = Declared::read("run 7 tidegate:elastic,min=8,max=32,grow=requeue,notice of bert");
+        let declared = Declaration::parse("run 7 tidegate:elastic,min=8,max=32,grow=requeue,notice of bert");
         let elastic =
             Elastic { min_gpus: 8, max_gpus: 32, sizes: vec![], grow: GrowBy::Requeue, satellite: None };
-        let expected = Declared { elastic: Some(elastic), notice: true, opt_in: true, ..Declared::default() };
+        let expected =
+            Declaration { elastic: Some(elastic), notice: true, opt_in: true, ..Declaration::default() };
         assert_eq!(declared, expected);
-        let sizes = Declared::read("tidegate:elastic,sizes=32/8/16").elastic.unwrap();
+        let sizes = Declaration::parse("tidegate:elastic,sizes=32/8/16").elastic.unwrap();
         assert_eq!((sizes.min_gpus, sizes.max_gpus, sizes.sizes), (8, 32, vec![8, 16, 32]));
         for nothing in [
             "",
@@ -115,13 +119,13 @@ mod tests {
             "tidegate:elastic,min=8,max=16,grow=satellites",
             "tidegate:elastic,min=8,max=16,satellite=/join.sh",
         ] {
-            assert_eq!(Declared::read(nothing), Declared::default(), "{nothing}");
+            assert_eq!(Declaration::parse(nothing), Declaration::default(), "{nothing}");
         }
-        let joined = Declared::read("tidegate:elastic,min=8,max=16,grow=satellites,satellite=/join.sh")
+        let joined = Declaration::parse("tidegate:elastic,min=8,max=16,grow=satellites,satellite=/join.sh")
             .elastic
             .unwrap();
         assert_eq!((joined.grow, joined.satellite.as_deref()), (GrowBy::Satellites, Some("/join.sh")));
-        let both = Declared::read("tidegate:elastik,do-not-disrupt");
+        let both = Declaration::parse("tidegate:elastik,do-not-disrupt");
         assert!(both.do_not_disrupt && !both.opt_in, "hands off holds beside what cannot be read");
     }
 }

@@ -1,4 +1,4 @@
-//! What an action came to, read from Slurm.
+//! Reads the effect of an action from a snapshot.
 
 use std::collections::BTreeSet;
 
@@ -7,51 +7,52 @@ use tidegate_autopilot::state::{DrainedBy, Writer};
 use tidegate_autopilot::target::Effect;
 use tidegate_slurm::JobPhase as Phase;
 
-use super::act::{Act, Place};
-use super::lent;
-use super::loans::{self, Noted};
+use super::act::{Act, QuotaPlace};
+use super::loans::{self, LoanNotes};
 use super::marker;
 use super::notes::Entry;
-use super::observe::{self, Look};
+use super::observe;
+use super::qos_loans;
 use super::queue::QueueJob;
 use super::satellites;
+use super::snapshot::Snapshot;
 
-/// What stands in Slurm of `action`, of which `entry` is noted.
-pub(super) fn effect(act: &Act<'_>, look: &Look, entry: &Entry) -> Effect {
+/// The effect of an action of which `entry` is noted.
+pub(super) fn effect(act: &Act<'_>, snapshot: &Snapshot, entry: &Entry) -> Effect {
     let action = act.action;
     let Some(at_us) = entry.done_us else {
         return Effect::Partial { missing: "it was begun and not finished: apply it again".to_owned() };
     };
     match &action.change {
         Change::ResizeJob { job, to_gpus, from_gpus, keep_nodes, .. } => {
-            resized(act, look, job, *to_gpus, (to_gpus < from_gpus).then_some(keep_nodes), at_us)
+            resized(act, snapshot, job, *to_gpus, (to_gpus < from_gpus).then_some(keep_nodes), at_us)
         }
-        Change::Preempt { job, .. } => match look.job(job) {
+        Change::Preempt { job, .. } => match snapshot.job(job) {
             Some(job) if job.phase == Phase::Ending => partial("the job is being stopped"),
-            // Cancelled or ended it has given its GPUs back too.
+            // A job that was cancelled or ended has released its GPUs too.
             _ => Effect::Done { at_us },
         },
         Change::Lend { extends, expires_us, .. } => {
             let loan = extends.as_ref().unwrap_or(&action.id);
-            lent(act, look, loan, extends.as_ref().map(|_| *expires_us), at_us)
+            lent(act, snapshot, loan, extends.as_ref().map(|_| *expires_us), at_us)
         }
-        Change::Reclaim { loan, .. } if lent::of_loan(look, loan).is_some() => {
-            match loans::open(act.config, look).get(loan).map_or(0, |loan| loan.reclaiming_gpus) {
+        Change::Reclaim { loan, .. } if qos_loans::of_loan(snapshot, loan).is_some() => {
+            match loans::open(act.config, snapshot).get(loan).map_or(0, |loan| loan.reclaiming_gpus) {
                 0 => Effect::Done { at_us },
                 gpus => partial(&format!("jobs still hold {gpus} GPUs of it")),
             }
         }
         Change::Reclaim { .. } => {
-            let busy = still_held(act, look, entry);
+            let busy = still_held(act, snapshot, entry);
             if busy.is_empty() {
                 Effect::Done { at_us }
             } else {
                 partial(&format!("jobs are still on {busy:?}"))
             }
         }
-        Change::AdjustReservation(adjust) => adjusted(act, look, adjust, at_us),
+        Change::AdjustReservation(adjust) => adjusted(act, snapshot, adjust, at_us),
         Change::DrainNode { node, reason } => {
-            let found = look.nodes.get(node).and_then(|told| observe::drain(node, told, &look.notes));
+            let found = snapshot.nodes.get(node).and_then(|told| observe::drain(node, told, &snapshot.notes));
             match found {
                 Some(drain) if marker::is_drain_reason(&drain.reason, &action.id, reason) => {
                     Effect::Done { at_us }
@@ -61,7 +62,7 @@ pub(super) fn effect(act: &Act<'_>, look: &Look, entry: &Entry) -> Effect {
             }
         }
         Change::ReturnNode { node, .. } => {
-            let found = look.nodes.get(node).and_then(|told| observe::drain(node, told, &look.notes));
+            let found = snapshot.nodes.get(node).and_then(|told| observe::drain(node, told, &snapshot.notes));
             match found {
                 None => Effect::Done { at_us },
                 Some(drain) => overridden(match drain.by {
@@ -83,14 +84,14 @@ fn overridden(found: impl Into<String>) -> Effect {
 
 fn resized(
     act: &Act<'_>,
-    look: &Look,
+    snapshot: &Snapshot,
     id: &str,
     to_gpus: u32,
     keep: Option<&BTreeSet<String>>,
     at_us: i64,
 ) -> Effect {
-    let Some(job) = look.job(id) else { return overridden("the job is gone") };
-    let placed = satellites::placement(&look.jobs, job).unwrap_or_default();
+    let Some(job) = snapshot.job(id) else { return overridden("the job is gone") };
+    let placed = satellites::placement(&snapshot.jobs, job).unwrap_or_default();
     let held: u32 = placed.values().sum();
     let nodes: BTreeSet<String> = placed.into_keys().collect();
     let joins = |satellite: &QueueJob| {
@@ -99,7 +100,7 @@ fn resized(
     };
     match job.phase {
         Phase::Running if keep.is_none_or(|keep| nodes == *keep) && held == to_gpus => Effect::Done { at_us },
-        Phase::Running if satellites::of(&look.jobs, job).any(joins) => {
+        Phase::Running if satellites::of(&snapshot.jobs, job).any(joins) => {
             partial("what joins the job waits for GPUs")
         }
         Phase::Ending | Phase::Starting => partial("the job is being stopped or started"),
@@ -109,8 +110,8 @@ fn resized(
     }
 }
 
-fn lent(act: &Act<'_>, look: &Look, loan: &str, until_us: Option<i64>, at_us: i64) -> Effect {
-    let open = loans::open(act.config, look);
+fn lent(act: &Act<'_>, snapshot: &Snapshot, loan: &str, until_us: Option<i64>, at_us: i64) -> Effect {
+    let open = loans::open(act.config, snapshot);
     let Some(found) = open.get(loan) else { return overridden("the loan is over") };
     if found.writer == Writer::Other {
         return overridden(format!("{:?} until {}", found.nodes, found.expires_us / 1_000_000));
@@ -121,30 +122,29 @@ fn lent(act: &Act<'_>, look: &Look, loan: &str, until_us: Option<i64>, at_us: i6
     Effect::Done { at_us }
 }
 
-/// Nodes of a reclaim that jobs of others than the lender still hold.
-pub(super) fn still_held(act: &Act<'_>, look: &Look, entry: &Entry) -> BTreeSet<String> {
+/// Nodes of a reclaim that jobs of other owners than the lender still hold.
+pub(super) fn still_held(act: &Act<'_>, snapshot: &Snapshot, entry: &Entry) -> BTreeSet<String> {
     let Change::Reclaim { loan, .. } = &act.action.change else { return BTreeSet::new() };
-    let lender = match look.notes.actions.get(loan).map(|entry| &entry.change) {
+    let lender = match snapshot.notes.actions.get(loan).map(|entry| &entry.change) {
         Some(Change::Lend { from, .. }) => from.as_str(),
         _ => "",
     };
-    loans::occupied(act.config, look, lender, &entry.nodes)
+    loans::occupied(act.config, snapshot, lender, &entry.nodes)
 }
 
-/// The reservation of a loan that is over and empty, and stands only because jobs used it when it
-/// was taken back.
-pub(super) fn left_over<'a>(action: &Action, look: &'a Look) -> Option<&'a String> {
+/// The reservation of a loan that is over, left only because jobs used it when it was called back.
+pub(super) fn left_over<'a>(action: &Action, snapshot: &'a Snapshot) -> Option<&'a String> {
     let Change::Reclaim { loan, .. } = &action.change else { return None };
-    let (name, _) = loans::reservation(look, loan)?;
-    Noted::of(look, loan).is_over().then_some(name)
+    let (name, _) = loans::reservation(snapshot, loan)?;
+    LoanNotes::for_loan(snapshot, loan).is_over().then_some(name)
 }
 
-fn adjusted(act: &Act<'_>, look: &Look, adjust: &Adjustment, at_us: i64) -> Effect {
+fn adjusted(act: &Act<'_>, snapshot: &Snapshot, adjust: &Adjustment, at_us: i64) -> Effect {
     match adjust {
         Adjustment::Quota { owner, pool, to_gpus, .. } => {
             let found = match act.place(owner, pool) {
-                Some(Place::Account(name)) => look.limits.accounts.get(name).copied().flatten(),
-                Some(Place::Qos(name)) => look.limits.qos.get(name).and_then(lent::own_limit),
+                Some(QuotaPlace::Account(name)) => snapshot.limits.accounts.get(name).copied().flatten(),
+                Some(QuotaPlace::Qos(name)) => snapshot.limits.qos.get(name).and_then(qos_loans::own_limit),
                 None => None,
             };
             match found {
@@ -152,11 +152,11 @@ fn adjusted(act: &Act<'_>, look: &Look, adjust: &Adjustment, at_us: i64) -> Effe
                 found => overridden(format!("the quota is {found:?}")),
             }
         }
-        Adjustment::Reservation { name, to_gpus, end_us, .. } => match look.reservations.get(name) {
+        Adjustment::Reservation { name, to_gpus, end_us, .. } => match snapshot.reservations.get(name) {
             None if *to_gpus == 0 => Effect::Done { at_us },
             None => overridden("the reservation is gone"),
             Some(found) => {
-                let gpus = look.gpus(&found.nodes);
+                let gpus = snapshot.gpus(&found.nodes);
                 if gpus == *to_gpus && found.end_s == end_us / 1_000_000 {
                     Effect::Done { at_us }
                 } else {

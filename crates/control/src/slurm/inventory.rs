@@ -1,5 +1,4 @@
-//! Nodes (`sinfo --json`), reservations (`scontrol show reservation`) and limits (`sacctmgr show`),
-//! as they stand.
+//! Nodes, reservations and limits of a snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +10,7 @@ use tidegate_slurm::{HostList, NodeState};
 
 use super::ask::{Slurm, unanswered, unknown};
 
-/// A node as Slurm tells it.
+/// A node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SlurmNode {
     pub gpus: u32,
@@ -25,7 +24,7 @@ pub(super) struct SlurmNode {
     pub extra: String,
 }
 
-/// A reservation as Slurm tells it.
+/// A reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SlurmReservation {
     pub nodes: BTreeSet<String>,
@@ -37,18 +36,18 @@ pub(super) struct SlurmReservation {
     pub partition: Option<String>,
 }
 
-/// `GrpTRES=gres/gpu=…` by account and by QOS; `None` for one that has no such limit.
+/// GPU limits (`GrpTRES=gres/gpu=…`) by account and by QOS; `None`: it has no such limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Limits {
     pub accounts: BTreeMap<String, Option<u32>>,
     pub qos: BTreeMap<String, QosLimit>,
 }
 
-/// A QOS.
+/// Limit and description of a QOS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct QosLimit {
     pub gpus: Option<u32>,
-    /// In lower case, as sacctmgr writes it.
+    /// In lower case, as sacctmgr stores it.
     pub description: String,
 }
 
@@ -96,7 +95,7 @@ fn reservation(record: ReservationRecord) -> Result<(String, SlurmReservation), 
     Ok((record.name.ok_or_else(|| unreadable("a name"))?, reservation))
 }
 
-/// Limits of accounts (those of their own associations, not of their users) and QOS.
+/// Limits of accounts (of their own associations, not of their users') and of QOS.
 pub(super) fn limits(slurm: &Slurm, cluster: &str) -> Result<Limits, TargetError> {
     let associations = slurm.client.associations(cluster).map_err(unanswered)?;
     from_rows(associations, slurm.client.qos().map_err(unanswered)?)

@@ -1,7 +1,6 @@
-//! What we write into Slurm's objects for people and for ourselves: which action, under which
-//! generation.
+//! Markers: the text in Slurm's objects that names the action and generation that changed them.
 
-/// Longest text written into a node's reason.
+/// Longest reason of a node, characters.
 const MOST_CHARS: usize = 200;
 
 /// `tidegate:ID gGENERATION`.
@@ -9,29 +8,28 @@ pub(super) fn marker(id: &str, generation: u64) -> String {
     format!("tidegate:{id} g{generation}")
 }
 
-/// Id and generation of a text that begins with a marker.
+/// Parses id and generation from a text that begins with a marker.
 pub(super) fn read(text: &str) -> Option<(String, u64)> {
     let (id, rest) = text.strip_prefix("tidegate:")?.split_once(' ')?;
     let generation = rest.split(' ').next()?.strip_prefix('g')?.parse().ok()?;
     Some((id.to_owned(), generation))
 }
 
-/// What is written as the reason of a drain.
+/// The reason of a drain: marker and text.
 pub(super) fn drain_reason(id: &str, generation: u64, reason: &str) -> String {
     let text: String = reason.chars().map(|c| if c.is_control() || c == '[' { ' ' } else { c }).collect();
     let text = format!("{} {}", marker(id, generation), text.trim());
     text.chars().take(MOST_CHARS).collect::<String>().trim_end().to_owned()
 }
 
-/// Whether a text is the reason of this drain, written under any generation: whoever wrote it may
-/// have died, or lost the lease, before it was noted.
+/// Whether a text is the reason of this drain, written under any generation: the process that wrote
+/// it may have died, or lost the lease, before noting it.
 pub(super) fn is_drain_reason(text: &str, id: &str, reason: &str) -> bool {
     read(text).is_some_and(|(_, generation)| text == drain_reason(id, generation, reason))
 }
 
-/// Somebody's text with our marker instead of the one before, if there was one: what others write
-/// stays.
-pub(super) fn beside(text: &str, marker: &str) -> String {
+/// A text with our marker at its end, replacing a former marker. The text of others stays.
+pub(super) fn with_marker(text: &str, marker: &str) -> String {
     let is_generation =
         |word: &&str| word.strip_prefix('g').is_some_and(|number| number.parse::<u64>().is_ok());
     let mut kept: Vec<&str> = Vec::new();
@@ -48,12 +46,12 @@ pub(super) fn beside(text: &str, marker: &str) -> String {
     kept.join(" ")
 }
 
-/// Name of the reservation that is a loan: the id of the loan is in it.
+/// Name of a loan's reservation, which contains the loan's id.
 pub(super) fn loan_name(id: &str, generation: u64) -> String {
     format!("tidegate-loan.{id}.g{generation}")
 }
 
-/// Loan and generation of a reservation's name; `None`: it is no loan of ours.
+/// Loan and generation from a reservation's name; `None`: it is not a loan of ours.
 pub(super) fn loan_of(name: &str) -> Option<(&str, u64)> {
     let (id, generation) = name.strip_prefix("tidegate-loan.")?.rsplit_once(".g")?;
     Some((id, generation.parse().ok()?))
@@ -68,11 +66,14 @@ mod tests {
         assert_eq!(read(&marker("drain_node-0a", 7)), Some(("drain_node-0a".into(), 7)));
         assert_eq!(read("tidegate:x gone"), None);
         assert_eq!(read("broken fan"), None);
-        assert_eq!(beside("", "tidegate:a g1"), "tidegate:a g1");
-        let first = beside("rack 7 tidegate:do-not-disrupt", "tidegate:a g1");
-        assert_eq!(beside(&first, "tidegate:b g2"), "rack 7 tidegate:do-not-disrupt tidegate:b g2");
+        assert_eq!(with_marker("", "tidegate:a g1"), "tidegate:a g1");
+        let first = with_marker("rack 7 tidegate:do-not-disrupt", "tidegate:a g1");
+        assert_eq!(with_marker(&first, "tidegate:b g2"), "rack 7 tidegate:do-not-disrupt tidegate:b g2");
         let declared = "tidegate:elastic,min=8,max=16 of g7 tidegate:a g1";
-        assert_eq!(beside(declared, "tidegate:b g2"), "tidegate:elastic,min=8,max=16 of g7 tidegate:b g2");
+        assert_eq!(
+            with_marker(declared, "tidegate:b g2"),
+            "tidegate:elastic,min=8,max=16 of g7 tidegate:b g2"
+        );
         assert!(is_drain_reason(&drain_reason("drain_node-0a", 7, "[fan]"), "drain_node-0a", "[fan]"));
         for other in [
             drain_reason("drain_node-0b", 7, "fan"),

@@ -1,25 +1,24 @@
-//! The real Slurm as a target of the autopilot: looked at and changed with its own programs, whose
-//! every call has a time limit.
+//! Slurm as a target of the autopilot, observed and changed with Slurm's own programs, each within
+//! a time limit.
 //!
-//! What each kind of action takes, and what Slurm asks for it (as tried on 22.05;
-//! `deploy/autopilot/rights.md` has its words).
+//! What each kind of action does, and the right it needs (verified on 22.05;
+//! `deploy/autopilot/rights.md` quotes Slurm's refusals):
 //!
 //! | kind | what is done | rights |
 //! |---|---|---|
-//! | `resize_job`, smaller | `scontrol update JobId= NodeList=` with the nodes to keep; `scancel` of who joined | Operator |
-//! | `resize_job`, larger | `requeuehold`, `NumNodes=N-N StartTime=now+3`, `release`; only where the job declares it | Operator |
-//! | `resize_job`, larger | `sbatch` of jobs that join it; only where the job declares it | root, for others |
-//! | `preempt` | `requeue`, then `StartTime=now+3` (else it waits two minutes) | Operator |
-//! | `lend`, `reclaim` | a reservation with an end of its own; its nodes; see `loans` | Operator |
-//! | `lend`, `reclaim` | `GrpTRES` of the borrower's QOS, and a job that begins at the end; see `lent` | Administrator |
+//! | `resize_job`, smaller | `scontrol update JobId= NodeList=` with the nodes to keep; `scancel` of satellites | Operator |
+//! | `resize_job`, larger | `requeuehold`, `NumNodes=N-N StartTime=now+3`, `release`; only if the job declares it | Operator |
+//! | `resize_job`, larger | `sbatch` of satellites; only if the job declares it | root, for other users |
+//! | `preempt` | `requeue`, then `StartTime=now+3` (Slurm's own wait is two minutes) | Operator |
+//! | `lend`, `reclaim` | a reservation with an end; its nodes; see `loans` | Operator |
+//! | `lend`, `reclaim` | `GrpTRES` of the borrower's QOS, and a job that begins at the end; see `qos_loans` | Administrator |
 //! | `adjust_reservation` | a reservation; `GrpTRES` of an account, or of a QOS | Operator; Administrator for a QOS |
 //! | `drain_node`, `return_node` | `State=DRAIN`, `State=UNDRAIN` | Administrator |
 //!
-//! Which action did it is written beside the effect: into the reason and `Extra` of a node, the
-//! `AdminComment` of a job (of an Operator, the `Comment`), the name of a reservation or of jobs
-//! that join, the description of a QOS. What was begun and what was done, and the greatest
-//! generation seen, stand in notes inside Slurm, see `notes`: another process finds them there
-//! after a crash.
+//! A marker beside each effect names the action: in the reason and `Extra` of a node, the
+//! `AdminComment` of a job (of an Operator, the `Comment`), the name of a reservation or satellite,
+//! the description of a QOS. What was begun and done, and the greatest generation seen, is kept in
+//! notes inside Slurm (`notes`), where another process finds it after a crash.
 
 mod act;
 mod ask;
@@ -27,15 +26,16 @@ mod config;
 mod declare;
 mod effect;
 mod inventory;
-mod lent;
 mod loans;
 mod marker;
 mod notes;
 mod notice;
 mod observe;
 mod probe;
+mod qos_loans;
 mod queue;
 mod satellites;
+mod snapshot;
 
 use tidegate_autopilot::action::{Action, Change};
 use tidegate_autopilot::state::ClusterState;
@@ -44,15 +44,15 @@ use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, 
 use act::Act;
 use ask::{SLURM, Slurm, now_us, refused};
 use notes::{Entry, Notes};
-use observe::Look;
 use probe::Setup;
+use snapshot::Snapshot;
 
 pub use config::{LendBy, NotesConfig, NoticeConfig, OwnerConfig, PoolConfig, ShareConfig, SlurmConfig};
-pub use declare::{Declared, Elastic};
+pub use declare::{Declaration, Elastic};
 
 /// A Slurm cluster that the autopilot may change.
 ///
-/// It keeps nothing between calls but its configuration: each call looks anew, so that any other
+/// It keeps nothing between calls but its configuration: each call observes anew, so any other
 /// process can go on.
 #[derive(Debug)]
 pub struct SlurmTarget {
@@ -62,7 +62,7 @@ pub struct SlurmTarget {
 }
 
 impl SlurmTarget {
-    /// Finds out what this Slurm is and what we may do there. Changes nothing.
+    /// Probes this Slurm and our rights on it. Changes nothing.
     ///
     /// # Errors
     /// The configuration contradicts itself, or Slurm does not answer.
@@ -76,10 +76,10 @@ impl SlurmTarget {
         Ok(Self { config, slurm, setup })
     }
 
-    fn look(&self) -> Result<Look, TargetError> {
+    fn snapshot(&self) -> Result<Snapshot, TargetError> {
         self.slurm.reach()?;
         let jobs = queue::jobs(&self.slurm)?;
-        let notes = Notes::of(&jobs, &self.setup.keeping)?;
+        let notes = Notes::from_jobs(&jobs, &self.setup.notes_access)?;
         let in_slurm = |share: &ShareConfig| share.quota_account.is_some() || share.quota_qos.is_some();
         let asked = self.config.owners.values().flat_map(|owner| owner.shares.values()).any(in_slurm);
         let limits = if self.setup.accounting && asked {
@@ -87,13 +87,13 @@ impl SlurmTarget {
         } else {
             inventory::Limits::default()
         };
-        Ok(Look {
+        Ok(Snapshot {
             jobs,
             notes,
             nodes: inventory::nodes(&self.slurm)?,
             reservations: inventory::reservations(&self.slurm)?,
             limits,
-            // Not before any of what was seen.
+            // Taken last: nothing in the snapshot is newer than its time.
             at_us: now_us(),
         })
     }
@@ -102,22 +102,22 @@ impl SlurmTarget {
         Act { slurm: &self.slurm, config: &self.config, setup: &self.setup, action }
     }
 
-    /// Everything that lets an action begin, checked on Slurm itself; what is noted of it then.
-    fn begin(&self, look: &Look, action: &Action) -> Result<Entry, TargetError> {
-        if look.at_us > action.expires_us {
+    /// Checks on the snapshot whether an action may begin; returns what is noted of it.
+    fn begin(&self, snapshot: &Snapshot, action: &Action) -> Result<Entry, TargetError> {
+        if snapshot.at_us > action.expires_us {
             return Err(refused(&action.id, "the action has expired"));
         }
-        let state = observe::state(&self.config, &self.setup.cluster, look);
+        let state = observe::state(&self.config, &self.setup.cluster, snapshot);
         action
             .preconditions
             .iter()
             .try_for_each(|fact| fact.check(&state))
             .map_err(TargetError::Precondition)?;
-        let before = self.act(action).check(look)?;
-        let told_us = look.notes.actions.get(&action.id).and_then(|entry| entry.told_us);
+        let before = self.act(action).check(snapshot)?;
+        let told_us = snapshot.notes.actions.get(&action.id).and_then(|entry| entry.told_us);
         Ok(Entry {
             generation: action.generation,
-            begun_us: Some(look.at_us),
+            begun_us: Some(snapshot.at_us),
             done_us: None,
             expires_us: action.expires_us,
             change: action.change.clone(),
@@ -127,21 +127,21 @@ impl SlurmTarget {
         })
     }
 
-    /// Looks again whether a newer generation has come while this one was looking around. Whoever
-    /// comes later still sees what this one noted.
-    fn still_newest(&self, look: &mut Look, action: &Action) -> Result<(), TargetError> {
-        let seen = Notes::of(&queue::jobs(&self.slurm)?, &self.setup.keeping)?.seen;
+    /// Checks for a newer generation that appeared since the snapshot. One that appears later still
+    /// sees what this one noted.
+    fn still_newest(&self, snapshot: &mut Snapshot, action: &Action) -> Result<(), TargetError> {
+        let seen = Notes::from_jobs(&queue::jobs(&self.slurm)?, &self.setup.notes_access)?.seen;
         if seen <= action.generation {
             return Ok(());
         }
-        look.notes.actions.remove(&action.id);
-        look.notes.write(&self.slurm, &self.config.notes, action)?;
+        snapshot.notes.actions.remove(&action.id);
+        snapshot.notes.write(&self.slurm, &self.config.notes, action)?;
         Err(TargetError::StaleGeneration { generation: action.generation, seen })
     }
 
-    /// Refuses kinds that we have no rights for, names that Slurm would misread, and what is older
-    /// than was seen.
-    fn admit(&self, look: &mut Look, action: &Action) -> Result<(), TargetError> {
+    /// Refuses kinds for which we have no right, names that Slurm could misread, and generations
+    /// older than the greatest seen.
+    fn admit(&self, snapshot: &mut Snapshot, action: &Action) -> Result<(), TargetError> {
         let kind = action.change.kind();
         if !probe::capabilities(&self.setup, &self.config).kinds.contains(&kind) {
             let why = format!("{} has no rights for it in Slurm; see what is lacking", self.setup.user);
@@ -150,9 +150,9 @@ impl SlurmTarget {
         let id_like = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '+');
         let job = action.change.job().filter(|job| job.is_empty() || !job.chars().all(id_like));
         if !config::is_word(&action.id) || job.is_some() {
-            return Err(refused(&action.id, "its id, or that of its job, is no word that Slurm takes"));
+            return Err(refused(&action.id, "its id, or that of its job, is not a word that Slurm takes"));
         }
-        look.notes.fence(&self.slurm, &self.config.notes, action)
+        snapshot.notes.fence(&self.slurm, &self.config.notes, action)
     }
 }
 
@@ -162,41 +162,42 @@ impl Target for SlurmTarget {
     }
 
     fn observe(&mut self) -> Result<ClusterState, TargetError> {
-        Ok(observe::state(&self.config, &self.setup.cluster, &self.look()?))
+        Ok(observe::state(&self.config, &self.setup.cluster, &self.snapshot()?))
     }
 
     fn notify(&mut self, action: &Action) -> Result<Notice, TargetError> {
-        let mut look = self.look()?;
-        self.admit(&mut look, action)?;
-        notice::tell(&self.slurm, &self.config, &mut look, action)
+        let mut snapshot = self.snapshot()?;
+        self.admit(&mut snapshot, action)?;
+        notice::notify(&self.slurm, &self.config, &mut snapshot, action)
     }
 
     fn apply(&mut self, action: &Action) -> Result<Receipt, TargetError> {
-        let mut look = self.look()?;
-        self.admit(&mut look, action)?;
+        let mut snapshot = self.snapshot()?;
+        self.admit(&mut snapshot, action)?;
         let receipt =
             |at_us, already, done: String| Receipt { action: action.id.clone(), at_us, already, done };
-        let known = look.notes.actions.get(&action.id).filter(|entry| entry.begun_us.is_some()).cloned();
+        let known = snapshot.notes.actions.get(&action.id).filter(|entry| entry.begun_us.is_some()).cloned();
         let mut entry = match known {
             Some(Entry { done_us: Some(at_us), .. }) => {
                 return Ok(receipt(at_us, true, "done before".to_owned()));
             }
             Some(begun) => begun,
             None => {
-                let entry = self.begin(&look, action)?;
-                look.notes.actions.insert(action.id.clone(), entry.clone());
-                look.notes.write(&self.slurm, &self.config.notes, action)?;
-                self.still_newest(&mut look, action)?;
+                let entry = self.begin(&snapshot, action)?;
+                snapshot.notes.actions.insert(action.id.clone(), entry.clone());
+                snapshot.notes.write(&self.slurm, &self.config.notes, action)?;
+                self.still_newest(&mut snapshot, action)?;
                 entry
             }
         };
-        match self.act(action).carry_out(&look, &mut entry) {
+        match self.act(action).carry_out(&snapshot, &mut entry) {
             Ok(done) => {
                 let at_us = now_us();
                 entry.done_us = Some(at_us);
-                look.notes.actions.insert(action.id.clone(), entry);
-                // Done and not noted is found by whoever asks next: each step looks first.
-                look.notes
+                snapshot.notes.actions.insert(action.id.clone(), entry);
+                // If this write fails, the next call finds the effect: each step looks first.
+                snapshot
+                    .notes
                     .write(&self.slurm, &self.config.notes, action)
                     .map_err(|error| ask::unknown(error.to_string()))?;
                 Ok(receipt(at_us, false, done))
@@ -209,8 +210,8 @@ impl Target for SlurmTarget {
                         | TargetError::Unsupported { .. }
                 );
                 if nothing_done {
-                    look.notes.actions.remove(&action.id);
-                    look.notes.write(&self.slurm, &self.config.notes, action)?;
+                    snapshot.notes.actions.remove(&action.id);
+                    snapshot.notes.write(&self.slurm, &self.config.notes, action)?;
                 }
                 Err(error)
             }
@@ -218,19 +219,19 @@ impl Target for SlurmTarget {
     }
 
     fn read_back(&mut self, action: &Action) -> Result<Effect, TargetError> {
-        let look = self.look()?;
-        let begun = look.notes.actions.get(&action.id).filter(|entry| entry.begun_us.is_some());
+        let snapshot = self.snapshot()?;
+        let begun = snapshot.notes.actions.get(&action.id).filter(|entry| entry.begun_us.is_some());
         let Some(entry) = begun else { return Ok(Effect::Absent) };
         let act = self.act(action);
-        let effect = effect::effect(&act, &look, entry);
-        // What is left of a loan goes when its last job has: nobody else comes back for it.
+        let effect = effect::effect(&act, &snapshot, entry);
+        // What remains of a loan is removed once its last job has left: no later call does it.
         if let (Effect::Done { .. }, Change::Reclaim { loan, .. }) = (&effect, &action.change) {
-            act.forget(&look, loan);
+            act.forget(&snapshot, loan);
         }
-        if let (Effect::Done { .. }, Some(name)) = (&effect, effect::left_over(action, &look)) {
-            // One that is still in use, e.g. by a job of the lender, goes the next time, or by its
-            // own end.
-            self.slurm.tell("scontrol", &["delete", &format!("ReservationName={name}")]).ok();
+        if let (Effect::Done { .. }, Some(name)) = (&effect, effect::left_over(action, &snapshot)) {
+            // A reservation still in use, e.g. by a job of the lender, is deleted the next time, or
+            // ends by itself.
+            self.slurm.run("scontrol", &["delete", &format!("ReservationName={name}")]).ok();
         }
         Ok(effect)
     }

@@ -1,17 +1,16 @@
-//! What the autopilot remembers inside Slurm: which actions were begun and done, under which
-//! generation.
+//! Notes inside Slurm: which actions were begun and done, under which generation.
 //!
-//! The only text that slurmctld keeps for anybody, of any length, without slurmdbd and without
-//! rights to change the cluster, is a job's. So the notes are the `AdminComment` of a job that is
+//! The only text that slurmctld keeps for any user, of any length, without slurmdbd and without
+//! rights over the cluster, is a job's. So the notes are the `AdminComment` of a job that is
 //! submitted held and never runs, one for each generation of the lease. A generation writes into
-//! its own job only: whoever lost the lease cannot overwrite what a newer one wrote, and the
-//! greatest generation that has a job is the fence. Only Administrators can write an
-//! `AdminComment`, so nobody else can raise it. An Operator cannot (`Access/permission denied`):
-//! its notes are the `Comment` of its job, which the job's user, Operators and the coordinators of
-//! its account can write, and which counts only where that user is one of Slurm's own or we. A
-//! `Comment` has 1,024 bytes, so there each action has a job of its own, beside the one that is the
-//! generation's fence. slurmctld logs each change of it whole, so as little as is needed stands
-//! there.
+//! its own job only: a process that lost the lease cannot overwrite the notes of a newer one, and
+//! the greatest generation that has a job is the fence. Only Administrators can write an
+//! `AdminComment`, so nobody else can raise the fence.
+//!
+//! An Operator cannot (`Access/permission denied`): its notes are the `Comment` of its job. The
+//! job's user, Operators and coordinators of its account can write that, so it counts only if the
+//! job's user is trusted. A `Comment` has 1,024 bytes, so there each action has a job of its own,
+//! beside the generation's fence. slurmctld logs each change in full, so notes are kept small.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,54 +25,53 @@ use super::queue::{self, QueueJob};
 
 /// Name of the jobs that hold notes.
 pub(super) const NAME: &str = "tidegate-notes";
-/// An entry is dropped this long after its action expired: one that has expired is not applied
-/// again anyway.
+/// An entry is dropped this long after its action expired: an expired action is not applied again.
 const KEEP_US: i64 = 2 * 3_600 * 1_000_000;
-/// One argument of a program may have 128 KiB on Linux.
+/// Most bytes of an `AdminComment`; Linux allows 128 KiB for an argument of a program.
 const MOST_BYTES: usize = 100_000;
-/// Slurm takes no longer `Comment` (`Pathname of a file, directory or other parameter too long`).
+/// Most bytes of a `Comment` (else `Pathname of a file, directory or other parameter too long`).
 const MOST_COMMENT_BYTES: usize = 1_024;
-/// So many jobs of older generations are left: what they wrote last may not have been read when a
-/// newer one began.
+/// Jobs of older generations that are kept: their last notes may not have been read when a newer
+/// generation began.
 const KEEP_JOBS: usize = 3;
 
-/// What is remembered of an action.
+/// Notes of one action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub generation: u64,
-    /// `None`: its job was told of it, and nothing else was done.
+    /// `None`: its job was notified, and nothing else was done.
     pub begun_us: Option<i64>,
-    /// `None`: nobody noted that it was done; with `begun_us` it may have been in part.
+    /// `None`: not noted as done; with `begun_us` it may be done in part.
     pub done_us: Option<i64>,
     pub expires_us: i64,
     pub change: Change,
-    /// Restarts of the job when it was begun.
+    /// Restart count of the job when the action began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarts: Option<u32>,
     /// Nodes that Slurm chose, or that were held before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// When its job was told.
+    /// When its job was notified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_us: Option<i64>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Written {
+struct NotesDocument {
     tidegate_generation: u64,
     actions: BTreeMap<ActionId, Entry>,
 }
 
-/// Where notes are kept and whose are believed.
+/// Where we keep notes, and whose notes we trust.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Keeping {
-    /// In the `AdminComment`; else in the `Comment`.
+pub(super) struct NotesAccess {
+    /// We write into the `AdminComment`; otherwise into the `Comment`.
     pub as_administrator: bool,
     /// Users whose jobs may hold notes in their `Comment`.
     pub trusted: BTreeSet<String>,
 }
 
-impl Keeping {
+impl NotesAccess {
     fn field(&self) -> &'static str {
         if self.as_administrator { "AdminComment" } else { "Comment" }
     }
@@ -89,23 +87,23 @@ impl Keeping {
 /// All notes of all generations.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Notes {
-    keeping: Keeping,
-    /// Greatest generation that has notes.
+    notes_access: NotesAccess,
+    /// Greatest generation that has notes: the fence.
     pub seen: u64,
     pub actions: BTreeMap<ActionId, Entry>,
-    /// Jobs that hold notes and can be written, by generation; in a `Comment`, those that hold no
-    /// action's.
+    /// Jobs with notes that we can write, by generation; in a `Comment`, those without an action.
     jobs: BTreeMap<u64, String>,
-    /// Jobs that hold one action's notes in their `Comment`, by action and generation.
+    /// Jobs with one action's notes in their `Comment`, by action and generation.
     by_action: BTreeMap<(ActionId, u64), String>,
 }
 
 impl Notes {
-    /// What the jobs of the queue hold. Of an action in several notes the newest state counts.
-    pub(super) fn of(jobs: &[QueueJob], keeping: &Keeping) -> Result<Self, TargetError> {
-        let mut notes = Self { keeping: keeping.clone(), ..Self::default() };
-        for (job, text) in jobs.iter().filter_map(|job| Some((job, keeping.text(job)?))) {
-            let written: Written = serde_json::from_str(text).map_err(|error| {
+    /// Collects the notes of all jobs in the queue. Of an action in several, the newest state
+    /// counts.
+    pub(super) fn from_jobs(jobs: &[QueueJob], notes_access: &NotesAccess) -> Result<Self, TargetError> {
+        let mut notes = Self { notes_access: notes_access.clone(), ..Self::default() };
+        for (job, text) in jobs.iter().filter_map(|job| Some((job, notes_access.text(job)?))) {
+            let written: NotesDocument = serde_json::from_str(text).map_err(|error| {
                 unknown(format!(
                     "the notes in the comment of job {} cannot be read: {error}; cancel the job if they are not ours",
                     job.id
@@ -113,10 +111,10 @@ impl Notes {
             })?;
             notes.seen = notes.seen.max(written.tidegate_generation);
             // An Operator cannot write where an Administrator wrote.
-            let can_write = keeping.as_administrator || job.admin_comment.is_empty();
+            let can_write = notes_access.as_administrator || job.admin_comment.is_empty();
             if job.phase == Phase::Waiting && can_write {
                 let generation = written.tidegate_generation;
-                let one = written.actions.keys().next().filter(|_| !keeping.as_administrator);
+                let one = written.actions.keys().next().filter(|_| !notes_access.as_administrator);
                 match one {
                     Some(id) => notes.by_action.insert((id.clone(), generation), job.id.clone()),
                     None => notes.jobs.insert(generation, job.id.clone()),
@@ -134,7 +132,7 @@ impl Notes {
         Ok(notes)
     }
 
-    /// Refuses older generations than were seen, and makes this one the greatest seen.
+    /// Refuses generations older than the fence, and raises the fence to this one.
     pub(super) fn fence(
         &mut self,
         slurm: &Slurm,
@@ -147,12 +145,12 @@ impl Notes {
             return Err(stale(self.seen));
         }
         if !self.jobs.contains_key(&generation) {
-            let job = begin(slurm, config, &self.keeping, action)?;
+            let job = begin(slurm, config, &self.notes_access, action)?;
             self.seen = generation;
             self.jobs.insert(generation, job);
             self.write(slurm, config, action)?;
-            // Whoever began at the same time is seen now, by at least one of the two.
-            let seen = Self::of(&queue::jobs(slurm)?, &self.keeping)?.seen;
+            // Of two that begin at the same time, at least one sees the other here.
+            let seen = Self::from_jobs(&queue::jobs(slurm)?, &self.notes_access)?.seen;
             if generation < seen {
                 return Err(stale(seen));
             }
@@ -161,8 +159,8 @@ impl Notes {
         Ok(())
     }
 
-    /// Writes the notes of the action's generation; all that is remembered goes along, or the job
-    /// of an older one would have to stay for ever.
+    /// Writes the notes into the job of the action's generation. All other notes are copied along,
+    /// or jobs of older generations would have to stay for ever.
     pub(super) fn write(
         &mut self,
         slurm: &Slurm,
@@ -177,7 +175,7 @@ impl Notes {
                 || matches!(&entry.change, Change::AdjustReservation(Adjustment::Reservation { end_us, .. }) if *end_us > now)
                 || open_loans.contains(id)
         });
-        if self.keeping.as_administrator {
+        if self.notes_access.as_administrator {
             let job = self.jobs.get(&action.generation).cloned().unwrap_or_default();
             return self.write_into(slurm, &job, self.actions.clone(), action);
         }
@@ -188,7 +186,7 @@ impl Notes {
         let own = (action.id.clone(), action.generation);
         let job = match self.by_action.get(&own) {
             Some(job) => job.clone(),
-            None => begin(slurm, config, &self.keeping, action)?,
+            None => begin(slurm, config, &self.notes_access, action)?,
         };
         self.by_action.insert(own, job.clone());
         self.write_into(slurm, &job, BTreeMap::from([(action.id.clone(), entry)]), action)?;
@@ -203,40 +201,40 @@ impl Notes {
         actions: BTreeMap<ActionId, Entry>,
         action: &Action,
     ) -> Result<(), TargetError> {
-        let (noted, most) = match self.keeping.as_administrator {
+        let (noted, most) = match self.notes_access.as_administrator {
             true => (actions.len(), MOST_BYTES),
             false => (1, MOST_COMMENT_BYTES),
         };
-        let text = serde_json::to_string(&Written { tidegate_generation: action.generation, actions })
+        let text = serde_json::to_string(&NotesDocument { tidegate_generation: action.generation, actions })
             .map_err(|error| refused(&action.id, format!("the notes cannot be written: {error}")))?;
         if text.len() > most {
             let why = format!(
                 "the notes of {noted} actions need {} bytes and {} takes {most}; nothing more is done until some have expired, \
                  and as Slurm's Administrator there would be {MOST_BYTES}",
                 text.len(),
-                self.keeping.field()
+                self.notes_access.field()
             );
             return Err(refused(&action.id, why));
         }
-        let update = [format!("JobId={job}"), format!("{}={text}", self.keeping.field())];
-        let told = slurm.tell("scontrol", &["update", &update[0], &update[1]]);
+        let update = [format!("JobId={job}"), format!("{}={text}", self.notes_access.field())];
+        let told = slurm.run("scontrol", &["update", &update[0], &update[1]]);
         told.map(|_| ()).map_err(|failed| failed.as_error(&action.id))
     }
 
-    /// Cancels the jobs of actions that need not be remembered any more.
+    /// Cancels the jobs of actions whose notes were dropped.
     fn forget_over(&mut self, slurm: &Slurm) {
         let Self { by_action, actions, .. } = self;
         by_action.retain(|(id, _), job| {
             let stays = actions.contains_key(id);
             if !stays {
                 // A job that stays is found again the next time.
-                slurm.tell("scancel", &[job]).ok();
+                slurm.run("scancel", &[job]).ok();
             }
             stays
         });
     }
 
-    /// Reclaims of loans that are not over are needed to read the loans.
+    /// Actions that are needed to read loans that are not over.
     fn loans_in_use(&self) -> Vec<ActionId> {
         let now = now_us();
         let ends = |loan: &String| match self.actions.get(loan).map(|entry| &entry.change) {
@@ -250,22 +248,22 @@ impl Notes {
         used.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Cancels the jobs of older generations but the last few; what they held is in ours now.
+    /// Cancels all but the last few jobs of older generations: their notes are in ours now.
     fn forget_old(&mut self, slurm: &Slurm) {
         while self.jobs.len() > KEEP_JOBS + 1 {
             let Some((_, job)) = self.jobs.pop_first() else { return };
             // A job that stays is found again the next time.
-            slurm.tell("scancel", &[&job]).ok();
+            slurm.run("scancel", &[&job]).ok();
         }
     }
 }
 
-/// A held job for the notes of the action's generation: one that was submitted before and got no
+/// A held job for the notes of the action's generation: one that was submitted earlier and has no
 /// notes yet, or a new one.
 fn begin(
     slurm: &Slurm,
     config: &NotesConfig,
-    keeping: &Keeping,
+    notes_access: &NotesAccess,
     action: &Action,
 ) -> Result<String, TargetError> {
     let comment = format!("notes of the autopilot: do not cancel (generation {})", action.generation);
@@ -273,7 +271,7 @@ fn begin(
         job.name == NAME
             && job.phase == Phase::Waiting
             && job.admin_comment.is_empty()
-            && keeping.trusted.contains(&job.user)
+            && notes_access.trusted.contains(&job.user)
             && job.comment == comment
     });
     if let Some(job) = left {
@@ -294,7 +292,7 @@ fn begin(
     ];
     args.extend(config.options());
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let told = slurm.tell("sbatch", &args).map_err(|failed| failed.as_error(&action.id))?;
+    let told = slurm.run("sbatch", &args).map_err(|failed| failed.as_error(&action.id))?;
     let job = submitted_job(&told).to_owned();
     if is_word(&job) { Ok(job) } else { Err(unknown(format!("sbatch gave no job but {told:?}"))) }
 }
@@ -320,7 +318,8 @@ mod tests {
 
     fn job(id: &str, generation: u64, actions: &[(&str, Entry)], state: &str) -> String {
         let actions = actions.iter().map(|(id, entry)| ((*id).to_owned(), entry.clone())).collect();
-        let written = serde_json::to_string(&Written { tidegate_generation: generation, actions }).unwrap();
+        let written =
+            serde_json::to_string(&NotesDocument { tidegate_generation: generation, actions }).unwrap();
         format!(
             r#"{{"job_id": {id}, "name": "{NAME}", "submit_time": 5, "job_state": "{state}", "admin_comment": {}}}"#,
             serde_json::to_string(&written).unwrap()
@@ -329,21 +328,21 @@ mod tests {
 
     #[test]
     fn the_greatest_generation_counts_also_of_a_cancelled_job_and_done_beats_begun() {
-        let keeping = Keeping { as_administrator: true, ..Keeping::default() };
+        let notes_access = NotesAccess { as_administrator: true, ..NotesAccess::default() };
         let jobs = [
             job("3", 4, &[("a", entry(4, Some(2))), ("b", entry(4, None))], "PENDING"),
             job("5", 6, &[("a", entry(4, None))], "PENDING"),
             job("6", 7, &[], "CANCELLED"),
         ];
         let answer = format!(r#"{{"meta": {{}}, "errors": [], "jobs": [{}]}}"#, jobs.join(","));
-        let notes = Notes::of(&queue::read(answer.as_bytes()).unwrap(), &keeping).unwrap();
+        let notes = Notes::from_jobs(&queue::read(answer.as_bytes()).unwrap(), &notes_access).unwrap();
         assert_eq!(notes.seen, 7);
         assert_eq!(notes.actions["a"].done_us, Some(2));
         assert_eq!(notes.actions["b"].done_us, None);
         assert_eq!(notes.jobs, [(4, "3".to_owned()), (6, "5".to_owned())].into());
         let broken = answer.replace("tidegate_generation", "x");
         let broken = queue::read(broken.as_bytes()).unwrap();
-        assert!(Notes::of(&broken, &keeping).is_err(), "never read as no notes");
+        assert!(Notes::from_jobs(&broken, &notes_access).is_err(), "never read as no notes");
     }
 
     #[test]
@@ -355,7 +354,7 @@ mod tests {
         let jobs = queue::read(answer.as_bytes()).unwrap();
         let seen = |trusted: &[&str]| {
             let trusted = trusted.iter().map(|name| (*name).to_owned()).collect();
-            Notes::of(&jobs, &Keeping { as_administrator: false, trusted }).unwrap().seen
+            Notes::from_jobs(&jobs, &NotesAccess { as_administrator: false, trusted }).unwrap().seen
         };
         assert_eq!((seen(&["pilot"]), seen(&["root"])), (4, 0));
     }

@@ -1,4 +1,4 @@
-//! Telling a job that it will be disturbed, and hearing that it is ready.
+//! Notifies a job that it will be disturbed, and waits for its acknowledgement.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,11 @@ use tidegate_autopilot::target::{Notice, TargetError};
 
 use super::ask::{Slurm, now_us, refused};
 use super::config::SlurmConfig;
-use super::declare::Declared;
+use super::declare::Declaration;
 use super::notes::Entry;
-use super::observe::Look;
+use super::snapshot::Snapshot;
 
-/// How long a hook may take to answer.
+/// Time limit of a hook's answer.
 const HOOK: Duration = Duration::from_secs(5);
 /// Longest answer of a hook, bytes.
 const HOOK_BYTES: u64 = 4096;
@@ -25,22 +25,24 @@ struct Answer {
     ready: bool,
 }
 
-/// Tells the job of `action`, once, or hears whether it is ready. A job that says nothing of
-/// notices in its comment gets none.
-pub(super) fn tell(
+/// Notifies the job of `action` once; afterwards checks whether it is ready. Only jobs whose
+/// comment declares `notice` are notified.
+pub(super) fn notify(
     slurm: &Slurm,
     config: &SlurmConfig,
-    look: &mut Look,
+    snapshot: &mut Snapshot,
     action: &Action,
 ) -> Result<Notice, TargetError> {
     let ways = &config.notice;
-    let Some(job) = action.change.job().and_then(|id| look.job(id)) else { return Ok(Notice::Unsupported) };
+    let Some(job) = action.change.job().and_then(|id| snapshot.job(id)) else {
+        return Ok(Notice::Unsupported);
+    };
     let no_way = ways.signal.is_none() && ways.folder.is_none() && ways.url.is_none();
-    if no_way || !Declared::read(&job.comment).notice {
+    if no_way || !Declaration::parse(&job.comment).notice {
         return Ok(Notice::Unsupported);
     }
     let id = job.id.clone();
-    let known = look.notes.actions.get(&action.id).cloned();
+    let known = snapshot.notes.actions.get(&action.id).cloned();
     let first = known.as_ref().is_none_or(|entry| entry.told_us.is_none());
     let since_us = known.as_ref().and_then(|entry| entry.told_us).unwrap_or_else(now_us);
     let text = serde_json::json!({
@@ -50,8 +52,8 @@ pub(super) fn tell(
     })
     .to_string();
     if first {
-        // Noted first: a job that is told twice writes two checkpoints, one that is not told is
-        // disturbed when its time is over.
+        // Noted first: a job that is notified twice would write two checkpoints. One that is not
+        // notified is disturbed when the notice runs out.
         let entry = known.unwrap_or_else(|| Entry {
             generation: action.generation,
             begun_us: None,
@@ -62,15 +64,15 @@ pub(super) fn tell(
             nodes: Vec::new(),
             told_us: None,
         });
-        look.notes.actions.insert(action.id.clone(), Entry { told_us: Some(since_us), ..entry });
-        look.notes.write(slurm, &config.notes, action)?;
+        snapshot.notes.actions.insert(action.id.clone(), Entry { told_us: Some(since_us), ..entry });
+        snapshot.notes.write(slurm, &config.notes, action)?;
         if let Some(folder) = &ways.folder {
             fs::write(folder.join(format!("{id}.notice")), &text).map_err(|error| {
                 refused(&action.id, format!("the notice cannot be written to {}: {error}", folder.display()))
             })?;
         }
         if let Some(signal) = &ways.signal {
-            let told = slurm.tell("scancel", &[&format!("--signal={signal}"), &id]);
+            let told = slurm.run("scancel", &[&format!("--signal={signal}"), &id]);
             told.map_err(|failed| failed.as_error(&action.id))?;
         }
     }
@@ -82,8 +84,7 @@ pub(super) fn tell(
     })
 }
 
-/// When `JOB.ready` was written, if it holds the id of the action: one of an earlier action does
-/// not count.
+/// When `JOB.ready` was written, if it holds the id of this action and not of an earlier one.
 fn ready_file(folder: &Path, job: &str, action: &str) -> Option<i64> {
     let path = folder.join(format!("{job}.ready"));
     let text = fs::read_to_string(&path).ok()?;
@@ -94,7 +95,7 @@ fn ready_file(folder: &Path, job: &str, action: &str) -> Option<i64> {
     i64::try_from(at.as_micros()).ok()
 }
 
-/// A hook that cannot be reached has not said that it is ready.
+/// Whether the hook acknowledges; one that cannot be reached does not.
 fn hook_says_ready(url: &str, text: &str) -> bool {
     let config = ureq::Agent::config_builder().timeout_global(Some(HOOK)).build();
     let agent = ureq::Agent::new_with_config(config);

@@ -1,5 +1,4 @@
-//! The state of the cluster as the autopilot sees it, made of what Slurm tells and of our own
-//! notes.
+//! Builds the autopilot's cluster state from a snapshot of Slurm and our notes.
 
 use std::collections::BTreeMap;
 
@@ -11,86 +10,52 @@ use tidegate_autopilot::state::{
 use tidegate_slurm::{Availability, JobPhase as Phase};
 
 use super::config::{ShareConfig, SlurmConfig};
-use super::declare::Declared;
-use super::inventory::{Limits, SlurmNode, SlurmReservation};
-use super::lent;
+use super::declare::Declaration;
+use super::inventory::{SlurmNode, SlurmReservation};
 use super::loans;
 use super::marker;
 use super::notes::Notes;
+use super::qos_loans;
 use super::queue::QueueJob;
 use super::satellites;
+use super::snapshot::Snapshot;
 
-/// A word in a node's comment or extra that keeps the autopilot off it.
-const HANDS_OFF: &str = "tidegate:do-not-disrupt";
+/// Word in a node's `Comment` or `Extra` that protects it from the autopilot.
+const PROTECTED: &str = "tidegate:do-not-disrupt";
 
-/// All that Slurm told at one time.
-#[derive(Debug, Clone)]
-pub(super) struct Look {
-    pub at_us: i64,
-    pub jobs: Vec<QueueJob>,
-    pub nodes: BTreeMap<String, SlurmNode>,
-    pub reservations: BTreeMap<String, SlurmReservation>,
-    /// Empty without slurmdbd.
-    pub limits: Limits,
-    pub notes: Notes,
-}
-
-impl Look {
-    /// A job that has not ended.
-    pub(super) fn job(&self, id: &str) -> Option<&QueueJob> {
-        self.jobs.iter().find(|job| job.id == id && job.is_open())
-    }
-
-    /// Jobs that hold anything of a node.
-    pub(super) fn jobs_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a QueueJob> {
-        let on = move |job: &&QueueJob| job.placement.as_ref().is_some_and(|held| held.contains_key(node));
-        self.jobs.iter().filter(|job| job.is_open()).filter(on)
-    }
-
-    /// GPUs of nodes.
-    pub(super) fn gpus<'a>(&self, nodes: impl IntoIterator<Item = &'a String>) -> u32 {
-        nodes.into_iter().filter_map(|node| self.nodes.get(node)).map(|node| node.gpus).sum()
-    }
-
-    /// Pool of a node; `None`: it is of none, or not there.
-    pub(super) fn pool_of(&self, config: &SlurmConfig, node: &str) -> Option<String> {
-        self.nodes.get(node)?.partitions.iter().find_map(|partition| config.pool_of(partition))
-    }
-}
-
-/// The state that `look` shows.
-pub(super) fn state(config: &SlurmConfig, cluster: &str, look: &Look) -> ClusterState {
+/// The state that the snapshot shows.
+pub(super) fn state(config: &SlurmConfig, cluster: &str, snapshot: &Snapshot) -> ClusterState {
     let mut state = ClusterState {
         cluster: cluster.to_owned(),
-        at_us: look.at_us,
-        sources: [("slurm".to_owned(), Source { last_event_us: Some(look.at_us) })].into(),
+        at_us: snapshot.at_us,
+        sources: [("slurm".to_owned(), Source { last_event_us: Some(snapshot.at_us) })].into(),
         ..ClusterState::default()
     };
-    for (name, node) in &look.nodes {
-        if let Some(pool) = look.pool_of(config, name) {
+    for (name, node) in &snapshot.nodes {
+        if let Some(pool) = snapshot.pool_of(config, name) {
             state.pools.entry(pool.clone()).or_insert_with(|| self::pool(config, &pool));
-            state.nodes.insert(name.clone(), self::node(name, node, pool, &look.notes));
+            state.nodes.insert(name.clone(), self::node(name, node, pool, &snapshot.notes));
         }
     }
-    state.loans = loans::open(config, look);
-    for job in look.jobs.iter().filter(|job| !satellites::is_joined(look, job)) {
+    state.loans = loans::open(config, snapshot);
+    for job in snapshot.jobs.iter().filter(|job| !satellites::is_joined(snapshot, job)) {
         if let Some(job_state) = job_state(job) {
             let loan = loan_of(&state.loans, job);
             let mut seen = self::job(config, job, job_state, loan);
-            seen.placement = satellites::placement(&look.jobs, job).unwrap_or_default();
+            seen.placement = satellites::placement(&snapshot.jobs, job).unwrap_or_default();
             state.jobs.insert(job.id.clone(), seen);
         }
     }
-    for (name, reservation) in &look.reservations {
+    for (name, reservation) in &snapshot.reservations {
         if marker::loan_of(name).is_none() {
-            state.reservations.insert(name.clone(), self::reservation(config, look, name, reservation));
+            state.reservations.insert(name.clone(), self::reservation(config, snapshot, name, reservation));
         }
     }
     for (owner, told) in &config.owners {
         let shares = told
             .shares
             .iter()
-            .map(|(pool, told)| (pool.clone(), share(config, &state, look, owner, pool, told)));
+            .map(|(pool, told)| (pool.clone(), share(config, &state, snapshot, owner, pool, told)));
         let shares = shares.collect();
         state.owners.insert(owner.clone(), Owner { shares });
     }
@@ -105,7 +70,7 @@ fn pool(config: &SlurmConfig, name: &str) -> Pool {
 }
 
 fn node(name: &str, node: &SlurmNode, pool: String, notes: &Notes) -> Node {
-    let hands_off = |text: &String| text.contains(HANDS_OFF);
+    let protected = |text: &String| text.contains(PROTECTED);
     Node {
         pool,
         rack: None,
@@ -114,7 +79,7 @@ fn node(name: &str, node: &SlurmNode, pool: String, notes: &Notes) -> Node {
         state: node_state(&node.state),
         health: Health::default(),
         drain: drain(name, node, notes),
-        do_not_disrupt: [&node.comment, &node.extra].into_iter().any(hands_off),
+        do_not_disrupt: [&node.comment, &node.extra].into_iter().any(protected),
     }
 }
 
@@ -126,7 +91,7 @@ fn node_state(state: &tidegate_slurm::NodeState) -> NodeState {
     }
 }
 
-/// The drain of a node, which is ours only where our text stands as we wrote it.
+/// The drain of a node. It is ours only if the reason is exactly what we wrote.
 pub(super) fn drain(name: &str, node: &SlurmNode, notes: &Notes) -> Option<Drain> {
     if !node.state.is_draining() {
         return None;
@@ -139,7 +104,7 @@ pub(super) fn drain(name: &str, node: &SlurmNode, notes: &Notes) -> Option<Drain
         Some((node_then, reason)) => {
             node_then == name && node.reason == marker::drain_reason(id, *generation, &reason)
         }
-        // Notes of it have expired: the marker alone stands for us.
+        // Our notes of it have expired: the marker alone identifies it.
         None => true,
     });
     let by =
@@ -147,7 +112,8 @@ pub(super) fn drain(name: &str, node: &SlurmNode, notes: &Notes) -> Option<Drain
     Some(Drain { by, since_us: node.reason_ms.map(|ms| ms * 1000), reason: node.reason.clone() })
 }
 
-/// `None`: it ended, or waits for what no GPU gives it (a person, another job, a time).
+/// `None`: the job ended, or waits for something that no GPU gives it (a person, another job, a
+/// time).
 fn job_state(job: &QueueJob) -> Option<JobState> {
     let started_us = job.start_ms.unwrap_or(job.since_ms) * 1000;
     Some(match job.phase {
@@ -161,7 +127,7 @@ fn job_state(job: &QueueJob) -> Option<JobState> {
     })
 }
 
-/// The loan a job runs on: one whose nodes it is on, or of a number that it is counted for.
+/// The loan that a job runs on: one whose nodes it uses, or a loan by QOS that counts it.
 fn loan_of(loans: &BTreeMap<LoanId, Loan>, job: &QueueJob) -> Option<LoanId> {
     let on = |loan: &Loan| match loan.nodes.is_empty() {
         true => loan.jobs.contains(&job.id),
@@ -171,7 +137,7 @@ fn loan_of(loans: &BTreeMap<LoanId, Loan>, job: &QueueJob) -> Option<LoanId> {
 }
 
 fn job(config: &SlurmConfig, job: &QueueJob, state: JobState, loan: Option<LoanId>) -> Job {
-    let declared = Declared::read(&job.comment);
+    let declared = Declaration::parse(&job.comment);
     let placement = job.placement.clone().unwrap_or_default();
     let held: u32 = placement.values().sum();
     let kind = declared.elastic.map_or(JobKind::Gang, |elastic| JobKind::Elastic {
@@ -186,7 +152,8 @@ fn job(config: &SlurmConfig, job: &QueueJob, state: JobState, loan: Option<LoanI
     });
     let owner = config.owner_of(&job.account);
     let pools = || job.partition.split(',').filter_map(|name| config.pool_of(name));
-    // Of several partitions it waits in its owner's own; Slurm puts the one it ran in last first.
+    // Of several partitions the one in which its owner has a share counts; Slurm lists the one in
+    // which it ran last first.
     let has_share = |pool: &String| config.owners.get(&owner).is_some_and(|of| of.shares.contains_key(pool));
     let pool = pools().find(has_share).or_else(|| pools().next()).unwrap_or_default();
     Job {
@@ -202,10 +169,10 @@ fn job(config: &SlurmConfig, job: &QueueJob, state: JobState, loan: Option<LoanI
         anchor_node: job.batch_host.clone(),
         restarts: job.restarts,
         preemptible: declared.preemptible || config.preemptible_qos.contains(&job.qos),
-        // Slurm does not tell why it was stopped: a bound from above.
+        // Slurm does not record why a job was stopped: this is an upper bound.
         preemptions_24h: job.restarts,
         checkpoint: Checkpoint {
-            // Slurm's own two minutes are taken away, see `preempt`.
+            // `preempt` replaces Slurm's own two minutes by this.
             requeue_ms: Some(i64::from(config.restart_after_s) * 1000),
             on_notice: declared.notice,
             ..Checkpoint::default()
@@ -219,19 +186,24 @@ fn job(config: &SlurmConfig, job: &QueueJob, state: JobState, loan: Option<LoanI
     }
 }
 
-/// Sizes of whole nodes between two; empty, which means any, where the job does not ask by the
+/// Sizes in whole nodes between the two; empty (any size) if the job does not request GPUs by the
 /// node.
 fn whole_nodes(least: u32, most: u32, per_node: Option<u32>) -> Vec<u32> {
     let Some(each) = per_node else { return Vec::new() };
     (least.div_ceil(each)..=most / each).map(|nodes| nodes * each).collect()
 }
 
-fn reservation(config: &SlurmConfig, look: &Look, name: &str, told: &SlurmReservation) -> Reservation {
-    let gpus = look.gpus(&told.nodes);
+fn reservation(
+    config: &SlurmConfig,
+    snapshot: &Snapshot,
+    name: &str,
+    told: &SlurmReservation,
+) -> Reservation {
+    let gpus = snapshot.gpus(&told.nodes);
     let pool = told.partition.as_deref().and_then(|partition| config.pool_of(partition));
-    let pool = pool.or_else(|| told.nodes.iter().find_map(|node| look.pool_of(config, node)));
+    let pool = pool.or_else(|| told.nodes.iter().find_map(|node| snapshot.pool_of(config, node)));
     let owner = told.accounts.iter().next().or(told.users.iter().next());
-    let writer = match newest(&look.notes, name) {
+    let writer = match newest(&snapshot.notes, name) {
         Some((_, generation, Adjustment::Reservation { to_gpus, end_us, owner, .. }))
             if *to_gpus == gpus
                 && end_us / 1_000_000 == told.end_s
@@ -252,7 +224,7 @@ fn reservation(config: &SlurmConfig, look: &Look, name: &str, told: &SlurmReserv
     }
 }
 
-/// The last of our actions that changed the reservation, its generation and what it asked for.
+/// Our newest action on the reservation: its generation and the requested change.
 fn newest<'a>(notes: &'a Notes, name: &str) -> Option<(&'a ActionId, u64, &'a Adjustment)> {
     let ours = notes.actions.iter().filter_map(|(id, entry)| match &entry.change {
         Change::AdjustReservation(adjust @ Adjustment::Reservation { name: of, .. }) if of == name => {
@@ -266,22 +238,22 @@ fn newest<'a>(notes: &'a Notes, name: &str) -> Option<(&'a ActionId, u64, &'a Ad
 fn share(
     config: &SlurmConfig,
     state: &ClusterState,
-    look: &Look,
+    snapshot: &Snapshot,
     owner: &str,
     pool: &str,
     told: &ShareConfig,
 ) -> Share {
     let of_pool: u32 = state.nodes.values().filter(|node| node.pool == pool).map(|node| node.gpus).sum();
     let limit = match (&told.quota_account, &told.quota_qos) {
-        (Some(account), _) => look.limits.accounts.get(account).copied().flatten(),
-        (_, Some(qos)) => look.limits.qos.get(qos).and_then(lent::own_limit),
+        (Some(account), _) => snapshot.limits.accounts.get(account).copied().flatten(),
+        (_, Some(qos)) => snapshot.limits.qos.get(qos).and_then(qos_loans::own_limit),
         _ => None,
     };
     let of_owner = || state.jobs.values().filter(|job| job.owner == owner && job.pool == pool);
-    // With a job of it whose size nobody knows its demand is not known either.
+    // A job of unknown size makes the owner's demand unknown.
     let untold =
         |job: &QueueJob| job.is_open() && job.asked_gpus.is_none() && config.owner_of(&job.account) == owner;
-    let demand = if look.jobs.iter().any(untold) {
+    let demand = if snapshot.jobs.iter().any(untold) {
         None
     } else {
         let gpus = |job: &Job| if job.placement.is_empty() { job.gpus } else { job.held_gpus() };
@@ -293,7 +265,7 @@ fn share(
         floor_gpus: told.floor_gpus,
         lendable: told.lendable,
         demand_gpus: demand,
-        // Slurm does not keep how long it took: the record of loans does.
+        // Slurm does not record it; the scorecard of loans does.
         reclaim_took_ms: None,
     }
 }

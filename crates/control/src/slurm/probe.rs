@@ -1,4 +1,4 @@
-//! What this Slurm is and what we may do with it, found when the target is opened.
+//! Probes version, configuration and our rights when the target is opened.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,20 @@ use tidegate_slurm::scontrol::ClusterConfig;
 use super::ask::{Slurm, unanswered, unknown, unreachable};
 use super::config::{LendBy, ShareConfig, SlurmConfig};
 use super::inventory;
-use super::notes::Keeping;
+use super::notes::NotesAccess;
 
-/// What a user of Slurm may do.
+/// Rights of a user in Slurm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rights {
-    /// Only with its own jobs.
+    /// Its own jobs only.
     User,
     /// Jobs of others, reservations, limits of accounts; not the `AdminComment` of a job.
     Operator,
-    /// Nodes, partitions, QOS too.
+    /// Also nodes, partitions and QOS.
     Administrator,
 }
 
-/// What was found.
+/// Result of the probe.
 #[derive(Debug, Clone)]
 pub(super) struct Setup {
     pub cluster: String,
@@ -31,15 +31,15 @@ pub(super) struct Setup {
     /// There is slurmdbd.
     pub accounting: bool,
     pub rights: Rights,
-    /// Whom we act as.
+    /// User that we act as.
     pub user: String,
-    /// Only root submits jobs of others.
+    /// Only root submits jobs for other users.
     pub is_root: bool,
-    pub keeping: Keeping,
+    pub notes_access: NotesAccess,
     pub lacking: Vec<String>,
 }
 
-/// Asks Slurm what it is.
+/// Probes Slurm.
 pub(super) fn probe(slurm: &Slurm, config: &SlurmConfig) -> Result<Setup, TargetError> {
     slurm.reach()?;
     let cluster_config = slurm.client.config().map_err(unanswered)?;
@@ -54,12 +54,12 @@ pub(super) fn probe(slurm: &Slurm, config: &SlurmConfig) -> Result<Setup, Target
         rights: Rights::User,
         user: user.clone(),
         is_root: nix::unistd::Uid::effective().is_root(),
-        keeping: Keeping::default(),
+        notes_access: NotesAccess::default(),
         lacking: Vec::new(),
     };
     let slurm_user = cluster_config.slurm_user();
     setup.rights = rights(slurm, &user, slurm_user, accounting)?;
-    setup.keeping = Keeping {
+    setup.notes_access = NotesAccess {
         as_administrator: setup.rights == Rights::Administrator,
         trusted: trusted(slurm, &user, slurm_user, accounting)?,
     };
@@ -94,7 +94,7 @@ fn rights(
     })
 }
 
-/// Users who may change jobs of others anyway, and we: their notes are believed.
+/// Users whose notes are trusted: those who may change jobs of others anyway, and we.
 fn trusted(
     slurm: &Slurm,
     user: &str,
@@ -152,7 +152,8 @@ fn lacking(setup: &Setup, config: &ClusterConfig) -> Vec<String> {
     lacking
 }
 
-/// A loan ends by its own end only where the owner's nodes are its own without it.
+/// A loan gives nodes back at its end only if a standing reservation keeps them for the owner:
+/// reports nodes without one.
 fn keeps_its_nodes(slurm: &Slurm, config: &SlurmConfig, setup: &mut Setup) -> Result<(), TargetError> {
     let (nodes, reservations) = (inventory::nodes(slurm)?, inventory::reservations(slurm)?);
     for (owner, told) in &config.owners {
@@ -183,7 +184,7 @@ fn keeps_its_nodes(slurm: &Slurm, config: &SlurmConfig, setup: &mut Setup) -> Re
     Ok(())
 }
 
-/// What this target can do here.
+/// What the target can do on this Slurm.
 pub(super) fn capabilities(setup: &Setup, config: &SlurmConfig) -> Capabilities {
     let mut kinds = BTreeSet::new();
     let on_nodes = |kind: &Kind| matches!(kind, Kind::DrainNode | Kind::ReturnNode);

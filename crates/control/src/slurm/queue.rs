@@ -1,5 +1,4 @@
-//! `squeue --json`: jobs with all that is needed to change them. An answer counts whole or not at
-//! all.
+//! Jobs of the queue, with everything that is needed to change them.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +17,7 @@ pub(super) struct QueueJob {
     pub account: String,
     pub user: String,
     pub group: String,
-    /// As asked for: several, comma separated, while it waits.
+    /// While it waits, all that it was submitted to, comma separated.
     pub partition: String,
     pub qos: String,
     pub comment: String,
@@ -26,36 +25,36 @@ pub(super) struct QueueJob {
     pub phase: JobPhase,
     /// Why it waits.
     pub reason: String,
-    /// Nobody but a person, or whoever held it, lets it go.
+    /// Held by a person or a step of ours: it does not start by itself.
     pub held: bool,
-    /// Stopped and held in one, as a step of ours does.
+    /// Held by `scontrol requeuehold`, as a step of ours does.
     pub requeued_held: bool,
     /// It waits for something that no GPU gives it: a person, another job, a time.
     pub waits_for_others: bool,
     pub priority: i64,
     pub since_ms: i64,
     pub start_ms: Option<i64>,
-    /// When its time limit ends; `None`: it does not run, or has no limit.
+    /// End of its time limit; `None`: it does not run, or has no limit.
     pub limit_ms: Option<i64>,
     /// When it was last resized since it started.
     pub resized_ms: Option<i64>,
     pub restarts: u32,
     pub requeues: bool,
     pub batch_host: Option<String>,
-    /// GPUs by node; `None`: it has nodes, and what it holds there is not known.
+    /// GPUs by node; `None`: it has nodes, but what it holds there is not known.
     pub placement: Option<BTreeMap<String, u32>>,
-    /// GPUs asked for; `None`: not known.
+    /// GPUs requested; `None`: not known.
     pub asked_gpus: Option<u32>,
-    /// GPUs asked for on each node, where it asks so.
+    /// GPUs requested on each node, if it requests them by the node.
     pub gpus_per_node: Option<u32>,
-    /// The same as sbatch takes it, e.g. `gpu:h200:8`; empty where it does not ask so.
+    /// The same as `sbatch --gres` takes it, e.g. `gpu:h200:8`; empty otherwise.
     pub gres_per_node: String,
-    /// Where it was submitted.
+    /// Working directory.
     pub folder: String,
 }
 
 impl QueueJob {
-    /// Whether it is there and has not ended.
+    /// Whether it has not ended.
     pub(super) fn is_open(&self) -> bool {
         !matches!(self.phase, JobPhase::Over(_))
     }
@@ -70,7 +69,7 @@ pub(super) fn jobs(slurm: &Slurm) -> Result<Vec<QueueJob>, TargetError> {
     from_records(slurm.client.jobs().map_err(unanswered)?)
 }
 
-/// Reads an answer.
+/// Parses an answer of squeue.
 #[cfg(test)]
 pub(super) fn read(answer: &[u8]) -> Result<Vec<QueueJob>, TargetError> {
     from_records(tidegate_slurm::squeue::parse_jobs(answer).map_err(unanswered)?)

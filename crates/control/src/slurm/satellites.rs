@@ -1,43 +1,43 @@
-//! Jobs of one node that join a job which declares `grow=satellites`: the only way to more GPUs for
-//! a job that runs.
+//! Satellites: one-node jobs that join a job which declares `grow=satellites`. They are the only
+//! way to add GPUs to a running job.
 //!
-//! Which job they join, by which action and generation, stands in their name, and counts only where
-//! they are the same user's: nobody's job grows by what somebody else calls his own. Together they
-//! are one job to the planner, with the nodes of all.
+//! A satellite's name holds the joined job, the action and the generation. It counts only if both
+//! jobs belong to the same user, so nobody can grow another user's job by a name. To the planner,
+//! job and satellites are one job with all their nodes.
 
 use std::collections::BTreeMap;
 
 use tidegate_slurm::JobPhase as Phase;
 
 use super::marker;
-use super::observe::Look;
 use super::queue::QueueJob;
+use super::snapshot::Snapshot;
 
 /// Name of the satellites of a job.
 pub(super) fn name(parent: &str, action: &str, generation: u64) -> String {
     format!("tidegate-join.{parent}.{action}.g{generation}")
 }
 
-/// Job that is joined, and by which action.
+/// Parses the joined job and the action from a name.
 pub(super) fn read(name: &str) -> Option<(&str, &str)> {
     let (parent, rest) = name.strip_prefix("tidegate-join.")?.split_once('.')?;
     let (action, generation) = rest.rsplit_once(".g")?;
     generation.parse::<u64>().ok().map(|_| (parent, action))
 }
 
-/// Satellites of a job, those that ended too.
+/// Satellites of a job, including those that ended.
 pub(super) fn of<'a>(jobs: &'a [QueueJob], parent: &'a QueueJob) -> impl Iterator<Item = &'a QueueJob> {
     let joins = |job: &QueueJob| read(&job.name).is_some_and(|(of, _)| of == parent.id);
     jobs.iter().filter(move |job| joins(job) && job.user == parent.user)
 }
 
-/// Whether it joins a job that runs: then that job has what it holds.
-pub(super) fn is_joined(look: &Look, job: &QueueJob) -> bool {
+/// Whether the job is a satellite of a running job, and so counts as part of it.
+pub(super) fn is_joined(snapshot: &Snapshot, job: &QueueJob) -> bool {
     let Some((parent, _)) = read(&job.name) else { return false };
-    look.job(parent).is_some_and(|parent| parent.phase == Phase::Running && parent.user == job.user)
+    snapshot.job(parent).is_some_and(|parent| parent.phase == Phase::Running && parent.user == job.user)
 }
 
-/// GPUs by node of a job and of what joined it; `None`: not known.
+/// GPUs by node of a job with its satellites; `None`: not known.
 pub(super) fn placement(jobs: &[QueueJob], job: &QueueJob) -> Option<BTreeMap<String, u32>> {
     let mut all = job.placement.clone()?;
     if job.phase == Phase::Running {
@@ -50,7 +50,7 @@ pub(super) fn placement(jobs: &[QueueJob], job: &QueueJob) -> Option<BTreeMap<St
     Some(all)
 }
 
-/// What a satellite says in its comment, for people.
+/// Comment of a satellite, for people.
 pub(super) fn comment(parent: &str, action: &str, generation: u64) -> String {
     format!("joins job {parent} {}", marker::marker(action, generation))
 }
@@ -58,7 +58,7 @@ pub(super) fn comment(parent: &str, action: &str, generation: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slurm::declare::Declared;
+    use crate::slurm::declare::Declaration;
     use crate::slurm::queue;
 
     #[test]
@@ -83,7 +83,7 @@ mod tests {
         let held = placement(&jobs, &jobs[0]).unwrap();
         assert_eq!(held, [("n1".to_owned(), 8), ("n2".to_owned(), 8)].into());
         assert!(
-            !Declared::read(&comment("1", "a", 4)).opt_in,
+            !Declaration::parse(&comment("1", "a", 4)).opt_in,
             "a satellite is nobody's to change but by its job"
         );
     }

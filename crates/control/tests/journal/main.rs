@@ -1,11 +1,11 @@
-//! The journal on the embedded log and on a real Kafka: of several who take the lease at once one
-//! has it, by what all of them read.
+//! The journal on the embedded log and on a real Kafka: of several processes that take the lease at
+//! once, exactly one holds it, and all of them read the same.
 //!
-//! Where Kafka cannot be had its tests are skipped; with `CI=true` they fail.
+//! Without Kafka its tests are skipped; with `CI=true` they fail.
 
 #![allow(clippy::unwrap_used)]
 
-/// The brokers that the tests of the log bring, of which not everything is used here.
+/// The brokers of the log's tests, of which not everything is used here.
 #[allow(dead_code)]
 #[path = "../../../log/tests/kafka/broker.rs"]
 mod broker;
@@ -26,8 +26,8 @@ fn lease(holder: usize, generation: u64) -> JournalEntry {
     JournalEntry { at_us: 60_000_000, generation, event: JournalEvent::Lease(lease) }
 }
 
-/// `open` gives each holder a log of its own: they are processes that know nothing of each other.
-fn one_of_several_has_it(open: &(dyn Fn() -> Arc<dyn EventLog> + Sync)) {
+/// `open` gives each holder a log of its own, as separate processes have.
+fn one_of_several_gets_it(open: &(dyn Fn() -> Arc<dyn EventLog> + Sync)) {
     let topic = TopicConfig { partitions: 3, retain_ms: None, retain_bytes: None };
     open().create_topic(SchemaId::AutopilotEvent.topic(), topic).unwrap();
     let barrier = &Barrier::new(HOLDERS);
@@ -62,23 +62,23 @@ fn one_of_several_has_it(open: &(dyn Fn() -> Arc<dyn EventLog> + Sync)) {
     // All read the same in the same order.
     assert_eq!(lives[0].1.len(), HOLDERS * GENERATIONS as usize);
     assert!(lives.iter().all(|(_, all)| *all == lives[0].1));
-    // Another cluster's autopilot is none of theirs.
+    // Another cluster's journal is separate.
     let mut elsewhere = LogJournal::open(open(), "d", "0").unwrap();
     elsewhere.append(vec![lease(0, 1)]).unwrap();
     assert_eq!(elsewhere.read().unwrap(), [lease(0, 1)]);
 }
 
 #[test]
-fn on_the_embedded_log_one_of_several_has_the_lease() {
+fn on_the_embedded_log_one_of_several_gets_the_lease() {
     let folder = tempfile::tempdir().unwrap();
     let log: Arc<dyn EventLog> =
         Arc::new(EmbeddedLog::open(folder.path(), EmbeddedOptions::default()).unwrap());
-    one_of_several_has_it(&|| Arc::clone(&log));
+    one_of_several_gets_it(&|| Arc::clone(&log));
 }
 
 #[test]
-fn on_kafka_one_of_several_has_the_lease() {
+fn on_kafka_one_of_several_gets_the_lease() {
     let Some(servers) = broker::shared() else { return };
     let options = broker::options(&servers);
-    one_of_several_has_it(&|| Arc::new(KafkaLog::open(options.clone()).unwrap()));
+    one_of_several_gets_it(&|| Arc::new(KafkaLog::open(options.clone()).unwrap()));
 }

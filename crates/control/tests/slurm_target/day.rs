@@ -1,5 +1,5 @@
-//! A day on a real Slurm: the planner, guard and executor act by themselves, in a process that is
-//! killed with -9 every few seconds, while people drain a node, edit a loan and cancel a job.
+//! A day on a real Slurm: planner, guard and executor act in a process that is killed with -9 every
+//! few seconds, while people drain a node, edit a loan and cancel a job.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::state::ClusterState;
 use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, TargetError};
 use tidegate_control::slurm::{SlurmConfig, SlurmTarget};
-use tidegate_control::{Control, Informed, LogJournal};
+use tidegate_control::{ControlFolder, EnrichedTarget, LogJournal};
 use tidegate_events::v1::{Envelope, NodeHealthState, NodeSignal};
 use tidegate_events::{Event, SchemaId};
 use tidegate_log::{
@@ -30,7 +30,7 @@ use crate::cluster::wait_for;
 use crate::site::{Site, now_us};
 
 const CHILD: &str = "TIDEGATE_SLURM_DAY";
-/// Everything acts, nothing rests: a day of minutes.
+/// Every kind acts without waits: a day of minutes.
 const POLICY: &str = r#"
 name = "day"
 [modes]
@@ -72,8 +72,8 @@ struct Given {
 }
 
 /// Demand of `serving` is what a file says, once an observation has begun after it was written.
-/// Otherwise a plan could combine the new demand with a cluster where the job that the script waited
-/// for does not run yet, and take back the one node that the job cannot leave.
+/// Otherwise a plan could combine the new demand with a cluster where the job that the script
+/// waited for does not run yet, and take back the one node that the job cannot leave.
 struct Scripted {
     file: PathBuf,
     observed_since_us: Arc<AtomicI64>,
@@ -116,7 +116,7 @@ impl OnlineForecast for Scripted {
     }
 }
 
-/// Tells what the target answers, for whoever looks why a day went wrong; notes when it is asked.
+/// Prints the target's answers, to find out why a day went wrong; records when it is called.
 struct Loud<T> {
     target: T,
     observed_since_us: Arc<AtomicI64>,
@@ -160,8 +160,8 @@ fn open_log(data: &Path) -> Arc<dyn EventLog> {
     Arc::new(log)
 }
 
-/// Says on the log what the script says of nodes, `n: NODE STATE` on line n; the log takes each
-/// line once.
+/// Appends the script's node states to the log, `n: NODE STATE` on line n; the log takes each line
+/// once.
 fn signal(log: &dyn EventLog, script: &Path) {
     let text = std::fs::read_to_string(script).unwrap_or_default();
     for (seq, line) in text.lines().enumerate() {
@@ -189,7 +189,7 @@ fn signal(log: &dyn EventLog, script: &Path) {
     }
 }
 
-/// A life of the autopilot.
+/// One process of the autopilot.
 #[test]
 #[ignore = "started by the other tests"]
 fn child() {
@@ -208,9 +208,10 @@ fn child() {
     let observed_since_us = Arc::new(AtomicI64::new(0));
     let forecast =
         Scripted { file: data.join("demand"), observed_since_us: Arc::clone(&observed_since_us), at_us: 0 };
-    let target = Informed::new(SlurmTarget::open(config).unwrap(), Arc::clone(&log), "tidegate").unwrap();
+    let target =
+        EnrichedTarget::new(SlurmTarget::open(config).unwrap(), Arc::clone(&log), "tidegate").unwrap();
     let mut target = Loud { target, observed_since_us };
-    let control = Control::of(&data);
+    let control = ControlFolder::in_data(&data);
     let mut executor = Executor::new(Policy::parse(POLICY).unwrap(), settings, journal, forecast);
     loop {
         signal(log.as_ref(), &data.join("nodes"));
@@ -234,8 +235,8 @@ fn spawn(given: &str) -> Child {
         .unwrap()
 }
 
-/// Lives of the autopilot one after the other, each killed after one to five seconds, until told to
-/// stop.
+/// Runs processes of the autopilot one after the other, each killed after one to five seconds,
+/// until told to stop.
 fn kill_again_and_again(given: &str, stop: &AtomicBool, lives: &AtomicU32) {
     let mut state = 0x9e37_79b9_u64;
     while !stop.load(Ordering::Relaxed) {
@@ -258,7 +259,7 @@ fn a_day_by_itself_killed_again_and_again() {
     let data = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(data.path().join(name), text).unwrap();
     write("demand", "12");
-    Control::of(data.path()).set(&Control::on("test", "now")).unwrap();
+    ControlFolder::in_data(data.path()).set(&ControlFolder::on("test", "now")).unwrap();
     let given = Given { config: site.config.clone(), data: data.path().to_owned() };
     let given = serde_json::to_string(&given).unwrap();
     let (stop, lives) = (AtomicBool::new(false), AtomicU32::new(0));
@@ -305,7 +306,7 @@ fn the_day(site: &Site, write: &dyn Fn(&str, &str)) {
     let serving = site.submit("serving", &["--partition=infer", "--nodes=3", "--gres=gpu:4"]);
     wait_for("serving to have all", 90, || site.cluster.state(&serving) == "R");
 
-    // A node is bad, and later well; a person drains another one, whose health is told the same.
+    // A node is bad, and later healthy; a person drains another one with the same health.
     run(&["update", "NodeName=n4", "State=DRAIN", "Reason=bad fan"]);
     write("nodes", "n3 BAD\nn4 BAD\n");
     wait_for("n3 to be drained", 90, || node("n3").contains("DRAIN"));
@@ -333,7 +334,7 @@ fn the_day(site: &Site, write: &dyn Fn(&str, &str)) {
     run(&["delete", &name]);
 }
 
-/// By the record everything came to an end once, whoever began it.
+/// By the journal each action ended once, whichever process began it.
 fn check_journal(data: &Path, lives: u32) {
     let mut journal = LogJournal::open(open_log(data), "tidegate", "test").unwrap();
     let entries = journal.read().unwrap();
@@ -343,7 +344,7 @@ fn check_journal(data: &Path, lives: u32) {
     let mut decided: BTreeMap<String, i64> = BTreeMap::new();
     let mut latencies_ms: Vec<i64> = Vec::new();
     for intent in known.intents.all() {
-        // The second loan is a person's before or after it was seen done.
+        // A person edits the second loan before or after it was verified.
         if let Stage::Verified { .. } | Stage::Yielded = intent.stage {
             *verified.entry(intent.decision.kind).or_default() += 1;
         }

@@ -1,4 +1,4 @@
-//! Slurm in parts away, and a Slurm without accounting.
+//! Parts of Slurm that do not answer, and a Slurm without accounting.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -24,10 +24,10 @@ fn what_does_not_answer_is_not_taken_for_an_empty_cluster() {
     let (mut open, mut without_quotas) = (site.target(), SlurmTarget::open(without_quotas).unwrap());
     site.cluster.process("stop", "slurmdbd");
     let again = resize("resize_job-2", &job, 16, 8, &["n1"], vec![]);
-    // Whose notes count is there, so nobody begins to act while it is away.
+    // Rights are in slurmdbd: no target opens while it is away.
     let began = SlurmTarget::open(site.config.clone());
     assert!(matches!(began, Err(TargetError::Unreachable { .. })), "{began:?}");
-    // The state needs the quotas, which are there too.
+    // The state needs the quotas, which are in slurmdbd too.
     assert!(matches!(open.apply(&again), Err(TargetError::Unreachable { .. })));
     let refused = without_quotas.apply(&again).unwrap_err();
     assert!(matches!(refused, TargetError::Refused { .. }), "{refused}");
@@ -51,14 +51,14 @@ fn what_does_not_answer_is_not_taken_for_an_empty_cluster() {
     assert!(begun.elapsed().as_secs() < 10, "each says so at once");
     site.cluster.process("start", "slurmctld");
     wait_for("slurmctld", 60, || site.cluster.try_run("squeue", &["--noheader"]).is_ok());
-    // What it knew it knows again: what was done and by which generation.
+    // After the restart the notes are there again: what was done, by which generation.
     assert!(site.try_apply(&again).unwrap().already && site.is_done(&again));
     let stale = tidegate_autopilot::action::Action { generation: 4, ..drain("drain_node-2", "n4") };
     assert_eq!(site.try_apply(&stale), Err(TargetError::StaleGeneration { generation: 4, seen: 5 }));
     assert_eq!(site.effect(&drains), Effect::Absent);
 }
 
-/// Programs that answer what they are told to instead of Slurm.
+/// Stand-ins for Slurm's programs that print given answers.
 fn pretended(squeue: &str, sinfo: &str) -> (TempDir, SlurmConfig) {
     let folder = tempfile::tempdir().unwrap();
     let config = "ClusterName = t\nSLURM_VERSION = 22.05.8\nSlurmUser = root(0)";

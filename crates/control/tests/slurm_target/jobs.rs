@@ -1,4 +1,4 @@
-//! Jobs: smaller, larger, stopped, told before.
+//! Jobs: shrunk, grown, preempted, notified before.
 
 use tidegate_autopilot::action::{Action, Change, Precondition};
 use tidegate_autopilot::state::{GrowBy, JobKind, JobState};
@@ -46,14 +46,14 @@ fn shrinks(site: &Site, job: &str) {
     assert!(site.is_done(&first));
     site.applies_once(&first);
     assert!(site.show("job", job)["AdminComment"].starts_with("tidegate:resize_job-1"));
-    // It does not stand any more as it stood: nothing is done, and nothing noted.
+    // Preconditions no longer hold: nothing is done and nothing noted.
     let broken = resize("resize_job-2", job, 24, 8, &["n1"], facts);
     assert!(matches!(site.try_apply(&broken), Err(TargetError::Precondition(_))));
     let host = resize("resize_job-3", job, 16, 8, &["n3"], Vec::new());
     let refused = site.try_apply(&host).unwrap_err().to_string();
     assert!(refused.contains("the node its script runs on, n1"), "{refused}");
     assert_eq!((site.nodes_of(job), site.effect(&broken)), ("n[1,3]".to_owned(), Effect::Absent));
-    // Again at once: it waits until accounting has the first.
+    // Shrunk again at once: it waits until accounting has the first resize.
     let second = resize("resize_job-4", job, 16, 8, &["n1"], goes_on(site, job));
     site.apply(&second);
     assert_eq!(site.nodes_of(job), "n1");
@@ -87,7 +87,7 @@ fn is_stopped(site: &Site, job: &str) {
     let stop = action("preempt-1", 5, change, goes_on(site, job));
     site.apply(&stop);
     assert!(matches!(site.effect(&stop), Effect::Done { .. } | Effect::Partial { .. }));
-    // It need not wait for two minutes.
+    // It does not wait for Slurm's two minutes.
     site.wait_started(job, 2);
     assert!(site.is_done(&stop));
     site.applies_once(&stop);
@@ -114,7 +114,7 @@ fn what_a_person_cancelled_stays(site: &Site, job: &str) {
 }
 
 #[test]
-fn a_job_is_told_once_and_says_when_it_is_ready() {
+fn a_job_is_notified_once_and_acknowledges() {
     let Some(site) = Site::start() else { return };
     let told = site.cluster.path().join("told");
     let listens = site.cluster.path().join("listens");
@@ -147,7 +147,7 @@ fn a_job_is_told_once_and_says_when_it_is_ready() {
     assert_eq!(lines(), 1, "told once");
     std::fs::write(site.cluster.path().join(format!("{job}.ready")), "preempt-1").unwrap();
     assert!(matches!(site.target().notify(&stop), Ok(Notice::Acknowledged { at_us }) if at_us >= since_us));
-    // Told is not done.
+    // Notified is not done.
     assert_eq!(site.effect(&stop), Effect::Absent);
     site.apply(&stop);
     site.wait_started(&job, 1);

@@ -1,5 +1,5 @@
-//! Killed with -9 at any time of an action: whoever asks next finishes it, and its effect is there
-//! once.
+//! A process killed with -9 at any time of an action: the next one finishes it, and the effect is
+//! there once.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ const CHILD: &str = "TIDEGATE_SLURM_CHILD";
 /// Kills of each kind of action; with `TIDEGATE_LONG` seven.
 const ROUNDS: usize = 3;
 
-/// What the process says when it begins.
+/// What the process prints when it begins.
 const OPEN: &str = "open";
 
 /// Applies one action in a process of its own.
@@ -34,13 +34,13 @@ fn child() {
     println!("{:?}", target.apply(&action));
 }
 
-/// All of one generation: the last ones of the others would be refused.
+/// All actions are of one generation: those of older ones would be refused.
 fn of_this_lease(action: Action) -> Action {
     Action { generation: 9, ..action }
 }
 
-/// Lets a process apply the action, kills it after a while, and finishes what it left; says what
-/// stood there in between.
+/// Lets a process apply the action, kills it after a while, and finishes what it left; returns the
+/// effect in between.
 fn killed_after(site: &Site, action: &Action, delay_ms: u64) -> Effect {
     let given = serde_json::to_string(&(&site.config, action)).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -61,11 +61,11 @@ fn killed_after(site: &Site, action: &Action, delay_ms: u64) -> Effect {
     between
 }
 
-/// Applies, kills, finishes and checks one action of a kind; what stood there after the kill.
+/// Applies, kills, finishes and checks one action of a kind; returns the effect after the kill.
 type Once = fn(&Site, usize, u64) -> Effect;
 
-/// When to kill next: later where nothing had been done, earlier where all had, so that most kills
-/// fall into the action.
+/// When to kill next: later if nothing had been done, earlier if all had, so that most kills hit
+/// the action.
 fn next_delay_ms(delay_ms: u64, between: &Effect) -> u64 {
     match between {
         Effect::Absent => delay_ms * 3 / 2,
@@ -87,7 +87,7 @@ fn an_action_killed_at_any_time_is_finished_once() {
         ("lend by limit", lends_a_limit_once),
         ("join", is_joined_once),
     ];
-    // An action first looks around, which takes about as long whatever its kind.
+    // An action first observes, which takes about as long for every kind.
     let (mut partial, mut delay_ms) = (0, 250);
     let rounds = if std::env::var_os("TIDEGATE_LONG").is_some() { 7 } else { ROUNDS };
     for (kind, once) in kinds {

@@ -1,5 +1,4 @@
-//! Loans of a number of GPUs by the limit of the borrower's QOS: used, prolonged, given back, ended
-//! by Slurm alone.
+//! Loans by QOS: used, extended, given back, and ended by Slurm alone.
 
 use tidegate_autopilot::action::{Action, Adjustment, Change, Precondition};
 use tidegate_autopilot::state::Writer;
@@ -9,7 +8,7 @@ use tidegate_control::slurm::{LendBy, OwnerConfig, ShareConfig};
 use crate::cluster::wait_for;
 use crate::site::{MINUTE_US, Site, action, names, now_us};
 
-/// A loan of `serving`'s part of `train` to `research`.
+/// A loan of `serving`'s share of `train` to `research`.
 pub fn lend(id: &str, gpus: u32, until_us: i64, extends: Option<&str>) -> Action {
     let change = Change::Lend {
         from: "serving".into(),
@@ -53,7 +52,7 @@ impl Site {
         shares.insert("train".into(), lends);
     }
 
-    /// As a person does it.
+    /// Sets the limit as a person does.
     fn set_limit(&self, gpus: u32) {
         let limit = format!("GrpTRES=gres/gpu={gpus}");
         self.cluster.run("sacctmgr", &["-i", "modify", "qos", "name=research", "set", &limit]);
@@ -69,7 +68,7 @@ impl Site {
         let jobs = [0, 1, 2].map(|_| {
             let job = self
                 .submit("research", &["--qos=research", "--gres=gpu:8", "--comment=tidegate:preemptible"]);
-            // Who started last goes first: starts a second apart tell who that is.
+            // The job that started last leaves first: starts a second apart decide the order.
             std::thread::sleep(std::time::Duration::from_millis(1100));
             job
         });
@@ -128,7 +127,7 @@ fn a_limit_is_lent_used_and_taken_back() {
     let quota = site.try_apply(&action("adjust_reservation-1", 4, Change::AdjustReservation(quota), vec![]));
     assert!(quota.unwrap_err().to_string().contains("loans stand on QOS research"));
 
-    // A person's limit is theirs, and nothing is done on it.
+    // A limit that a person set is left alone.
     site.set_limit(33);
     assert!(matches!(site.effect(&more), Effect::Overridden { .. }));
     assert_eq!(site.observe().loans["lend-3"].writer, Writer::Other);
@@ -164,7 +163,7 @@ fn a_limit_that_was_lent_is_lowered_with_nobody_there() {
     let longer = lend("lend-2", 4, now_us() + 60 * MINUTE_US, None);
     site.apply(&longer);
     site.cluster.wait_state(&jobs[2], &["R"]);
-    // Nobody does anything from here on.
+    // Nothing of ours runs from here on.
     wait_for("the limit", 120, || site.limit().starts_with("gres/gpu=20|"));
     wait_for("its job to stop", 60, || site.cluster.state(&jobs[2]) == "PD");
     assert_eq!([0, 1].map(|at| site.cluster.state(&jobs[at])), ["R", "R"]);

@@ -1,4 +1,4 @@
-//! Loans: nodes of the serving team used by research, given back, and ended by Slurm alone.
+//! Loans by reservation: nodes of serving used by research, given back, and ended by Slurm alone.
 
 use tidegate_autopilot::action::{Action, Change, Precondition};
 use tidegate_autopilot::state::Writer;
@@ -88,7 +88,7 @@ fn comes_back(site: &Site, waits: &str) {
     let job_on_n8 = on("n8").split(' ').next().unwrap().to_owned();
     let one = reclaim("reclaim-1", 8, 4, &["n8"]);
     site.apply(&one);
-    // It goes on, and counts as lent until it has gone.
+    // The job goes on, and the node counts as lent until it has left.
     assert!(matches!(site.effect(&one), Effect::Partial { .. }));
     let seen = site.observe().loans.remove("lend-1").unwrap();
     assert_eq!((seen.gpus, seen.reclaiming_gpus, seen.reclaiming_nodes), (8, 4, names(&["n8"])));
@@ -117,7 +117,7 @@ fn comes_back(site: &Site, waits: &str) {
     site.applies_once(&rest);
 }
 
-/// Of a pool that several share a number is lent: Slurm chooses the nodes.
+/// In a pool that several share, a number is lent and Slurm chooses the nodes.
 fn by_number(site: &Site) {
     let change = |gpus| Change::Lend {
         from: "research".into(),
@@ -147,7 +147,7 @@ fn by_number(site: &Site) {
 fn a_loan_ends_by_itself_and_a_persons_edit_of_it_stands() {
     let Some(site) = Site::start() else { return };
     let job = borrower(&site);
-    // Slurm looks once a minute whether a reservation is over.
+    // Slurm checks once a minute whether a reservation is over.
     let short = lend("lend-1", &["n7"], now_us() + 65_000_000, None);
     site.apply(&short);
     site.cluster.wait_state(&job, &["R"]);
@@ -165,7 +165,7 @@ fn a_loan_ends_by_itself_and_a_persons_edit_of_it_stands() {
     assert_eq!(site.observe().loans["lend-3"].gpus, 4);
 
     by_number(&site);
-    // Nobody does anything from here on.
+    // Nothing of ours runs from here on.
     wait_for("the end of the loan", 180, || !site.observe().loans.contains_key("lend-1"));
     wait_for("the end of its job", 120, || site.cluster.state(&job) == "TO");
     assert_eq!(site.effect(&short), Effect::Overridden { found: "the loan is over".into() });

@@ -1,9 +1,7 @@
-//! The Slurm target against a real Slurm: slurmctld and eight slurmd on this machine
-//! (`tests/slurm/cluster.sh`). Each call is made by a target that was opened for it, as after a
-//! crash.
+//! The target on a real Slurm: slurmctld and eight slurmd on this machine
+//! (`tests/slurm/cluster.sh`). Each call opens a target of its own, as after a crash.
 //!
-//! Where Slurm is not installed these tests are skipped; with `CI=true` it is installed, or they
-//! fail.
+//! Without Slurm these tests are skipped; with `CI=true` Slurm is installed, or they fail.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Nodes: drained and returned, and a person's word over ours.
+//! Nodes: drained and returned, unless a person decides otherwise.
 
 use serde_json::Value;
 use tidegate_autopilot::action::{Action, Change, Precondition};
@@ -42,7 +42,7 @@ fn nodes_are_drained_and_returned_unless_a_person_says_otherwise() {
     assert!(matches!(site.effect(&out), Effect::Overridden { .. }));
     wait_for("the node", 30, || site.observe().nodes["n1"].state == NodeState::Up);
     site.applies_once(&back);
-    // Somebody has it in service again: the drain of old is not made anew.
+    // A person returned it to service: the old drain is not repeated.
     assert!(site.try_apply(&out).unwrap().already && site.observe().nodes["n1"].drain.is_none());
 
     a_persons_drain_stays(&site);
@@ -53,8 +53,8 @@ fn nodes_are_drained_and_returned_unless_a_person_says_otherwise() {
     one_that_was_not_noted_is_finished_by_a_newer_generation(&site);
 }
 
-/// Killed after Slurm was told and before that was noted: the next life finds its own drain, and
-/// nobody's else.
+/// Killed after the change and before it was noted: the next process recognizes its own drain, and
+/// no other.
 fn one_that_was_not_noted_is_finished_by_a_newer_generation(site: &Site) {
     let out = drain("drain_node-5", "n4");
     site.apply(&out);
@@ -77,7 +77,7 @@ fn one_that_was_not_noted_is_finished_by_a_newer_generation(site: &Site) {
 fn a_persons_drain_stays(site: &Site) {
     site.cluster.run("scontrol", &["update", "NodeName=n1", "State=DRAIN", "Reason=new fan"]);
     assert_eq!(site.observe().nodes["n1"].drain.as_ref().unwrap().by, DrainedBy::Other);
-    // The facts stand even where the action names none.
+    // The checks hold even if the action names no precondition.
     let out = Action { preconditions: vec![], ..drain("drain_node-3", "n1") };
     let back = Action { preconditions: vec![], ..give_back("return_node-2", "n1", "drain_node-1") };
     for action in [out, back] {

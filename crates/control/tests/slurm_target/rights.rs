@@ -1,5 +1,5 @@
-//! What each kind of action asks for: a user that is only Operator does what Slurm lets it, and the
-//! rest is refused and named.
+//! Rights of each kind: a user that is only Operator does what Slurm allows; the rest is refused
+//! and listed as lacking.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -16,10 +16,10 @@ use crate::nodes::drain;
 use crate::site::{MINUTE_US, Site, action, now_us};
 
 const CHILD: &str = "TIDEGATE_SLURM_OPERATOR";
-/// What the process says before its answer.
+/// What the process prints before its answer.
 const ANSWER: &str = "answer: ";
 
-/// Applies actions as whoever runs it.
+/// Applies actions as the user that runs it.
 #[test]
 #[ignore = "started by the other tests"]
 fn child() {
@@ -36,7 +36,7 @@ fn child() {
 
 type Answer = (Result<Receipt, TargetError>, Result<Effect, TargetError>);
 
-/// Runs it as `nobody`, who cannot read where tests are built; `None`: only root can.
+/// Runs it as `nobody`, who cannot read the folder where tests are built; `None`: only root can.
 fn as_nobody(site: &Site, actions: &[Action]) -> Option<(Capabilities, Vec<Answer>)> {
     let program = site.cluster.path().join("as-nobody");
     if !program.exists() {
@@ -62,7 +62,7 @@ fn an_operator_does_what_slurm_lets_it_and_no_more() {
     }
     let accounts = "account=research,serving";
     site.cluster.run("sacctmgr", &["-i", "add", "user", "nobody", accounts, "adminlevel=Operator"]);
-    // What an Administrator noted fences an Operator too.
+    // Notes of an Administrator fence an Operator too.
     let by_root = action("drain_node-0", 3, drain("x", "n5").change, vec![]);
     site.apply(&by_root);
 
@@ -109,7 +109,7 @@ fn an_operator_does_what_slurm_lets_it_and_no_more() {
         assert!(applied.as_ref().is_ok_and(|receipt| !receipt.already), "{}: {applied:?}", action.id);
     }
     assert!(matches!(answers[6].0, Err(TargetError::Unsupported { .. })), "{:?}", answers[6]);
-    // Slurm says so itself.
+    // Slurm itself refuses.
     let mut told = Command::new("setpriv");
     told.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups", "scontrol", "update", "NodeName=n4"]);
     let told =
@@ -122,7 +122,7 @@ fn an_operator_does_what_slurm_lets_it_and_no_more() {
     let state = site.observe();
     assert_eq!(state.loans["lend-1"].writer, Writer::Autopilot { generation: 6 }, "root reads its notes");
     assert!(site.is_done(&actions[0]) && site.try_apply(&actions[0]).unwrap().already);
-    // And it reads root's: root's lease is older now, and a newer one of root's is obeyed.
+    // Root reads the Operator's notes: its older generation is refused, a newer one is accepted.
     assert_eq!(site.try_apply(&by_root).map(|receipt| receipt.already), Err(stale(3, 6)));
     site.apply(&action("drain_node-2", 8, drain("x", "n4").change, vec![]));
     let (_, late) = as_nobody(&site, &[of_generation(drain("resize_job-3", "n4"))]).unwrap();
@@ -131,7 +131,7 @@ fn an_operator_does_what_slurm_lets_it_and_no_more() {
     let (_, late) = as_nobody(&site, &[late]).unwrap();
     assert_eq!(late[0].0, Err(stale(7, 8)));
 
-    // A limit of a QOS is an Administrator's.
+    // A limit of a QOS takes an Administrator.
     site.share_train();
     let of_qos = Action { generation: 9, ..crate::limits::lend("lend-3", 8, end_us, None) };
     let (_, refused) = as_nobody(&site, &[of_qos]).unwrap();

@@ -1,4 +1,4 @@
-//! Growth by jobs that join: once each, for the job's own user, and gone with their job.
+//! Growth by satellites: once each, as the job's own user, and ended with their job.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -11,7 +11,7 @@ use crate::jobs::resize;
 use crate::site::{Site, action};
 
 impl Site {
-    /// Whom jobs that grow are of: another user where we may submit for one.
+    /// User of the jobs that grow: another one if we may submit for others.
     fn trainer(&self) -> Vec<String> {
         if !nix::unistd::Uid::effective().is_root() {
             return Vec::new();
@@ -20,7 +20,7 @@ impl Site {
         ["--uid=nobody", "--gid=nogroup"].map(str::to_owned).into()
     }
 
-    /// The script by which workers join, and what they leave behind.
+    /// The satellites' script, and the file in which they leave a trace.
     pub fn join_script(&self) -> String {
         let path = self.cluster.path().join("join.sh");
         let joined = self.cluster.path().join("joined");
@@ -35,7 +35,7 @@ impl Site {
         path.display().to_string()
     }
 
-    /// A job that runs on n1 and may be joined.
+    /// A job on n1 that takes satellites.
     pub fn submit_joined(&self, whose: &[String]) -> String {
         let comment = format!(
             "--comment=tidegate:elastic,min=8,max=32,grow=satellites,satellite={}",
@@ -48,7 +48,7 @@ impl Site {
         job
     }
 
-    /// Jobs that joined one and have not ended, by their names.
+    /// Satellites that have not ended, by their names.
     pub fn joined(&self, job: &str) -> Vec<String> {
         let told = self.cluster.run("squeue", &["--noheader", "--array", "--states=PD,R", "--format=%j %i"]);
         let name = format!("tidegate-join.{job}.");
@@ -57,7 +57,7 @@ impl Site {
 }
 
 #[test]
-fn a_job_is_joined_once_shrinks_by_who_joined_and_takes_them_with_it() {
+fn satellites_join_once_leave_on_shrink_and_end_with_their_job() {
     let Some(site) = Site::start() else { return };
     let whose = site.trainer();
     let job = site.submit_joined(&whose);
@@ -104,8 +104,8 @@ fn a_job_is_joined_once_shrinks_by_who_joined_and_takes_them_with_it() {
     site.wait_started(&job, 1);
     assert!(site.joined(&job).is_empty(), "who joined goes with it");
 
-    // What waits to join is taken back like the rest; and the end of the job ends it, with nobody
-    // there.
+    // A waiting satellite is cancelled like the others; and the end of the job ends them with
+    // nothing of ours running.
     let again = Action { preconditions: vec![], ..resize("resize_job-4", &job, 8, 16, &["n1"], vec![]) };
     site.apply(&again);
     wait_for("one to join", 60, || site.is_done(&again));

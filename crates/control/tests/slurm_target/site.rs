@@ -34,7 +34,7 @@ pub fn action(id: &str, generation: u64, change: Change, preconditions: Vec<Prec
 }
 
 impl Site {
-    /// `None`: Slurm is not there and need not be.
+    /// `None`: Slurm is not installed and need not be.
     pub fn start() -> Option<Self> {
         let cluster = Cluster::start(&["--dbd", "--nodes=5+3"])?;
         cluster.run("sacctmgr", &["-i", "add", "account", "research,serving", "cluster=tidegate"]);
@@ -70,7 +70,7 @@ impl Site {
         Self { cluster, config }
     }
 
-    /// A target of its own for one call.
+    /// A target for one call.
     pub fn target(&self) -> SlurmTarget {
         SlurmTarget::open(self.config.clone()).unwrap()
     }
@@ -83,7 +83,7 @@ impl Site {
         self.target().apply(action)
     }
 
-    /// Applies it; it must not have been.
+    /// Applies the action, which must not have been applied.
     pub fn apply(&self, action: &Action) {
         let begun = std::time::Instant::now();
         let receipt = self.try_apply(action).unwrap_or_else(|error| panic!("{}: {error}", action.id));
@@ -99,8 +99,8 @@ impl Site {
         matches!(self.effect(action), Effect::Done { .. })
     }
 
-    /// What was applied is not applied again, neither by its own generation nor by one that lost
-    /// the lease.
+    /// Checks that the action is not applied again, neither by its own generation nor by an older
+    /// one.
     pub fn applies_once(&self, action: &Action) {
         let again = self.try_apply(action).unwrap();
         assert!(again.already, "{again:?}");
@@ -117,19 +117,19 @@ impl Site {
         self.cluster.submit(&[&["--no-kill", &account], options].concat(), "sleep 3600")
     }
 
-    /// What `scontrol show` says of one object, field by field.
+    /// Fields of `scontrol show` for one object.
     pub fn show(&self, kind: &str, name: &str) -> BTreeMap<String, String> {
         let line = self.cluster.run("scontrol", &["--oneliner", "show", kind, name]);
         let fields = line.split(' ').filter_map(|word| word.split_once('='));
         fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    /// Nodes a job holds, as `squeue` says.
+    /// Nodes that a job holds, by `squeue`.
     pub fn nodes_of(&self, job: &str) -> String {
         self.cluster.run("squeue", &["--noheader", "--format=%N", "--jobs", job])
     }
 
-    /// Waits until the job runs, started so many times again and no more.
+    /// Waits until the job runs after exactly this many restarts.
     pub fn wait_started(&self, job: &str, restarts: u32) {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while self.cluster.state(job) != "R" || self.restarts(job) < restarts {
@@ -140,7 +140,7 @@ impl Site {
         assert_eq!(self.restarts(job), restarts);
     }
 
-    /// Waits until the scheduler has looked at the job and said why it does not start.
+    /// Waits until the scheduler shows why the job does not start.
     pub fn wait_refused(&self, job: &str) {
         let reason = || self.cluster.run("squeue", &["--noheader", "--format=%r", "--jobs", job]);
         wait_for("the scheduler to refuse the job", 60, || !["", "None"].contains(&reason().trim()));

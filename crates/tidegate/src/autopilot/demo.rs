@@ -1,6 +1,5 @@
-//! The autopilot on a simulated cluster, for those who look at Tidegate for the first time: real
-//! arrivals of jobs, a real tide of requests, the planner, guard and executor that act on real
-//! clusters, and a journal on the log like any other.
+//! Demonstration of the autopilot on a simulated cluster: job arrivals and requests of real traces;
+//! the same planner, guard, executor and journal as on a real cluster.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,9 +23,9 @@ use crate::commands::CommandError;
 
 /// The simulated cluster's name in the tables.
 pub const CLUSTER: &str = "simulated";
-/// Monday 1 January 2024, 00:00 UTC: the traces tell times of day, not dates.
+/// Monday 1 January 2024, 00:00 UTC: the traces have times of day, not dates.
 const EPOCH_US: i64 = 1_704_067_200_000_000;
-/// It watches for a week, and then acts for a day and a half from noon on.
+/// It observes for a week, and then acts for a day and a half from noon on.
 const WATCHED_US: i64 = 7 * DAY_US + 12 * HOUR_US;
 const ENDS_US: i64 = 9 * DAY_US;
 /// A row of the picture.
@@ -37,13 +36,13 @@ const SEED: u64 = 11;
 /// A simulated cluster that an executor runs.
 pub struct Demo {
     target: SimTarget,
-    /// The same cluster, which nobody runs.
+    /// The same cluster without an autopilot.
     beside: SimTarget,
     forecast: Trailing,
     before: Outcome,
 }
 
-/// Whether the log holds a demo's journal already: a second one would find everything done.
+/// Whether the log holds a demo's journal already: a second demo would find everything done.
 ///
 /// # Errors
 /// The log cannot be read.
@@ -56,7 +55,7 @@ pub fn is_told(log: &dyn EventLog) -> Result<bool, LogError> {
 }
 
 impl Demo {
-    /// The cluster after a week in which nobody acted and the forecast watched. `folder` holds the
+    /// The cluster after a week without actions, in which the forecast learned. `folder` holds the
     /// traces, named as published.
     ///
     /// # Errors
@@ -73,7 +72,7 @@ impl Demo {
         let mut forecast = Trailing::new(TrailingConfig::default());
         while target.sim().now_us() < WATCHED_US {
             target.run_until(target.sim().now_us() + 10 * MINUTE_US);
-            // A simulated cluster that goes well can always be seen.
+            // Observing a simulated cluster without faults never fails.
             if let Ok(state) = target.observe() {
                 OnlineForecast::observe(&mut forecast, &state);
             }
@@ -92,8 +91,8 @@ impl Demo {
         )
     }
 
-    /// Lets the executor run the cluster, with its journal on the log; tells a row every two hours.
-    /// Each takes `row_takes` at least; `go_on` is asked in between.
+    /// Lets the executor run the cluster, with its journal on the log, and reports a row every two
+    /// hours. Each row takes at least `row_takes`; `go_on` is called in between.
     ///
     /// # Errors
     /// The log cannot be used.
@@ -121,7 +120,7 @@ impl Demo {
                 for (action, _) in stepped.steps.iter().filter(|(_, what)| *what == "verified") {
                     let intent = executor.state().intents.get(action);
                     match intent.map(|intent| &intent.decision.action.change) {
-                        // One that goes on is no new loan.
+                        // An extension is not a new loan.
                         Some(Change::Lend { extends: None, .. }) => lends += 1,
                         Some(Change::Reclaim { .. }) => reclaims += 1,
                         _ => {}
@@ -186,16 +185,16 @@ impl Demo {
     }
 }
 
-/// All that can be undone is done. Serving is to have its GPUs within minutes in 99 of 100 cases,
-/// not in 999 of 1000: this tide leaps by more than 50 of its 128 GPUs once a week, and whoever
-/// keeps that back at all times lends next to nothing.
+/// Every reversible action is done. Serving gets its GPUs back within minutes in 99 of 100 cases,
+/// not in 999 of 1000: its demand jumps by more than 50 of 128 GPUs once a week, and keeping that
+/// many back at all times would leave next to nothing to lend.
 fn policy() -> Policy {
     let mut policy = Policy { name: "demo".into(), ..Policy::auto() };
     policy.lend.promise_quantile = 0.99;
     policy
 }
 
-/// What waits for a person since the last look, approved.
+/// Approves everything that waits for a person.
 fn asked<J: Journal, F: OnlineForecast>(executor: &Executor<J, F>) -> Vec<(ActionId, String)> {
     let waits = |intent: &&Intent| intent.stage == Stage::Proposed && intent.decision.mode == Mode::Approve;
     let waiting = executor.state().intents.open().filter(waits);

@@ -1,4 +1,4 @@
-//! The autopilot's record, read from the tables.
+//! Reads the autopilot's journal from the tables.
 
 use serde::{Deserialize, Serialize};
 use tidegate_autopilot::executor::{JournalEntry, JournalEvent, PlanRecord};
@@ -11,9 +11,9 @@ struct Body {
     body: String,
 }
 
-/// A step of an action as the tables have it.
+/// A step of an action, as a row of the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct ActionStep {
     pub cluster: String,
     pub event_time: String,
     pub kind: String,
@@ -23,10 +23,10 @@ pub struct Told {
     pub why: Option<String>,
 }
 
-/// Entries of the journal that `condition` picks, in order.
+/// Journal entries that match `condition`, in order.
 ///
 /// # Errors
-/// The tables cannot be read, or hold what this program cannot read.
+/// The tables cannot be read, or an entry of them cannot be decoded.
 pub async fn entries(service: &QueryService, condition: &str) -> Result<Vec<JournalEntry>, CommandError> {
     let bodies: Vec<Body> =
         ask(service, &format!("SELECT body FROM autopilot_events WHERE {condition} ORDER BY epoch, seq"))
@@ -39,7 +39,7 @@ pub async fn entries(service: &QueryService, condition: &str) -> Result<Vec<Jour
     })?)
 }
 
-/// The recorded plan of that id.
+/// The recorded plan with this id.
 ///
 /// # Errors
 /// The tables cannot be read.
@@ -56,7 +56,7 @@ pub async fn plan(service: &QueryService, id: &str) -> Result<Option<PlanRecord>
 ///
 /// # Errors
 /// The tables cannot be read.
-pub async fn steps(service: &QueryService, action: &str) -> Result<Vec<Told>, CommandError> {
+pub async fn steps(service: &QueryService, action: &str) -> Result<Vec<ActionStep>, CommandError> {
     ask(
         service,
         &format!(

@@ -15,7 +15,7 @@ use tidegate_autopilot::executor::{ExecutorState, JournalEntry, JournalEvent};
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::scorecard::{summary, trust};
 use tidegate_control::service::{Service, ServiceConfig};
-use tidegate_control::{Control, authority};
+use tidegate_control::{ControlFolder, authority};
 use tidegate_server::{Metrics, serve};
 use tokio::sync::watch;
 
@@ -142,14 +142,14 @@ pub fn run(args: AutopilotArgs) -> CommandResult {
             act(config, once, listen.as_deref(), &data, &log)?;
         }
         Command::Pause { why, data } => {
-            let control = Control::of(&data.data);
-            control.set(&Control::paused(&who(), &now(), why.as_deref()))?;
-            say!("{}", control.told()?);
+            let control = ControlFolder::in_data(&data.data);
+            control.set(&ControlFolder::paused(&who(), &now(), why.as_deref()))?;
+            say!("{}", control.describe()?);
         }
         Command::Resume { data } => {
-            let control = Control::of(&data.data);
-            control.set(&Control::on(&who(), &now()))?;
-            say!("{}", control.told()?);
+            let control = ControlFolder::in_data(&data.data);
+            control.set(&ControlFolder::on(&who(), &now()))?;
+            say!("{}", control.describe()?);
         }
         Command::Shadow(args) => tried::shadow(&args)?,
         Command::Canary(args) => tried::canary(&args, &who())?,
@@ -229,7 +229,7 @@ fn approve(action: &str, key: Option<&Path>, data: &DataArgs) -> Result<(), Comm
     }
     let text = authority::approval_text(&row.cluster, action, &row.plan);
     let signature = key.map(|key| authority::sign(key, authority::APPROVE, &text)).transpose()?;
-    Control::of(&data.data).approve(action, &who(), signature.as_deref())?;
+    ControlFolder::in_data(&data.data).approve(action, &who(), signature.as_deref())?;
     say!(
         "{action} of {} is approved by {}{}: the next look begins it, if the guard lets it",
         row.object,

@@ -13,7 +13,7 @@ use tidegate_autopilot::rollout::shadow::{ID_PREFIX, ShadowEvent, ShadowPlan};
 use tidegate_autopilot::rollout::summary::{KindComparison, ShadowSummary, summary};
 use tidegate_autopilot::rollout::{Canaries, CanaryEvent};
 use tidegate_autopilot::scorecard::Score;
-use tidegate_control::{Control, authority};
+use tidegate_control::{ControlFolder, authority};
 use tidegate_server::QueryService;
 
 use super::{CommandError, DataArgs, ask, block_on, committed, quoted};
@@ -166,7 +166,7 @@ pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
         let ended = lines.iter().filter(|line| line.rolled_back).max_by_key(|line| line.began_us);
         let Some(line) = ended else { return Err("no canary was ended by its record".into()) };
         let signature = args.key.as_deref().map(|key| signature(key, line, &args.data)).transpose()?;
-        Control::of(&args.data.data).approve(&line.canary, by, signature.as_deref())?;
+        ControlFolder::in_data(&args.data.data).approve(&line.canary, by, signature.as_deref())?;
         say!(
             "{} acts for {} again from the next look on, if the policy still names it",
             line.policy,

@@ -1,4 +1,4 @@
-//! Jobs: smaller by the nodes they keep, larger by starting again, stopped for others.
+//! Jobs: shrunk to the nodes they keep, grown by a restart, preempted.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -8,22 +8,22 @@ use tidegate_autopilot::state::GrowBy;
 use tidegate_autopilot::target::TargetError;
 use tidegate_slurm::JobPhase as Phase;
 
-use super::{Act, Before, LOOK_EVERY};
-use crate::slurm::ask::{Failed, unknown};
-use crate::slurm::declare::Declared;
+use super::{Act, Before, POLL_EVERY};
+use crate::slurm::ask::{ChangeError, unknown};
+use crate::slurm::declare::Declaration;
 use crate::slurm::marker;
 use crate::slurm::notes::Entry;
-use crate::slurm::observe::Look;
 use crate::slurm::queue::{self, QueueJob};
 use crate::slurm::satellites;
+use crate::slurm::snapshot::Snapshot;
 
 fn joined<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
     names.into_iter().map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
 impl Act<'_> {
-    fn running<'l>(&self, look: &'l Look, id: &str) -> Result<&'l QueueJob, TargetError> {
-        let job = look.job(id).ok_or_else(|| self.refuse(format!("job {id} is not there")))?;
+    fn running<'l>(&self, snapshot: &'l Snapshot, id: &str) -> Result<&'l QueueJob, TargetError> {
+        let job = snapshot.job(id).ok_or_else(|| self.refuse(format!("job {id} is not there")))?;
         if job.phase != Phase::Running {
             return Err(self.refuse(format!("job {id} does not run")));
         }
@@ -32,13 +32,13 @@ impl Act<'_> {
 
     pub(super) fn check_shrink(
         &self,
-        look: &Look,
+        snapshot: &Snapshot,
         id: &str,
         to_gpus: u32,
         keep: &BTreeSet<String>,
     ) -> Result<Before, TargetError> {
-        let job = self.running(look, id)?;
-        let Some(held) = &satellites::placement(&look.jobs, job) else {
+        let job = self.running(snapshot, id)?;
+        let Some(held) = &satellites::placement(&snapshot.jobs, job) else {
             return Err(self.refuse(format!("what job {id} holds on which node is not known")));
         };
         let kept: u32 = keep.iter().filter_map(|node| held.get(node)).sum();
@@ -74,20 +74,20 @@ impl Act<'_> {
             self.have_left(&job, keep)?;
             return Ok(format!("job {id} has only {}", joined(keep)));
         }
-        // Of what joined it others hold their own nodes.
+        // Satellites hold their nodes themselves.
         let keep = &job.nodes().intersection(keep).cloned().collect::<BTreeSet<String>>();
         self.wait_for_record(&job)?;
         let update = [format!("JobId={id}"), format!("NodeList={}", joined(keep)), self.mark(&job)];
-        let told = self.slurm.tell("scontrol", &["update", &update[0], &update[1], &update[2]]);
+        let told = self.slurm.run("scontrol", &["update", &update[0], &update[1], &update[2]]);
         let after = self.job_now(id)?;
         match (after, told) {
             (Some(after), _) if after.phase == Phase::Running && after.nodes() == *keep => {
                 Ok(format!("scontrol update {} {}", update[0], update[1]))
             }
             (Some(after), Ok(_)) if after.phase == Phase::Waiting => {
-                // It was requeued in the same moment: for a job that waits the list is a wish for
-                // nodes. It wished for none.
-                let undo = self.slurm.tell("scontrol", &["update", &update[0], "ReqNodeList="]);
+                // It was requeued at the same moment: for a waiting job the list requests nodes,
+                // and this job had requested none.
+                let undo = self.slurm.run("scontrol", &["update", &update[0], "ReqNodeList="]);
                 let undone =
                     undo.map_or_else(|failed| format!("; the list stays: {failed:?}"), |_| String::new());
                 Err(self.refuse(format!("job {id} was requeued in the same moment{undone}")))
@@ -97,7 +97,7 @@ impl Act<'_> {
         }
     }
 
-    /// Slurm resizes a job again only when accounting has taken in the last time.
+    /// Waits until accounting has recorded the last resize: before that Slurm refuses another.
     fn wait_for_record(&self, job: &QueueJob) -> Result<(), TargetError> {
         let Some(resized_ms) = job.resized_ms else { return Ok(()) };
         let deadline = self.deadline();
@@ -118,14 +118,19 @@ impl Act<'_> {
                     job.id, self.config.settle_ms
                 )));
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_EVERY);
         }
     }
 
-    pub(super) fn check_grow(&self, look: &Look, id: &str, to_gpus: u32) -> Result<Before, TargetError> {
-        let job = self.running(look, id)?;
-        match Declared::read(&job.comment).elastic.map(|elastic| elastic.grow) {
-            Some(GrowBy::Satellites) => return self.check_join(look, job, to_gpus),
+    pub(super) fn check_grow(
+        &self,
+        snapshot: &Snapshot,
+        id: &str,
+        to_gpus: u32,
+    ) -> Result<Before, TargetError> {
+        let job = self.running(snapshot, id)?;
+        match Declaration::parse(&job.comment).elastic.map(|elastic| elastic.grow) {
+            Some(GrowBy::Satellites) => return self.check_join(snapshot, job, to_gpus),
             Some(GrowBy::Requeue) => {}
             _ => {
                 return Err(self.refuse(format!(
@@ -140,7 +145,7 @@ impl Act<'_> {
         Ok(Before { restarts: Some(job.restarts), nodes: Vec::new() })
     }
 
-    /// Waits until what joined the job is gone from all nodes but these.
+    /// Waits until the job's satellites have left all nodes but these.
     fn have_left(&self, job: &QueueJob, keep: &BTreeSet<String>) -> Result<(), TargetError> {
         let deadline = self.deadline();
         loop {
@@ -152,11 +157,11 @@ impl Act<'_> {
             if Instant::now() > deadline {
                 return Err(unknown(format!("what joined job {} does not let go of its nodes", job.id)));
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_EVERY);
         }
     }
 
-    /// Nodes that make so many GPUs.
+    /// Number of nodes that makes this many GPUs.
     pub(super) fn nodes_for(&self, job: &QueueJob, gpus: u32) -> Result<u32, TargetError> {
         match job.gpus_per_node {
             Some(each) if gpus > 0 && gpus.is_multiple_of(each) => Ok(gpus / each),
@@ -185,7 +190,7 @@ impl Act<'_> {
         let mut update = vec![
             "update".to_owned(),
             format!("JobId={id}"),
-            // A single number may not be less than the most that was asked for before.
+            // A single number may not be less than the largest request before.
             format!("NumNodes={nodes}-{nodes}"),
             self.start(),
             self.mark(&job),
@@ -194,12 +199,12 @@ impl Act<'_> {
             update.push(format!("ReqNodeList={}", joined(keep.union(add))));
         }
         let args: Vec<&str> = update.iter().map(String::as_str).collect();
-        let sized = self.slurm.tell("scontrol", &args);
-        if let Err(Failed::Away(why) | Failed::Hung(why)) = &sized {
+        let sized = self.slurm.run("scontrol", &args);
+        if let Err(ChangeError::Unreachable(why) | ChangeError::Unknown(why)) = &sized {
             return Err(unknown(format!("job {id} is stopped and not released: {why}")));
         }
-        // Whatever became of its size, a job must not stay held.
-        let released = self.slurm.tell("scontrol", &["release", id]);
+        // Whether or not its size was changed, the job must not stay held.
+        let released = self.slurm.run("scontrol", &["release", id]);
         if let Err(failed) = released {
             let open = self.job_now(id)?.is_some_and(|job| job.requeued_held);
             if open {
@@ -212,8 +217,8 @@ impl Act<'_> {
         }
     }
 
-    pub(super) fn check_preempt(&self, look: &Look, id: &str) -> Result<Before, TargetError> {
-        let job = self.running(look, id)?;
+    pub(super) fn check_preempt(&self, snapshot: &Snapshot, id: &str) -> Result<Before, TargetError> {
+        let job = self.running(snapshot, id)?;
         if !job.requeues {
             return Err(
                 self.refuse(format!("job {id} was submitted with --no-requeue: it would not start again"))
@@ -234,34 +239,34 @@ impl Act<'_> {
         }
         let update = [format!("JobId={id}"), self.mark(&job)];
         let start = self.start();
-        let told = self.slurm.tell("scontrol", &["update", &update[0], &start, &update[1]]);
+        let told = self.slurm.run("scontrol", &["update", &update[0], &start, &update[1]]);
         match told {
             Ok(_) => Ok(format!("scontrol requeue {id}; update {start}")),
-            // It has started, or ended, in between.
-            Err(Failed::Said(_)) => Ok(format!("scontrol requeue {id}")),
+            // It has started or ended in between.
+            Err(ChangeError::Rejected(_)) => Ok(format!("scontrol requeue {id}")),
             Err(failed) => {
                 Err(unknown(format!("job {id} was requeued; when it may start is not known: {failed:?}")))
             }
         }
     }
 
-    /// What is written beside a change of a job: into the `AdminComment`, or where we may not, into
+    /// The marker beside a change of a job: in the `AdminComment`, or, if we may not write that, in
     /// the `Comment`.
     fn mark(&self, job: &QueueJob) -> String {
-        if self.setup.keeping.as_administrator {
-            format!("AdminComment={}", marker::beside(&job.admin_comment, &self.marker()))
+        if self.setup.notes_access.as_administrator {
+            format!("AdminComment={}", marker::with_marker(&job.admin_comment, &self.marker()))
         } else {
-            format!("Comment={}", marker::beside(&job.comment, &self.marker()))
+            format!("Comment={}", marker::with_marker(&job.comment, &self.marker()))
         }
     }
 
-    /// When a job that was stopped may start again: not in two minutes, and not at once either.
+    /// When a stopped job may start again: sooner than Slurm's two minutes, but not at once.
     fn start(&self) -> String {
         format!("StartTime=now+{}", self.config.restart_after_s)
     }
 
-    /// Stops the job unless it was stopped since the action began, and waits until it has let go;
-    /// `None`: it ended.
+    /// Stops the job unless it was stopped since the action began, and waits until it has released
+    /// its nodes; `None`: it ended.
     fn stopped(&self, id: &str, how: &str, entry: &Entry) -> Result<Option<QueueJob>, TargetError> {
         let deadline = self.deadline();
         let mut told = None;
@@ -272,15 +277,15 @@ impl Act<'_> {
                 Phase::Waiting => return Ok(Some(job)),
                 Phase::Running | Phase::Starting if again => return Ok(Some(job)),
                 Phase::Running if told.is_none() => {
-                    // Of two that are sent the second finds a job that waits, and does nothing.
-                    let done = self.slurm.tell("scontrol", &[how, id]);
-                    if let Err(Failed::Away(why)) = &done {
-                        return Err(Failed::Away(why.clone()).as_error(&self.action.id));
+                    // A second request would find a waiting job and do nothing.
+                    let done = self.slurm.run("scontrol", &[how, id]);
+                    if let Err(ChangeError::Unreachable(why)) = &done {
+                        return Err(ChangeError::Unreachable(why.clone()).as_error(&self.action.id));
                     }
                     told = Some(done);
                 }
                 Phase::Running => {
-                    if let Some(Err(Failed::Said(why))) = told {
+                    if let Some(Err(ChangeError::Rejected(why))) = told {
                         return Err(self.refuse(why));
                     }
                 }
@@ -292,7 +297,7 @@ impl Act<'_> {
                     self.config.settle_ms
                 )));
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_EVERY);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Growth by jobs that join: submitted as the job's own user, from the script that the job names,
-//! and gone when it is.
+//! Growth by satellites: submitted as the job's own user, from the script that the job names, and
+//! cancelled when it ends.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,22 +9,22 @@ use tidegate_slurm::JobPhase as Phase;
 
 use super::{Act, Before};
 use crate::slurm::ask::SLURM;
-use crate::slurm::declare::Declared;
+use crate::slurm::declare::Declaration;
 use crate::slurm::notes::Entry;
-use crate::slurm::observe::Look;
 use crate::slurm::queue::{self, QueueJob};
 use crate::slurm::satellites;
+use crate::slurm::snapshot::Snapshot;
 
-/// Longest script.
+/// Longest script, bytes.
 const MOST_BYTES: u64 = 1 << 20;
-/// Others than the owner may write.
+/// Mode bits by which others than the owner may write.
 const WRITABLE: u32 = 0o022;
-/// What ends the satellites when their job has ended.
+/// Script that cancels the satellites when their job has ended.
 const LEAVE: &str = "#!/bin/bash\nPATH=\"$PATH:/usr/bin:/bin\"\n[ -z \"$TIDEGATE_PROGRAMS\" ] || PATH=\"$TIDEGATE_PROGRAMS:$PATH\"\n\
     scancel --user=\"$TIDEGATE_USER\" --name=\"$TIDEGATE_NAME\"\n";
 
-/// Options that a script may give by itself, `#SBATCH --NAME=VALUE`. Submitted by root others could
-/// give it what its user may not have, e.g. `--priority`.
+/// Options that a script may set, `#SBATCH --NAME=VALUE`. As root submits it, others could give the
+/// job what its user may not have, e.g. `--priority`.
 const OPTIONS: [&str; 10] = [
     "output",
     "error",
@@ -38,7 +38,7 @@ const OPTIONS: [&str; 10] = [
     "ntasks-per-node",
 ];
 
-/// The first line of a script that asks Slurm for more than [`OPTIONS`].
+/// The first line of a script that sets other options than [`OPTIONS`].
 fn asks_for_more(script: &str) -> Option<&str> {
     let known = |word: &str| {
         let option = word.strip_prefix("--").and_then(|option| option.split_once('='));
@@ -51,11 +51,12 @@ fn asks_for_more(script: &str) -> Option<&str> {
 impl Act<'_> {
     pub(super) fn check_join(
         &self,
-        look: &Look,
+        snapshot: &Snapshot,
         job: &QueueJob,
         to_gpus: u32,
     ) -> Result<Before, TargetError> {
-        let held: u32 = satellites::placement(&look.jobs, job).iter().flat_map(|held| held.values()).sum();
+        let held: u32 =
+            satellites::placement(&snapshot.jobs, job).iter().flat_map(|held| held.values()).sum();
         self.nodes_for(job, to_gpus.saturating_sub(held))?;
         if !self.setup.is_root && job.user != self.setup.user {
             let why = format!(
@@ -72,10 +73,11 @@ impl Act<'_> {
         Ok(Before { restarts: Some(job.restarts), nodes: Vec::new() })
     }
 
-    /// The script of a job's satellites. It runs as the job's user, and coordinators and Operators
-    /// can write comments too: so it must be that user's, and nobody else may write it.
+    /// Reads the script of a job's satellites. It runs as the job's user, but coordinators and
+    /// Operators can change the comment that names it: so it must belong to that user, and nobody
+    /// else may be able to write it.
     fn script(&self, job: &QueueJob) -> Result<String, TargetError> {
-        let path = Declared::read(&job.comment).elastic.and_then(|elastic| elastic.satellite);
+        let path = Declaration::parse(&job.comment).elastic.and_then(|elastic| elastic.satellite);
         let path =
             path.ok_or_else(|| self.refuse(format!("job {} names no script of its satellites", job.id)))?;
         let wrong =
@@ -104,7 +106,7 @@ impl Act<'_> {
         }
     }
 
-    /// One array of jobs of a node each, so that it is submitted as a whole or not at all.
+    /// Submits the satellites as one array of one-node jobs: all of them or none.
     pub(super) fn join(&self, id: &str, more_gpus: u32, entry: &Entry) -> Result<String, TargetError> {
         let jobs = queue::jobs(self.slurm)?;
         let of_action = |job: &&QueueJob| satellites::read(&job.name) == Some((id, self.action.id.as_str()));
@@ -120,9 +122,9 @@ impl Act<'_> {
         there.sort_unstable();
         there.dedup();
         if let Some((first, twice)) = there.split_first() {
-            // Submitted again while nobody knew of the first: it goes before anybody counts on it.
+            // Submitted twice because the first answer was lost: cancel the later ones.
             for later in twice {
-                let told = self.slurm.tell("scancel", &[&later.to_string()]);
+                let told = self.slurm.run("scancel", &[&later.to_string()]);
                 told.map_err(|failed| failed.as_error(&self.action.id))?;
             }
             return Ok(format!("job {first} joins job {id}"));
@@ -166,14 +168,14 @@ impl Act<'_> {
             args.extend([format!("--uid={}", parent.user), format!("--gid={}", parent.group)]);
         }
         if let Some(limit_ms) = parent.limit_ms {
-            // Not after its job's own limit, whoever lives.
+            // Not longer than the job's own time limit, even if nothing cancels them.
             let left_min = (limit_ms * 1000 - crate::slurm::ask::now_us()) / 60_000_000;
             args.push(format!("--time={}", left_min.max(1)));
         }
         args
     }
 
-    /// A job of ours that runs when the one that is joined has ended, and cancels what joined it.
+    /// Submits a job that runs when the joined job has ended, and cancels the satellites.
     fn will_leave(&self, parent: &QueueJob, name: &str, jobs: &[QueueJob]) -> Result<(), TargetError> {
         let own = format!("tidegate-leave.{name}");
         let there = |job: &QueueJob| job.name == own && job.is_open() && job.user == self.setup.user;
@@ -198,8 +200,7 @@ impl Act<'_> {
         told.map(|_| ()).map_err(|failed| failed.as_error(&self.action.id))
     }
 
-    /// Cancels satellites of a job: all, or those that are on other nodes than `keep` or on none
-    /// yet.
+    /// Cancels satellites of a job: all, or those on other nodes than `keep` or on none yet.
     pub(super) fn leave(
         &self,
         parent: &QueueJob,
@@ -213,7 +214,7 @@ impl Act<'_> {
             .map(|job| job.id.clone())
             .collect();
         for id in go {
-            self.slurm.tell("scancel", &[&id]).map_err(|failed| failed.as_error(&self.action.id))?;
+            self.slurm.run("scancel", &[&id]).map_err(|failed| failed.as_error(&self.action.id))?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Loans of a number of GPUs: added to the limit of the borrower's QOS, and taken off again.
+//! Loans by QOS: GPUs added to the limit of the borrower's QOS, and taken off again.
 
 use std::collections::BTreeSet;
 
@@ -8,19 +8,19 @@ use tidegate_slurm::JobPhase as Phase;
 
 use super::capacity::time;
 use super::{Act, Before};
-use crate::slurm::ask::{Failed, SLURM, unknown};
+use crate::slurm::ask::{ChangeError, SLURM, unknown};
 use crate::slurm::config::{LendBy, is_word};
 use crate::slurm::inventory::{self, QosLimit};
-use crate::slurm::lent::{self, Lent, Word};
-use crate::slurm::observe::Look;
 use crate::slurm::probe::Rights;
+use crate::slurm::qos_loans::{self, QosLoan, QosLoans};
 use crate::slurm::queue;
+use crate::slurm::snapshot::Snapshot;
 
-/// What runs when a loan ends.
+/// Script that ends a loan.
 const RESTORE: &str = include_str!("restore.sh");
 
-/// A loan as it is to be made or prolonged.
-struct Wanted<'a> {
+/// A loan to be opened or extended.
+struct LoanSpec<'a> {
     qos: &'a str,
     id: &'a str,
     gpus: u32,
@@ -28,7 +28,7 @@ struct Wanted<'a> {
 }
 
 impl Act<'_> {
-    /// The QOS to whose limit a loan of `from` to `to` is added; `None`: its nodes are lent.
+    /// The QOS whose limit a loan of `from` to `to` raises; `None`: nodes are lent instead.
     pub(super) fn lends_by(&self, from: &str, to: &str, pool: &str) -> Result<Option<&str>, TargetError> {
         let share = |owner: &str| self.config.owners.get(owner).and_then(|owner| owner.shares.get(pool));
         if share(from).is_none_or(|share| share.lend_by != LendBy::Qos) {
@@ -51,13 +51,14 @@ impl Act<'_> {
 
     pub(super) fn check_lend_by_limit(
         &self,
-        look: &Look,
+        snapshot: &Snapshot,
         qos: &str,
         gpus: u32,
     ) -> Result<Before, TargetError> {
-        let told = look.limits.qos.get(qos).ok_or_else(|| self.refuse(format!("there is no QOS {qos}")))?;
+        let told =
+            snapshot.limits.qos.get(qos).ok_or_else(|| self.refuse(format!("there is no QOS {qos}")))?;
         self.standing(qos, told)?;
-        // What goes into a list of `where`, and what sacctmgr would change on its way.
+        // The id goes into a condition of sacctmgr, which would change these characters.
         if gpus == 0 || self.action.id.contains(|c: char| c.is_ascii_uppercase() || c == '@') {
             return Err(self.refuse("nothing is lent, or its id cannot stand in a description"));
         }
@@ -70,17 +71,17 @@ impl Act<'_> {
         Ok(Before::default())
     }
 
-    /// What stands on a QOS, which must be what we wrote: a limit that a person changed is theirs.
-    fn standing(&self, qos: &str, told: &QosLimit) -> Result<Lent, TargetError> {
+    /// The loans on a QOS. Fails if the limit is not what we wrote: a person changed it.
+    fn standing(&self, qos: &str, told: &QosLimit) -> Result<QosLoans, TargetError> {
         let gpus = told.gpus.ok_or_else(|| {
             self.refuse(format!(
                 "QOS {qos} has no limit of gres/gpu: its jobs may use everything without a loan"
             ))
         })?;
-        let lent = Lent::read(&told.description).unwrap_or_else(|| Lent {
+        let lent = QosLoans::parse(&told.description).unwrap_or_else(|| QosLoans {
             text: told.description.clone(),
             base: gpus,
-            ..Lent::default()
+            ..QosLoans::default()
         });
         if let Some(seen) = lent.loans.values().map(|word| word.generation).max()
             && seen > self.action.generation
@@ -102,25 +103,25 @@ impl Act<'_> {
         told.ok_or_else(|| self.refuse(format!("there is no QOS {qos}")))
     }
 
-    /// Writes limit and description in one message, where the description is still the one that was
+    /// Writes limit and description in one message, if the description is still the one that was
     /// read.
-    fn rewrite(&self, qos: &str, told: &QosLimit, wanted: &Lent) -> Result<String, TargetError> {
+    fn rewrite(&self, qos: &str, told: &QosLimit, wanted: &QosLoans) -> Result<String, TargetError> {
         let (which, found) = (format!("name={qos}"), format!("description={}", told.description));
         let (limit, text) = (wanted.limit(), wanted.description());
         let set = [format!("GrpTRES=gres/gpu={limit}"), format!("Description={text}")];
         let mut args = vec!["-i", "modify", "qos", "where", &which];
-        // sacctmgr cannot look for one that is empty.
+        // sacctmgr cannot match an empty description.
         if !told.description.is_empty() {
             args.push(&found);
         }
         args.extend(["set", &set[0], &set[1]]);
-        let answer = self.slurm.tell("sacctmgr", &args);
+        let answer = self.slurm.run("sacctmgr", &args);
         let now = self.qos_now(qos)?;
         match answer {
             _ if now.description == text && now.gpus == Some(limit) => {
                 Ok(format!("sacctmgr modify qos {qos} set {}", set[0]))
             }
-            Err(Failed::Said(_)) if now.description != told.description => {
+            Err(ChangeError::Rejected(_)) if now.description != told.description => {
                 let expected = format!("the description of QOS {qos} is {:?}", told.description);
                 Err(TargetError::Precondition(UnmetPrecondition {
                     expected,
@@ -135,22 +136,27 @@ impl Act<'_> {
     }
 
     pub(super) fn lend_by_limit(&self, qos: &str, gpus: u32, end_us: i64) -> Result<String, TargetError> {
-        self.set_loan(&Wanted { qos, id: &self.action.id, gpus, end_us })
+        self.set_loan(&LoanSpec { qos, id: &self.action.id, gpus, end_us })
     }
 
-    pub(super) fn extend_limit(&self, look: &Look, loan: &str, end_us: i64) -> Result<String, TargetError> {
+    pub(super) fn extend_limit(
+        &self,
+        snapshot: &Snapshot,
+        loan: &str,
+        end_us: i64,
+    ) -> Result<String, TargetError> {
         let (qos, _, lent) =
-            lent::of_loan(look, loan).ok_or_else(|| self.refuse(format!("loan {loan} is over")))?;
-        self.set_loan(&Wanted { qos, id: loan, gpus: lent.loans[loan].to_gpus, end_us })
+            qos_loans::of_loan(snapshot, loan).ok_or_else(|| self.refuse(format!("loan {loan} is over")))?;
+        self.set_loan(&LoanSpec { qos, id: loan, gpus: lent.loans[loan].to_gpus, end_us })
     }
 
-    /// First what ends it, then the loan: no limit is raised that nobody would lower.
-    fn set_loan(&self, wanted: &Wanted<'_>) -> Result<String, TargetError> {
-        let Wanted { qos, id, gpus, end_us } = *wanted;
+    /// Submits the job that ends the loan, then raises the limit: never one that nothing lowers.
+    fn set_loan(&self, wanted: &LoanSpec<'_>) -> Result<String, TargetError> {
+        let LoanSpec { qos, id, gpus, end_us } = *wanted;
         let told = self.qos_now(qos)?;
         let mut lent = self.standing(qos, &told)?;
         let end_s = end_us.div_euclid(1_000_000);
-        let word = Word { to_gpus: gpus, gpus, end_s, generation: self.action.generation };
+        let word = QosLoan { to_gpus: gpus, gpus, end_s, generation: self.action.generation };
         if lent.loans.get(id).is_some_and(|there| (there.to_gpus, there.end_s) == (gpus, end_s)) {
             return Ok(format!("loan {id} stands on QOS {qos} already"));
         }
@@ -159,8 +165,8 @@ impl Act<'_> {
         self.rewrite(qos, &told, &lent)
     }
 
-    /// A job of ours that begins when the loan ends and takes it off the limit, see `restore.sh`;
-    /// one is enough.
+    /// Submits the job that begins when the loan ends and takes it off the limit (`restore.sh`),
+    /// unless it is there.
     fn will_end(&self, qos: &str, id: &str, end_us: i64) -> Result<(), TargetError> {
         let end_s = end_us.div_euclid(1_000_000).to_string();
         let name = format!("{}.{end_s}", restore_name(id));
@@ -174,7 +180,7 @@ impl Act<'_> {
             format!("--job-name={name}"),
             format!("--begin={}", time(end_us)?),
             format!("--comment=ends a loan of the autopilot: do not cancel ({})", self.marker()),
-            // What waits for GPUs must not be before what gives them back.
+            // It must run before jobs that wait for the GPUs.
             "--priority=4294967293".to_owned(),
             "--requeue".to_owned(),
         ];
@@ -202,10 +208,17 @@ impl Act<'_> {
         self.standing(qos, told).map(|_| Before::default())
     }
 
-    /// Lowers the limit: nothing more starts on what is called back. Who still holds it is for
-    /// others to stop.
-    pub(super) fn reclaim_limit(&self, look: &Look, loan: &str, to_gpus: u32) -> Result<String, TargetError> {
-        let Some((qos, ..)) = lent::of_loan(look, loan) else { return Ok(format!("loan {loan} is over")) };
+    /// Lowers the limit: no job starts on what is called back. Running jobs are stopped by other
+    /// actions.
+    pub(super) fn reclaim_limit(
+        &self,
+        snapshot: &Snapshot,
+        loan: &str,
+        to_gpus: u32,
+    ) -> Result<String, TargetError> {
+        let Some((qos, ..)) = qos_loans::of_loan(snapshot, loan) else {
+            return Ok(format!("loan {loan} is over"));
+        };
         let told = self.qos_now(qos)?;
         let mut lent = self.standing(qos, &told)?;
         match lent.loans.get_mut(loan) {
@@ -217,23 +230,23 @@ impl Act<'_> {
         self.rewrite(qos, &told, &lent)
     }
 
-    /// Forgets a loan that was called back as a whole and that nobody uses any more.
-    pub(in crate::slurm) fn forget(&self, look: &Look, loan: &str) {
-        let Some((qos, told, mut lent)) = lent::of_loan(look, loan) else { return };
+    /// Removes a loan that was called back as a whole from the description.
+    pub(in crate::slurm) fn forget(&self, snapshot: &Snapshot, loan: &str) {
+        let Some((qos, told, mut lent)) = qos_loans::of_loan(snapshot, loan) else { return };
         let is_over = lent.loans.remove(loan).is_some_and(|word| word.to_gpus == 0);
         if is_over && told.gpus == Some(lent.limit()) && self.rewrite(qos, told, &lent).is_ok() {
-            // What would have ended it has nothing to do any more; one that stays finds that out.
+            // The job that would have ended it is not needed; if it runs, it finds nothing to do.
             let name = format!("{}.", restore_name(loan));
             for job in
-                look.jobs.iter().filter(|job| job.name.starts_with(&name) && job.user == self.setup.user)
+                snapshot.jobs.iter().filter(|job| job.name.starts_with(&name) && job.user == self.setup.user)
             {
-                self.slurm.tell("scancel", &["--state=PENDING", &job.id]).ok();
+                self.slurm.run("scancel", &["--state=PENDING", &job.id]).ok();
             }
         }
     }
 }
 
-/// Name of the jobs that end a loan, up to the time.
+/// Name of the jobs that end a loan, without the time.
 fn restore_name(loan: &str) -> String {
     format!("tidegate-restore.{loan}")
 }

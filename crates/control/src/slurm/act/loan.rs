@@ -1,4 +1,4 @@
-//! Loans: lent by a reservation, prolonged by its end, taken back by its nodes.
+//! Loans by reservation: opened, extended by a later end, called back node by node.
 
 use std::collections::BTreeSet;
 
@@ -7,63 +7,63 @@ use tidegate_autopilot::target::TargetError;
 
 use super::capacity::time;
 use super::{Act, Before};
-use crate::slurm::ask::{Failed, Slurm, unknown};
+use crate::slurm::ask::{ChangeError, Slurm, unknown};
 use crate::slurm::config::SlurmConfig;
 use crate::slurm::inventory;
-use crate::slurm::lent;
-use crate::slurm::loans::{self, Noted};
+use crate::slurm::loans::{self, LoanNotes};
 use crate::slurm::marker;
 use crate::slurm::notes::Entry;
-use crate::slurm::observe::Look;
+use crate::slurm::qos_loans;
+use crate::slurm::snapshot::Snapshot;
 
 impl Act<'_> {
-    pub(super) fn check_lend(&self, look: &Look) -> Result<Before, TargetError> {
+    pub(super) fn check_lend(&self, snapshot: &Snapshot) -> Result<Before, TargetError> {
         let Change::Lend { from, to, pool, gpus, nodes, extends, .. } = &self.action.change else {
             return Err(self.refuse("it is no loan"));
         };
         let before = Before { restarts: None, nodes: nodes.iter().cloned().collect() };
         if let Some(loan) = extends {
-            if let Some((qos, told, _)) = lent::of_loan(look, loan) {
-                if !Noted::of(look, loan).called.is_empty() {
+            if let Some((qos, told, _)) = qos_loans::of_loan(snapshot, loan) {
+                if !LoanNotes::for_loan(snapshot, loan).called.is_empty() {
                     return Err(self.refuse(format!("loan {loan} is being taken back")));
                 }
                 return self.check_reclaim_limit((qos, told), &BTreeSet::new());
             }
-            let (name, _) = loans::reservation(look, loan)
+            let (name, _) = loans::reservation(snapshot, loan)
                 .ok_or_else(|| self.refuse(format!("there is no reservation of loan {loan}")))?;
-            if Noted::of(look, loan).called.is_empty() {
+            if LoanNotes::for_loan(snapshot, loan).called.is_empty() {
                 return Ok(before);
             }
             return Err(self.refuse(format!("loan {loan} ({name}) is being taken back")));
         }
         if let Some(qos) = self.lends_by(from, to, pool)? {
-            return self.check_lend_by_limit(look, qos, *gpus);
+            return self.check_lend_by_limit(snapshot, qos, *gpus);
         }
         self.words(nodes.iter().chain(&self.config.accounts(to)).chain(&self.config.accounts(from)))?;
-        let wrong = nodes.iter().find(|node| look.pool_of(self.config, node).as_ref() != Some(pool));
+        let wrong = nodes.iter().find(|node| snapshot.pool_of(self.config, node).as_ref() != Some(pool));
         if let Some(node) = wrong {
             return Err(self.refuse(format!("node {node} is not of pool {pool}")));
         }
         if nodes.is_empty() {
-            self.nodes_of(look, pool, *gpus)?;
-        } else if look.gpus(nodes) != *gpus {
-            return Err(self.refuse(format!("these nodes have {} GPUs, not {gpus}", look.gpus(nodes))));
+            self.nodes_of(snapshot, pool, *gpus)?;
+        } else if snapshot.gpus(nodes) != *gpus {
+            return Err(self.refuse(format!("these nodes have {} GPUs, not {gpus}", snapshot.gpus(nodes))));
         }
-        let busy = loans::occupied(self.config, look, "", nodes);
+        let busy = loans::occupied(self.config, snapshot, "", nodes);
         if !busy.is_empty() {
             return Err(self.refuse(format!("jobs hold {busy:?}")));
         }
         Ok(before)
     }
 
-    pub(super) fn lend(&self, look: &Look, entry: &mut Entry) -> Result<String, TargetError> {
+    pub(super) fn lend(&self, snapshot: &Snapshot, entry: &mut Entry) -> Result<String, TargetError> {
         let Change::Lend { from, to, pool, gpus, nodes, expires_us, .. } = &self.action.change else {
             return Err(self.refuse("it is no loan"));
         };
         if let Some(qos) = self.lends_by(from, to, pool)? {
             return self.lend_by_limit(qos, *gpus, *expires_us);
         }
-        let name = match loans::reservation(look, &self.action.id) {
+        let name = match loans::reservation(snapshot, &self.action.id) {
             Some((name, _)) => name.clone(),
             None => {
                 let name = marker::loan_name(&self.action.id, self.action.generation);
@@ -74,7 +74,7 @@ impl Act<'_> {
                     format!("Accounts={}", self.config.accounts(to).join(",")),
                 ];
                 if nodes.is_empty() {
-                    let count = self.nodes_of(look, pool, *gpus)?;
+                    let count = self.nodes_of(snapshot, pool, *gpus)?;
                     values.push(format!("NodeCnt={count}"));
                     values.push(format!("PartitionName={}", self.config.partition(pool)));
                     values.push("Flags=MAGNETIC".to_owned());
@@ -94,9 +94,14 @@ impl Act<'_> {
         Ok(format!("reservation {name} of {}", entry.nodes.join(",")))
     }
 
-    pub(super) fn extend(&self, look: &Look, loan: &str, expires_us: i64) -> Result<String, TargetError> {
-        if lent::of_loan(look, loan).is_some() {
-            return self.extend_limit(look, loan, expires_us);
+    pub(super) fn extend(
+        &self,
+        snapshot: &Snapshot,
+        loan: &str,
+        expires_us: i64,
+    ) -> Result<String, TargetError> {
+        if qos_loans::of_loan(snapshot, loan).is_some() {
+            return self.extend_limit(snapshot, loan, expires_us);
         }
         let found = |told: &std::collections::BTreeMap<String, inventory::SlurmReservation>| {
             let found = told.iter().find(|(name, _)| marker::loan_of(name).is_some_and(|(id, _)| id == loan));
@@ -113,22 +118,26 @@ impl Act<'_> {
 
     pub(super) fn check_reclaim(
         &self,
-        look: &Look,
+        snapshot: &Snapshot,
         loan: &str,
         to_gpus: u32,
         nodes: &BTreeSet<String>,
     ) -> Result<Before, TargetError> {
-        if let Some((qos, told, _)) = lent::of_loan(look, loan) {
+        if let Some((qos, told, _)) = qos_loans::of_loan(snapshot, loan) {
             return self.check_reclaim_limit((qos, told), nodes);
         }
-        let (_, told) = loans::reservation(look, loan)
+        let (_, told) = loans::reservation(snapshot, loan)
             .ok_or_else(|| self.refuse(format!("there is no reservation of loan {loan}")))?;
         self.words(nodes)?;
         if nodes.is_empty() && to_gpus > 0 {
             return Err(self.refuse("name the nodes that come back: which ones is not ours to choose"));
         }
-        let lent: BTreeSet<String> =
-            told.nodes.iter().cloned().chain(Noted::of(look, loan).called.iter().cloned()).collect();
+        let lent: BTreeSet<String> = told
+            .nodes
+            .iter()
+            .cloned()
+            .chain(LoanNotes::for_loan(snapshot, loan).called.iter().cloned())
+            .collect();
         if !nodes.is_subset(&lent) {
             return Err(self.refuse(format!("{nodes:?} are not all of loan {loan}")));
         }
@@ -136,17 +145,22 @@ impl Act<'_> {
         Ok(Before { restarts: None, nodes: back.iter().cloned().collect() })
     }
 
-    /// What is called back leaves the reservation at once: jobs on it go on, and nothing of the
-    /// borrower starts there. The last node cannot leave a reservation: where a job is on it nobody
-    /// may use the reservation any more.
-    pub(super) fn reclaim(&self, look: &Look, loan: &str, to_gpus: u32) -> Result<String, TargetError> {
-        if lent::of_loan(look, loan).is_some() {
-            return self.reclaim_limit(look, loan, to_gpus);
+    /// Removes nodes from the reservation at once: their jobs go on, and nothing of the borrower
+    /// starts there. The last node cannot leave a reservation: while a job uses it, the reservation
+    /// is closed to all.
+    pub(super) fn reclaim(
+        &self,
+        snapshot: &Snapshot,
+        loan: &str,
+        to_gpus: u32,
+    ) -> Result<String, TargetError> {
+        if qos_loans::of_loan(snapshot, loan).is_some() {
+            return self.reclaim_limit(snapshot, loan, to_gpus);
         }
-        let Some((name, told)) = loans::reservation(look, loan) else {
+        let Some((name, told)) = loans::reservation(snapshot, loan) else {
             return Ok(format!("loan {loan} is over"));
         };
-        let noted = Noted::of(look, loan);
+        let noted = LoanNotes::for_loan(snapshot, loan);
         let kept: Vec<String> = told.nodes.difference(&noted.called).cloned().collect();
         if !kept.is_empty() {
             if kept.len() < told.nodes.len() {
@@ -154,39 +168,39 @@ impl Act<'_> {
             }
             return Ok(format!("{name} keeps {}", kept.join(",")));
         }
-        let owner = self.lender(look, loan);
-        match close(self.slurm, self.config, look, &owner, name, told, &self.setup.user) {
+        let owner = self.lender(snapshot, loan);
+        match close(self.slurm, self.config, snapshot, &owner, name, told, &self.setup.user) {
             Ok(done) => Ok(done),
             Err(failed) => Err(failed.as_error(&self.action.id)),
         }
     }
 
-    fn lender(&self, look: &Look, loan: &str) -> String {
-        match look.notes.actions.get(loan).map(|entry| &entry.change) {
+    fn lender(&self, snapshot: &Snapshot, loan: &str) -> String {
+        match snapshot.notes.actions.get(loan).map(|entry| &entry.change) {
             Some(Change::Lend { from, .. }) => from.clone(),
             _ => String::new(),
         }
     }
 }
 
-/// Ends a loan that is called back as a whole: its reservation goes, or while jobs use it is closed
-/// and left with their nodes. What still runs when its time is over Slurm stops then.
+/// Ends a loan that is called back as a whole: deletes its reservation, or while jobs use it,
+/// closes it and leaves it their nodes. Slurm stops jobs that still run at its end.
 pub(in crate::slurm) fn close(
     slurm: &Slurm,
     config: &SlurmConfig,
-    look: &Look,
+    snapshot: &Snapshot,
     owner: &str,
     name: &str,
     told: &inventory::SlurmReservation,
     user: &str,
-) -> Result<String, Failed> {
-    let gone = slurm.tell("scontrol", &["delete", &format!("ReservationName={name}")]);
+) -> Result<String, ChangeError> {
+    let gone = slurm.run("scontrol", &["delete", &format!("ReservationName={name}")]);
     match gone {
         Ok(_) => return Ok(format!("scontrol delete reservation {name}")),
-        Err(failed @ (Failed::Away(_) | Failed::Hung(_))) => return Err(failed),
-        Err(Failed::Said(_)) => {}
+        Err(failed @ (ChangeError::Unreachable(_) | ChangeError::Unknown(_))) => return Err(failed),
+        Err(ChangeError::Rejected(_)) => {}
     }
-    let busy = loans::occupied(config, look, owner, &told.nodes);
+    let busy = loans::occupied(config, snapshot, owner, &told.nodes);
     let mut values = vec!["update".to_owned(), format!("ReservationName={name}")];
     if !told.accounts.is_empty() {
         values.push(format!("Users={user}"));
@@ -198,7 +212,7 @@ pub(in crate::slurm) fn close(
     }
     if values.len() > 2 {
         let args: Vec<&str> = values.iter().map(String::as_str).collect();
-        slurm.tell("scontrol", &args)?;
+        slurm.run("scontrol", &args)?;
     }
     Ok(format!("{name} is closed; jobs are on {busy:?}"))
 }

@@ -13,7 +13,7 @@ use tidegate_autopilot::forecast::{Series, Trailing, TrailingConfig};
 use tidegate_autopilot::guard::KillSwitch;
 use tidegate_autopilot::intent::{Intent, Limits, Stage};
 use tidegate_autopilot::policy::Policy;
-use tidegate_control::{Informed, LogJournal};
+use tidegate_control::{EnrichedTarget, LogJournal};
 use tidegate_events::v1::{Envelope, NodeHealthState, NodeSignal};
 use tidegate_events::{Event as Told, SchemaId};
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, LogStats, TopicConfig};
@@ -120,7 +120,7 @@ struct Trial {
     event_us: i64,
     look_us: i64,
     log: Arc<EmbeddedLog>,
-    target: Informed<SimTarget>,
+    target: EnrichedTarget<SimTarget>,
     executor: Executor<LogJournal, Trailing>,
     /// The node that is bad.
     node: String,
@@ -159,7 +159,7 @@ impl Trial {
             seed,
             ..Settings::default()
         };
-        let target = Informed::new(target, shared, &cluster)?;
+        let target = EnrichedTarget::new(target, shared, &cluster)?;
         let executor = Executor::new(event.policy()?, settings, journal, forecast);
         let look_us = i64::from(pace.look_every_s) * SECOND_US;
         Ok(Self { event, event_us, look_us, log, target, executor, node })

@@ -14,7 +14,7 @@ use tidegate_autopilot::scorecard::Score;
 use tidegate_autopilot::state::ForecastOrigin;
 use tidegate_server::QueryService;
 
-use crate::autopilot::record::{Told, entries, plan, steps};
+use crate::autopilot::record::{ActionStep, entries, plan, steps};
 use crate::commands::tried::{Again, again};
 use crate::commands::{CommandError, CommandResult, DataArgs, ask, block_on, committed, quoted};
 
@@ -57,7 +57,7 @@ struct Explanation {
     /// The plan, made again from what is on record, is the same, byte for byte; `None`: its inputs
     /// are not on record.
     same_bytes: Option<bool>,
-    steps: Vec<Told>,
+    steps: Vec<ActionStep>,
     score: Option<Score>,
 }
 

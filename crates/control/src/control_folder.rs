@@ -1,6 +1,7 @@
-//! The kill switch and what people approved: files in `autopilot/` of the data folder, outside the
-//! data path. They are read anew before every write to the cluster; a switch that is not there, or
-//! says anything but `on`, is off.
+//! The kill switch and approvals: files in `autopilot/` of the data folder, outside the data path.
+//!
+//! The switch is read anew before every change of the cluster. A switch that is missing,
+//! unreadable, or says anything but `on` is off.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -11,30 +12,30 @@ use tidegate_autopilot::guard::KillSwitch;
 
 const ON: &str = "on";
 
-/// What somebody approved.
+/// An approval of an action by a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
     /// The action.
     pub action: ActionId,
-    /// Who, as far as they say.
+    /// Login of the approver; without a signature it is only a claim.
     pub by: String,
-    /// Their signature, armoured, where they signed.
+    /// Armoured SSH signature, if the approver signed.
     pub signature: Option<String>,
 }
 
-/// The folder with the switch.
+/// The folder with switch and approvals.
 #[derive(Debug, Clone)]
-pub struct Control {
+pub struct ControlFolder {
     folder: PathBuf,
 }
 
-impl Control {
-    /// The one of a data folder.
-    pub fn of(data: &Path) -> Self {
+impl ControlFolder {
+    /// The folder of a data folder.
+    pub fn in_data(data: &Path) -> Self {
         Self { folder: data.join("autopilot") }
     }
 
-    /// The switch as it stands now.
+    /// Reads the switch.
     pub fn switch(&self) -> KillSwitch {
         match fs::read_to_string(self.file()) {
             Ok(text) if text.lines().next().map(str::trim) == Some(ON) => KillSwitch::On,
@@ -43,21 +44,21 @@ impl Control {
         }
     }
 
-    /// What stands in it, for people.
+    /// The switch's text, for people.
     ///
     /// # Errors
-    /// The file cannot be read; that it is not there is told as such.
-    pub fn told(&self) -> io::Result<String> {
+    /// The file exists and cannot be read.
+    pub fn describe(&self) -> io::Result<String> {
         match fs::read_to_string(self.file()) {
             Err(missing) if missing.kind() == ErrorKind::NotFound => Ok("never switched on".to_owned()),
             read => read.map(|text| text.trim().to_owned()),
         }
     }
 
-    /// Turns it on, or off with a reason. It is there whole or as it was before.
+    /// Replaces the switch's text, atomically; see [`Self::on`] and [`Self::paused`].
     ///
     /// # Errors
-    /// The file cannot be written: then stop the process that acts.
+    /// The file cannot be written. To stop the autopilot then, stop its process.
     pub fn set(&self, text: &str) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let new = self.folder.join(format!("switch.{}", std::process::id()));
@@ -66,24 +67,26 @@ impl Control {
         fs::rename(new, self.file())
     }
 
-    /// Text that means that it is on.
+    /// Text of a switch that is on.
     pub fn on(by: &str, at: &str) -> String {
         format!("{ON}\nby {by} at {at}")
     }
 
-    /// Text that means that it is off.
+    /// Text of a switch that is off, with who paused it and why.
     pub fn paused(by: &str, at: &str, why: Option<&str>) -> String {
         format!("paused by {by} at {at}{}", why.map_or_else(String::new, |why| format!(": {why}")))
     }
 
-    /// Writes down that `by` approves an action, with their signature where they signed. It is
-    /// there whole or not at all.
+    /// Writes an approval of an action by `by`, atomically, with a signature if there is one.
     ///
     /// # Errors
-    /// The file cannot be written, or the id is no action's.
+    /// The file cannot be written, or the text is not an id of an action.
     pub fn approve(&self, action: &str, by: &str, signature: Option<&str>) -> io::Result<()> {
         if !is_id(action) {
-            return Err(io::Error::new(ErrorKind::InvalidInput, format!("{action:?} is no id of an action")));
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                format!("{action:?} is not an id of an action"),
+            ));
         }
         let folder = self.folder.join("approved");
         fs::create_dir_all(&folder)?;
@@ -92,7 +95,7 @@ impl Control {
         fs::rename(new, folder.join(action))
     }
 
-    /// What people approved and nobody has taken up yet.
+    /// Approvals that are not taken up yet, by action.
     pub fn approved(&self) -> Vec<Approval> {
         let Ok(files) = fs::read_dir(self.folder.join("approved")) else { return Vec::new() };
         let mut approved: Vec<Approval> = files
@@ -109,8 +112,8 @@ impl Control {
         approved
     }
 
-    /// Forgets approvals that are on record now.
-    pub fn took_up(&self, approved: &[Approval]) {
+    /// Removes approvals that are journaled now.
+    pub fn discard(&self, approved: &[Approval]) {
         for Approval { action, .. } in approved {
             // One that stays is taken up again, which changes nothing.
             fs::remove_file(self.folder.join("approved").join(action)).ok();
@@ -134,14 +137,14 @@ mod tests {
     #[test]
     fn what_is_not_plainly_on_is_off() {
         let folder = tempfile::tempdir().unwrap();
-        let control = Control::of(folder.path());
+        let control = ControlFolder::in_data(folder.path());
         assert_eq!(control.switch(), KillSwitch::Unreadable);
-        assert_eq!(control.told().unwrap(), "never switched on");
-        control.set(&Control::on("anna", "now")).unwrap();
+        assert_eq!(control.describe().unwrap(), "never switched on");
+        control.set(&ControlFolder::on("anna", "now")).unwrap();
         assert_eq!(control.switch(), KillSwitch::On);
-        control.set(&Control::paused("anna", "now", Some("on call"))).unwrap();
+        control.set(&ControlFolder::paused("anna", "now", Some("on call"))).unwrap();
         assert_eq!(control.switch(), KillSwitch::Paused);
-        assert_eq!(control.told().unwrap(), "paused by anna at now: on call");
+        assert_eq!(control.describe().unwrap(), "paused by anna at now: on call");
         fs::write(folder.path().join("autopilot/switch"), "one").unwrap();
         assert_eq!(control.switch(), KillSwitch::Paused);
         fs::remove_file(folder.path().join("autopilot/switch")).unwrap();
@@ -152,7 +155,7 @@ mod tests {
     #[test]
     fn approvals_are_taken_up_once() {
         let folder = tempfile::tempdir().unwrap();
-        let control = Control::of(folder.path());
+        let control = ControlFolder::in_data(folder.path());
         assert!(control.approved().is_empty());
         let of = |action: &str, by: &str, signature: Option<&str>| {
             let (action, by) = (action.to_owned(), by.to_owned());
@@ -164,7 +167,7 @@ mod tests {
         let approved = control.approved();
         let signed = of("lend-2", "ben", Some("-----BEGIN\nAAAA"));
         assert_eq!(approved, [of("lend-1b491e8c244329c8", "anna", None), signed]);
-        control.took_up(&approved);
+        control.discard(&approved);
         assert!(control.approved().is_empty());
     }
 }

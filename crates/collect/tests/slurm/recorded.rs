@@ -1,11 +1,11 @@
-//! What a watcher told, put together as tables do it.
+//! A watcher's events, put together as the tables do it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use tidegate_events::{Event, v1};
 use v1::JobEventKind as Kind;
 
-/// One attempt: all that counts of it.
+/// One attempt, as far as it is compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Attempt {
     pub job_id: String,
@@ -14,9 +14,9 @@ pub struct Attempt {
     pub gpus: u64,
 }
 
-/// Events by their ids, each once, however often they came.
+/// Events, each once by its id, however often it came.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Recorded {
     ids: HashSet<Vec<u8>>,
     pub jobs: Vec<v1::JobEvent>,
     pub nodes: Vec<v1::NodeEvent>,
@@ -25,7 +25,7 @@ pub struct Told {
     pub repeated: usize,
 }
 
-impl Told {
+impl Recorded {
     pub fn add(&mut self, events: impl IntoIterator<Item = Event>) {
         for mut event in events {
             event.envelope_mut().source = "watch/slurm/tidegate".into();
@@ -47,8 +47,7 @@ impl Told {
         self.ids.contains(id)
     }
 
-    /// Kinds of events of a job in the order in which they happened, without those of steps and
-    /// devices.
+    /// Kinds of a job's events in the order of their time, without steps and devices.
     pub fn course(&self, job_id: &str) -> Vec<(Kind, i64, String)> {
         let own =
             |job: &&v1::JobEvent| job.job_id == job_id && job.step_id.is_none() && job.hold_id.is_none();
@@ -86,7 +85,7 @@ impl Told {
         starts.into_iter().map(attempt).collect()
     }
 
-    /// Attempts that ended, whatever is open still.
+    /// Attempts that ended, even if others are open.
     pub fn ended(&self) -> BTreeSet<Attempt> {
         let of = |kind: Kind| {
             let those = self.jobs.iter().filter(move |job| job.kind() == kind && job.step_id.is_none());
@@ -100,7 +99,7 @@ impl Told {
         of(Kind::Started).filter_map(attempt).collect()
     }
 
-    /// Device seconds by the devices told one by one, of each attempt that has any.
+    /// Device seconds by the device events of each attempt that has any.
     pub fn device_seconds(&self) -> BTreeMap<(String, i64), i64> {
         let mut holds: BTreeMap<&str, (Option<i64>, Option<i64>)> = BTreeMap::new();
         let mut sums = BTreeMap::new();

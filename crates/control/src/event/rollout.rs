@@ -1,16 +1,16 @@
-//! What is told of policies that are tried beside the one that acts.
+//! Events of rollout candidates: shadow and canary.
 
 use tidegate_autopilot::rollout::shadow::{ShadowDecision, ShadowEvent, ShadowPlan};
 use tidegate_autopilot::rollout::{Canary, CanaryEvent};
 use tidegate_events::v1::{AutopilotEvent, AutopilotEventKind as EventKind};
 
-use super::{object, rule_name, tell_predicted};
+use super::{fill_predicted, object, rule_name};
 
 const SHADOW: &str = "shadow";
-/// What stands in `role` of what a candidate decides for its owners.
+/// `role` of a canary's decisions.
 pub(super) const CANARY: &str = "canary";
 
-pub(super) fn tell_shadow(event: &mut AutopilotEvent, told: &ShadowEvent) {
+pub(super) fn fill_shadow(event: &mut AutopilotEvent, told: &ShadowEvent) {
     event.role = Some(SHADOW.to_owned());
     match told {
         ShadowEvent::Policy { hash, policy } => {
@@ -18,12 +18,12 @@ pub(super) fn tell_shadow(event: &mut AutopilotEvent, told: &ShadowEvent) {
             event.policy = Some(policy.name.clone());
             event.policy_hash = Some(hash.clone());
         }
-        ShadowEvent::Planned(planned) => tell_plan(event, planned),
-        ShadowEvent::Decided(decided) => tell_decision(event, decided),
+        ShadowEvent::Planned(planned) => fill_plan(event, planned),
+        ShadowEvent::Decided(decided) => fill_decision(event, decided),
     }
 }
 
-fn tell_plan(event: &mut AutopilotEvent, planned: &ShadowPlan) {
+fn fill_plan(event: &mut AutopilotEvent, planned: &ShadowPlan) {
     event.set_kind(EventKind::ShadowPlanned);
     event.plan = Some(planned.plan.clone());
     event.beside_plan = Some(planned.acting_plan.clone());
@@ -34,7 +34,7 @@ fn tell_plan(event: &mut AutopilotEvent, planned: &ShadowPlan) {
     event.why = Some(format!("{} of the acting plan too, {only_acting} only there", planned.same));
 }
 
-fn tell_decision(event: &mut AutopilotEvent, decided: &ShadowDecision) {
+fn fill_decision(event: &mut AutopilotEvent, decided: &ShadowDecision) {
     event.set_kind(EventKind::ShadowDecided);
     event.action = Some(decided.id.clone());
     event.plan = Some(decided.plan.clone());
@@ -43,14 +43,14 @@ fn tell_decision(event: &mut AutopilotEvent, decided: &ShadowDecision) {
     event.object = Some(object(&decided.object));
     event.mode = Some(decided.mode.name().to_owned());
     event.gpus = Some(decided.gpus);
-    tell_predicted(event, &decided.predicted);
+    fill_predicted(event, &decided.predicted);
     event.why = Some(decided.reason.clone());
     event.same_as.clone_from(&decided.same_as);
     event.rule = decided.refusal.as_ref().and_then(|refusal| rule_name(refusal.rule));
     event.refused_why = decided.refusal.as_ref().map(|refusal| refusal.why.clone());
 }
 
-pub(super) fn tell_canary(event: &mut AutopilotEvent, told: &CanaryEvent) {
+pub(super) fn fill_canary(event: &mut AutopilotEvent, told: &CanaryEvent) {
     event.role = Some(CANARY.to_owned());
     match told {
         CanaryEvent::Began { canary: what, by } => {

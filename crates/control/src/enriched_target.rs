@@ -1,5 +1,5 @@
-//! A target whose state has, beside what the scheduler tells, what the log tells: how healthy nodes
-//! are, how much they slow down the jobs on them, and how jobs scale.
+//! A target enriched from the log: node health, slowdown by slow nodes, and scaling curves of jobs
+//! are added to the scheduler's state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tidegate_log::{EventLog, LogError};
 use super::curves::Curves;
 use super::tail::Tail;
 
-/// Kinds of evidence as policies count them, by what a rule's name has in it.
+/// Kinds of evidence as policies count them, by a part of the detector rule's name.
 const FAMILIES: [(&str, &str); 12] = [
     ("xid", "xid"),
     ("ecc", "ecc"),
@@ -30,55 +30,57 @@ const FAMILIES: [(&str, &str); 12] = [
     ("power", "thermal"),
 ];
 
-/// A target and the log beside it.
-pub struct Informed<T> {
+/// A target whose observed state is enriched from the log.
+///
+/// Node health, slow nodes and scaling curves come from the topics `signals` and `jobs`.
+pub struct EnrichedTarget<T> {
     target: T,
     tail: Tail,
-    known: Known,
+    signals: NodeSignals,
     curves: Curves,
 }
 
-/// What signals said of nodes.
+/// What signals say of nodes.
 #[derive(Debug, Default)]
-struct Known {
+struct NodeSignals {
     nodes: BTreeMap<String, Health>,
     /// Confirmed slow nodes: slowdown by job and episode.
     slow: BTreeMap<String, BTreeMap<(String, u64), u32>>,
 }
 
-impl<T> std::fmt::Debug for Informed<T> {
+impl<T> std::fmt::Debug for EnrichedTarget<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Informed").field("known", &self.known).finish_non_exhaustive()
+        f.debug_struct("Informed").field("known", &self.signals).finish_non_exhaustive()
     }
 }
 
-impl<T: Target> Informed<T> {
-    /// Knows what the log holds from now on, from its beginning.
+impl<T: Target> EnrichedTarget<T> {
+    /// Enriches `target` with what the log holds of the cluster, from its beginning.
     ///
     /// # Errors
     /// The log cannot be reached.
     pub fn new(target: T, log: Arc<dyn EventLog>, cluster: &str) -> Result<Self, LogError> {
         let topics = [SchemaId::NodeSignal.topic(), SchemaId::JobEvent.topic()];
         let tail = Tail::new(log, cluster, &topics, None)?;
-        Ok(Self { target, tail, known: Known::default(), curves: Curves::default() })
+        Ok(Self { target, tail, signals: NodeSignals::default(), curves: Curves::default() })
     }
 
-    /// The target alone, for whoever has a simulated one and lets its time go on.
+    /// The inner target, e.g. to let a simulated one's time go on.
     pub fn target_mut(&mut self) -> &mut T {
         &mut self.target
     }
 
     fn read(&mut self) -> Result<(), LogError> {
-        let Self { tail, known, curves, .. } = self;
+        let Self { tail, signals, curves, .. } = self;
         tail.read(|event| {
-            known.take(event);
-            curves.take(event);
+            signals.observe(event);
+            curves.observe(event);
         })
     }
 }
 
-impl Known {
-    fn take(&mut self, event: &Event) {
+impl NodeSignals {
+    fn observe(&mut self, event: &Event) {
         match event {
             Event::NodeHealth(signal) => self.health(signal, event.event_time_ms()),
             Event::Straggler(signal) => self.straggler(signal),
@@ -121,7 +123,7 @@ impl Known {
         }
     }
 
-    fn inform(&self, state: &mut ClusterState) {
+    fn enrich(&self, state: &mut ClusterState) {
         for (name, node) in &mut state.nodes {
             if let Some(health) = self.nodes.get(name) {
                 node.health = health.clone();
@@ -136,19 +138,18 @@ impl Known {
     }
 }
 
-impl<T: Target> Target for Informed<T> {
+impl<T: Target> Target for EnrichedTarget<T> {
     fn capabilities(&self) -> Capabilities {
         self.target.capabilities()
     }
 
-    /// What the scheduler tells now. A log that cannot be read leaves it unseen: half a state is
-    /// none.
+    /// Observes the scheduler. Fails if the log cannot be read: half a state is worse than none.
     fn observe(&mut self) -> Result<ClusterState, TargetError> {
         self.read()
             .map_err(|e| TargetError::Unreachable { target: "the log".to_owned(), why: e.to_string() })?;
         let mut state = self.target.observe()?;
-        self.known.inform(&mut state);
-        self.curves.inform(&mut state);
+        self.signals.enrich(&mut state);
+        self.curves.enrich(&mut state);
         Ok(state)
     }
 
@@ -187,10 +188,10 @@ mod tests {
 
     #[test]
     fn what_signals_say_of_a_node_is_in_its_health() {
-        let mut known = Known::default();
+        let mut signals = NodeSignals::default();
         let envelope =
             || Some(v1::Envelope { cluster: "c".into(), event_time_ms: 5_000, ..Default::default() });
-        known.take(&Event::NodeHealth(NodeSignal {
+        signals.observe(&Event::NodeHealth(NodeSignal {
             envelope: envelope(),
             state: NodeHealthState::Bad.into(),
             node: "n1".into(),
@@ -213,19 +214,19 @@ mod tests {
                 ..StragglerSignal::default()
             })
         };
-        known.take(&slow(SignalState::Confirmed, "RANK"));
+        signals.observe(&slow(SignalState::Confirmed, "RANK"));
         let mut state = ClusterState::default();
         state.nodes.insert("n1".into(), node());
         state.nodes.insert("n2".into(), node());
-        known.inform(&mut state);
+        signals.enrich(&mut state);
         let health = &state.nodes["n1"].health;
         assert_eq!(health.bad_ppm, Some(970_000));
         assert_eq!(health.families, ["straggler", "thermal", "xid"]);
         assert!(!health.fatal && health.slowdown_ppm == Some(210_000) && health.checked_good_us.is_none());
         assert_eq!(state.nodes["n2"].health, Health::default());
-        // It is over, and the node is well again.
-        known.take(&slow(SignalState::Cleared, "RANK"));
-        known.take(&Event::NodeHealth(NodeSignal {
+        // The straggler is over, and the node is healthy again.
+        signals.observe(&slow(SignalState::Cleared, "RANK"));
+        signals.observe(&Event::NodeHealth(NodeSignal {
             envelope: envelope(),
             state: NodeHealthState::Healthy.into(),
             node: "n1".into(),
@@ -233,7 +234,7 @@ mod tests {
         }));
         let mut state = ClusterState::default();
         state.nodes.insert("n1".into(), node());
-        known.inform(&mut state);
+        signals.enrich(&mut state);
         let health = &state.nodes["n1"].health;
         assert!(health.families.is_empty() && health.slowdown_ppm.is_none());
         assert_eq!((health.bad_ppm, health.checked_good_us), (Some(0), Some(5_000_000)));

@@ -157,7 +157,7 @@ fn say(log: &dyn EventLog, state: CoverageState, below95_ppm: u32, at_ms: i64) {
 /// Life of an autopilot on the log: a plan at each call.
 struct Pilot {
     executor: Executor<LogJournal, SelectedForecast>,
-    forecasts: LogForecasts,
+    forecasts: ForecastReader,
     reader: LogJournal,
 }
 
@@ -169,7 +169,7 @@ impl Pilot {
         policy.lend.step_every_s = 0;
         let journal = LogJournal::open(Arc::clone(log), "c", "test").unwrap();
         let reader = LogJournal::open(Arc::clone(log), "c", "reader").unwrap();
-        let forecasts = LogForecasts::new(Arc::clone(log), "c", ISSUED_MS).unwrap();
+        let forecasts = ForecastReader::new(Arc::clone(log), "c", ISSUED_MS).unwrap();
         let chosen = SelectedForecast::new(policy.forecast, SeriesNames::default());
         Self { executor: Executor::new(policy, Settings::default(), journal, chosen), forecasts, reader }
     }

@@ -1,4 +1,4 @@
-//! The log's own forecasts of demand, and its word on whether they hold, for the autopilot.
+//! Reads published forecasts of demand from the log, and whether their bounds hold.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use tidegate_log::{EventLog, LogError};
 
 use super::tail::Tail;
 
-/// Forecasts come every six hours, and a word on whether they hold once a day; what is older than
-/// this is used by nobody.
+/// How far back to read. Forecasts are published every six hours and coverage once a day; nothing
+/// older than this is used.
 const LOOKED_BACK_MS: i64 = 3 * 86_400_000;
 
-/// A reader of what the log foresees of one cluster.
-pub struct LogForecasts {
+/// Reads the published forecasts of one cluster.
+pub struct ForecastReader {
     tail: Tail,
 }
 
-impl std::fmt::Debug for LogForecasts {
+impl std::fmt::Debug for ForecastReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LogForecasts").finish_non_exhaustive()
     }
 }
 
-impl LogForecasts {
-    /// Reads what was published since three days before `now_ms`.
+impl ForecastReader {
+    /// Starts three days before `now_ms`.
     ///
     /// # Errors
     /// The log cannot be reached.
@@ -34,10 +34,10 @@ impl LogForecasts {
         Ok(Self { tail: Tail::new(log, cluster, &topics, Some(now_ms.saturating_sub(LOOKED_BACK_MS)))? })
     }
 
-    /// Hands on what came since the last call.
+    /// Adds what was published since the last call.
     ///
     /// # Errors
-    /// The log cannot be reached; what it told until then was handed on.
+    /// The log cannot be reached; what was read until then was added.
     pub fn read(&mut self, into: &mut Published) -> Result<(), LogError> {
         self.tail.read(|event| {
             let at_us = event.event_time_ms().saturating_mul(1_000);
