@@ -25,6 +25,7 @@
 --! verified_after_ms = "Time from the decision to its verification, ms."
 --! why           = "Reason for a failure, or what was found instead, if it was not verified."
 WITH steps AS (
+    -- One row per step of an action; place 1 is the latest.
     SELECT *, row_number() OVER (PARTITION BY cluster, action ORDER BY epoch DESC, seq DESC) AS place
     FROM autopilot_events
     WHERE action IS NOT NULL AND kind NOT IN ('SCORED', 'APPROVAL_REFUSED')

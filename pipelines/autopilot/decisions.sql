@@ -31,10 +31,12 @@
 --! policy        = "Name of the policy if role is canary or shadow; else the plan's."
 --! same_as       = "For a shadow: the same decision of the acting policy; NULL if that policy did not make it."
 WITH steps AS (
+    -- One row per step of an action; place 1 is the latest.
     SELECT *, row_number() OVER (PARTITION BY cluster, action ORDER BY kind = 'APPROVAL_REFUSED', epoch DESC, seq DESC) AS place
     FROM autopilot_events
     WHERE action IS NOT NULL AND kind <> 'SCORED'
-), became AS (
+), outcomes AS (
+    -- One row per action.
     SELECT cluster, action,
            max(kind) FILTER (WHERE place = 1) AS state,
            max(holder) FILTER (WHERE kind = 'APPROVED') AS approved_by,
@@ -49,5 +51,5 @@ SELECT p.cluster, p.action, p.plan, p.event_time AS decided_time, p.decision_kin
        p.net_micros, p.confidence_ppm, p.over_ms, p.expires_time, b.state, b.approved_by, b.approval_refused, coalesce(b.rule, p.rule) AS rule, coalesce(b.refused_why, p.refused_why) AS refused_why, p.why,
        coalesce(p.role, 'base') AS role, p.policy, p.same_as
 FROM steps p
-JOIN became b ON b.cluster = p.cluster AND b.action = p.action
+JOIN outcomes b ON b.cluster = p.cluster AND b.action = p.action
 WHERE p.kind IN ('PROPOSED', 'SHADOW_DECIDED')

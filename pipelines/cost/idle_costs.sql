@@ -17,27 +17,30 @@
 --! reason                    = "Why point_cost_micros is NULL: no_price; gpus_unknown. NULL if it is known."
 --! from_time                 = "Start."
 --! to_time                   = "End: the GPUs or their price changed; NULL for the latest row."
-WITH there AS (
+WITH existing AS (
+    -- One row per state of a node, and one per reservation of a pool without known nodes.
     SELECT cluster, pool, gpu_model, gpus_milli, 0 AS is_reserved, from_time, to_time FROM node_capacity
     UNION ALL
     SELECT c.cluster, c.pool, c.gpu_model, c.gpus_milli, 1, c.from_time, c.to_time
     FROM capacity c
     WHERE c.kind = 'RESERVATION_SET' AND c.nodes IS NULL
-      -- A node may be in several pools. A reservation that names none is of the whole cluster.
+      -- A node may be in several pools. A reservation without a pool applies to the whole cluster.
       AND NOT EXISTS (SELECT 1 FROM node_capacity n
                       WHERE n.cluster = c.cluster
                         AND (c.pool IS NULL OR strpos(concat(',', n.pool, ','), concat(',', c.pool, ',')) > 0))
 ), ends AS (
+    -- One row per start and end of these and of prices.
     SELECT cluster, pool, gpu_model, unnest(make_array(from_time, to_time)) AS at, unnest(make_array(1, -1)) AS sign,
            gpus_milli, is_reserved, CAST(NULL AS BIGINT) AS is_priced, CAST(NULL AS BIGINT) AS price,
            CAST(NULL AS TEXT) AS currency, CAST(NULL AS TEXT) AS contract
-    FROM there
+    FROM existing
     UNION ALL
     SELECT cluster, pool, gpu_model, unnest(make_array(from_time, to_time)), 0, NULL, 0,
            unnest(make_array(1, 0)), price_micros_per_gpu_hour, currency, contract
     FROM price_of
 ), changes AS (
-    -- Where one price follows another, is_priced is 1 and the price is that of the one that begins.
+    -- One row per pool, model and time at which anything changed. Where one price follows another,
+    -- the new one counts.
     SELECT cluster, pool, gpu_model, at,
            sum(sign * coalesce(gpus_milli, 0)) AS gpus_milli, sum(sign) AS parts, sum(sign * is_reserved) AS reserved,
            sum(CASE WHEN gpus_milli IS NULL THEN sign ELSE 0 END) AS unknown, max(is_priced) AS is_priced,
@@ -46,9 +49,10 @@ WITH there AS (
     FROM ends
     WHERE at IS NOT NULL
     GROUP BY cluster, pool, gpu_model, at
-    -- A node that only changed its state ends and begins.
+    -- A node that only changed its state ends and starts at once: no change.
     HAVING sum(sign * coalesce(gpus_milli, 0)) <> 0 OR sum(sign) <> 0 OR max(is_priced) IS NOT NULL
-), known AS (
+), levels AS (
+    -- The same rows, with GPUs and price at that time.
     SELECT cluster, pool, gpu_model, at,
            sum(gpus_milli) OVER so_far AS gpus_milli, sum(parts) OVER so_far AS parts,
            sum(reserved) OVER so_far AS reserved,     sum(unknown) OVER so_far AS unknown,
@@ -58,10 +62,11 @@ WITH there AS (
     FROM changes
     WINDOW so_far AS (PARTITION BY cluster, pool, gpu_model ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ), judged AS (
+    -- Only rows with GPUs; unknown values are NULL.
     SELECT cluster, pool, gpu_model, CASE WHEN unknown = 0 THEN gpus_milli END AS gpus_milli, reserved,
            CASE WHEN is_priced = 1 THEN price END AS price, CASE WHEN is_priced = 1 THEN currency END AS currency,
            CASE WHEN is_priced = 1 THEN contract END AS contract, at, to_time
-    FROM known
+    FROM levels
     WHERE parts > 0
 )
 SELECT cluster, pool, gpu_model, gpus_milli, CASE WHEN reserved > 0 THEN 'reservations' ELSE 'nodes' END AS gpus_from,

@@ -18,17 +18,18 @@
 --! uj_per_token = "Energy per token, µJ, rounded down; NULL if token_reason is set."
 --! token_reason = "no_tokens: none reported; some_ranks: not all ranks report tokens; no_energy; energy_unknown_in_part."
 WITH spans AS (
-    -- Parts in seven-thousandths of a GPU: of one that is cut a slice has its sevenths, of one that
-    -- is taken in turns a job its share.
+    -- One row per hold; part in seven-thousandths of a GPU: share x sevenths.
     SELECT cluster, job_id, device, gpu_uuid, from_time, to_time, share_milli * sevenths AS part FROM gpu_spans
 ), minutes AS (
+    -- One row per minute and GPU.
     SELECT window_start, plus_ms(window_start, 60000) AS window_end, cluster, node, gpu_uuid,
            max(gpu_index) AS gpu_index, sum(energy_mj) AS energy_mj, sum(energy_known_us) AS energy_known_us
     FROM gpu_1m
     WHERE mig_uuid IS NULL
     GROUP BY window_start, cluster, node, gpu_uuid
-), met AS (
-    -- Where the GPU is not known for the whole time, its number may name it in each minute.
+), held_minutes AS (
+    -- One row per minute, GPU and hold. A GPU that is not known for the whole hold may be known by
+    -- its index in each minute.
     SELECT m.window_start, m.window_end, m.cluster, m.gpu_uuid, m.energy_mj, m.energy_known_us, h.job_id, h.part, h.from_time, h.to_time
     FROM minutes m
     JOIN spans h ON h.cluster = m.cluster AND h.gpu_uuid = m.gpu_uuid AND h.from_time < m.window_end AND h.to_time > m.window_start
@@ -38,26 +39,30 @@ WITH spans AS (
     JOIN spans h ON h.gpu_uuid IS NULL AND h.cluster = m.cluster AND h.device = concat(m.node, '/', CAST(m.gpu_index AS TEXT))
                 AND h.from_time < m.window_end AND h.to_time > m.window_start
 ), claims AS (
+    -- One row per minute, GPU and job: how much of it the job claims.
     SELECT window_start, cluster, gpu_uuid, job_id, energy_mj, energy_known_us,
-           -- least() passes over NULL: without a share there is no claim.
+           -- least() ignores NULL, so a missing share is checked first: without it there is no claim.
            CASE WHEN count(part) > 0
                 THEN least(sum(ms_between(greatest(from_time, window_start), least(to_time, window_end)) * part), 420000000)
            END AS claim,
            max(CASE WHEN part IS NULL THEN 1 ELSE 0 END) AS share_unknown,
            max(CASE WHEN part < 7000 THEN 1 ELSE 0 END)  AS is_part
-    FROM met
+    FROM held_minutes
     GROUP BY window_start, cluster, gpu_uuid, job_id, energy_mj, energy_known_us
 ), divided AS (
+    -- The same rows, with the sum of all claims.
     SELECT *,
            greatest(sum(claim) OVER device_minute, 420000000) AS divisor,
            count(*) OVER device_minute                          AS holders
     FROM claims
     WINDOW device_minute AS (PARTITION BY window_start, cluster, gpu_uuid)
 ), given AS (
+    -- The same rows, with the energy of the job.
     SELECT *, part_of(energy_mj, 0, claim, divisor) AS given_mj,
            CASE WHEN energy_mj IS NULL THEN 0 ELSE part_of(energy_known_us, 0, claim, 420000000) END AS given_us
     FROM divided
 ), by_job AS (
+    -- One row per job with energy.
     SELECT cluster, job_id, sum(given_mj) AS energy_mj,
            coalesce(sum(given_mj) FILTER (WHERE holders = 1 AND is_part = 0 AND claim = 420000000), 0) AS exact_mj,
            coalesce(sum(given_mj) FILTER (WHERE holders = 1 AND is_part = 0 AND claim < 420000000), 0) AS edge_mj,
@@ -66,16 +71,19 @@ WITH spans AS (
     FROM given
     GROUP BY cluster, job_id
 ), held AS (
+    -- One row per job.
     SELECT cluster, job_id, sum(ms_between(from_time, to_time) * coalesce(part, 7000)) / 7 AS held_us,
            max(CASE WHEN part IS NULL THEN 1 ELSE 0 END) AS share_unknown
     FROM spans
     GROUP BY cluster, job_id
 ), trained AS (
+    -- One row per job that reports steps.
     SELECT cluster, job_id, sum(tokens) AS tokens, count(DISTINCT rank) FILTER (WHERE tokens IS NOT NULL) AS ranks,
            count(DISTINCT rank) AS all_ranks, max(world_size) AS world_max_ranks
     FROM steps
     GROUP BY cluster, job_id
-), judged AS (
+), explained AS (
+    -- One row per job, with quality and reason.
     SELECT h.cluster, h.job_id, b.energy_mj,
            CASE WHEN b.energy_mj IS NOT NULL THEN b.exact_mj END  AS exact_mj,
            CASE WHEN b.energy_mj IS NOT NULL THEN b.edge_mj END   AS edge_mj,
@@ -98,4 +106,4 @@ WITH spans AS (
 SELECT cluster, job_id, energy_mj, exact_mj, edge_mj, shared_mj, held_us, known_us, quality, devices, tokens,
        CASE WHEN token_reason IS NULL THEN part_of(energy_mj, 0, 1000, tokens) END AS uj_per_token,
        token_reason
-FROM judged
+FROM explained

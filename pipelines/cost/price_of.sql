@@ -14,27 +14,32 @@
 --! from_time                 = "Start."
 --! to_time                   = "End; NULL while it applies. GPU time split at these times and passed to cost_micros() is priced exactly."
 WITH named AS (
+    -- One row per pool and model that jobs, nodes, reservations or prices name.
     SELECT cluster, pool, gpu_model FROM attempts WHERE from_time IS NOT NULL
     UNION
     SELECT cluster, pool, gpu_model FROM node_events WHERE pool IS NOT NULL OR gpu_model IS NOT NULL
     UNION
     SELECT cluster, pool, gpu_model FROM prices
     UNION
-    -- What is reserved may have no nodes yet.
+    -- Reserved GPUs may have no nodes yet.
     SELECT cluster, pool, gpu_model FROM capacity WHERE kind = 'RESERVATION_SET' AND (pool IS NOT NULL OR gpu_model IS NOT NULL)
 ), fitting AS (
+    -- One row per pool, model and matching entry of the price book.
     SELECT n.cluster, n.pool, n.gpu_model, p.price_micros_per_gpu_hour, p.currency, p.contract, p.from_time, p.to_time,
            CASE WHEN p.gpu_model IS NOT NULL THEN 2 ELSE 0 END + CASE WHEN p.pool IS NOT NULL THEN 1 ELSE 0 END AS specificity
     FROM named n
     JOIN prices p ON p.cluster = n.cluster AND (p.pool IS NULL OR p.pool = n.pool)
                  AND (p.gpu_model IS NULL OR p.gpu_model = n.gpu_model)
 ), cuts AS (
+    -- One row per time at which a matching entry begins or ends.
     SELECT cluster, pool, gpu_model, from_time AS cut_time FROM fitting
     UNION
     SELECT cluster, pool, gpu_model, to_time FROM fitting WHERE to_time IS NOT NULL
 ), pieces AS (
+    -- One row per time between two of these.
     SELECT *, lead(cut_time) OVER (PARTITION BY cluster, pool, gpu_model ORDER BY cut_time) AS next_time FROM cuts
 ), ranked AS (
+    -- One row per such time and matching entry; place 1 is the most specific.
     SELECT f.*, c.cut_time, c.next_time,
            row_number() OVER (PARTITION BY c.cluster, c.pool, c.gpu_model, c.cut_time ORDER BY f.specificity DESC) AS place
     FROM pieces c

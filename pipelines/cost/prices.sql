@@ -23,6 +23,7 @@
 --! to_time                          = "End: the next entry for the same pool and model, or the entered end; NULL for the entry in force."
 --! entered_time                     = "Time of entry; of several entries for the same start, the last entered is shown."
 WITH entries AS (
+    -- One row per entry; place 1 is the last of those for the same start.
     SELECT *,
            row_number() OVER (
                PARTITION BY cluster, owner, pool, gpu_model, event_time
@@ -32,6 +33,7 @@ WITH entries AS (
     FROM capacity_events
     WHERE kind = 'PRICE_SET'
 ), spans AS (
+    -- One row per such entry, with the start of the next.
     SELECT *, lead(event_time) OVER (PARTITION BY cluster, owner, pool, gpu_model ORDER BY event_time) AS to_time
     FROM entries
     WHERE place = 1
@@ -42,5 +44,5 @@ SELECT cluster, owner, pool, gpu_model, contract, price_micros_per_gpu_hour, cur
        capital_micros_per_gpu, depreciation_months, power_mw_per_gpu, energy_micros_per_kwh,
        event_time AS from_time, to_time, entered_time
 FROM spans
--- An entry without a price is the end of the one before.
+-- An entry without a price ends the entry before it.
 WHERE price_micros_per_gpu_hour IS NOT NULL

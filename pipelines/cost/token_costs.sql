@@ -28,25 +28,27 @@
 --! first_step_time = "Start of the first step."
 --! last_step_time  = "Start of the last step."
 WITH by_rank AS (
-    -- A step that was done again has the same number: a rank's last report of it counts.
+    -- One row per step, world size and rank; the last report counts.
     SELECT cluster, job_id, step, world_size, rank, latest(tokens, event_time) AS tokens, sum(tokens) AS all_tokens,
            min(event_time) AS first_time, max(event_time) AS last_time
     FROM steps
     GROUP BY cluster, job_id, step, world_size, rank
 ), by_world AS (
+    -- One row per step and world size.
     SELECT cluster, job_id, step, sum(tokens) AS tokens, sum(all_tokens) AS all_tokens,
            CASE WHEN count(tokens) >= coalesce(world_size, count(*)) THEN 1 ELSE 0 END AS is_told,
            min(first_time) AS first_time, max(last_time) AS last_time
     FROM by_rank
     GROUP BY cluster, job_id, step, world_size
 ), by_step AS (
-    -- latest() leaves out NULL, so what the last ones did not tell is 0 and not what others told
-    -- before.
+    -- One row per step, as it was done last. latest() ignores NULL, so missing tokens count as 0
+    -- rather than as those of an earlier try.
     SELECT cluster, job_id, step, latest(coalesce(tokens, 0), last_time) AS tokens, sum(all_tokens) AS all_tokens,
            latest(is_told, last_time) AS is_told, min(first_time) AS first_time, max(last_time) AS last_time
     FROM by_world
     GROUP BY cluster, job_id, step
 ), trained AS (
+    -- One row per job.
     SELECT cluster, job_id, CASE WHEN sum(all_tokens) > 0 THEN sum(tokens) END AS tokens,
            CASE WHEN sum(all_tokens) > 0 THEN sum(all_tokens) - sum(tokens) END AS redone_tokens,
            count(*) AS steps, sum(is_told) AS steps_told, max(step) - min(step) + 1 AS steps_done,
@@ -54,23 +56,27 @@ WITH by_rank AS (
     FROM by_step
     GROUP BY cluster, job_id
 ), begins AS (
-    -- Where the first epoch began is known only if its steps begin with number 0.
+    -- One row per job and epoch. The start of the first epoch is known only if its steps begin with
+    -- number 0.
     SELECT cluster, job_id, data_epoch, min(step) AS first_step,
            row_number() OVER (PARTITION BY cluster, job_id ORDER BY data_epoch) AS place
     FROM steps
     WHERE data_epoch IS NOT NULL
     GROUP BY cluster, job_id, data_epoch
 ), passes AS (
+    -- One row per job that reports epochs.
     SELECT cluster, job_id, coalesce(max(data_epoch) FILTER (WHERE is_known) - min(data_epoch) FILTER (WHERE is_known), 0) AS epochs,
            coalesce(max(first_step) FILTER (WHERE is_known) - min(first_step) FILTER (WHERE is_known), 0)                  AS epoch_steps
     FROM (SELECT *, place > 1 OR first_step = 0 AS is_known FROM begins)
     GROUP BY cluster, job_id
 ), costs AS (
+    -- One row per job and currency.
     SELECT cluster, job_id, max(team) AS team, max(user_name) AS user_name, currency, sum(gpu_ms) AS gpu_ms, sum(cost_micros) AS cost_micros,
            coalesce(sum(sum(gpu_ms) FILTER (WHERE currency IS NULL)) OVER (PARTITION BY cluster, job_id), 0) AS unpriced_gpu_ms
     FROM job_costs
     GROUP BY cluster, job_id, currency
-), judged AS (
+), explained AS (
+    -- One row per job and currency, with the reasons why ratios are missing.
     SELECT t.*, p.epochs, p.epoch_steps, c.team, c.user_name, c.currency, c.gpu_ms, c.cost_micros, c.unpriced_gpu_ms,
            CASE WHEN c.job_id IS NULL THEN 'no_hold'
                 WHEN c.currency IS NULL THEN 'no_price'
@@ -90,4 +96,4 @@ SELECT cluster, job_id, team, user_name, currency, gpu_ms, cost_micros, unpriced
        epochs, epoch_steps,
        CASE WHEN cost_reason IS NULL AND epoch_reason IS NULL THEN part_of(cost_micros, 0, epoch_steps, steps_done * epochs) END AS cost_micros_per_epoch,
        cost_reason, token_reason, epoch_reason, first_step_time, last_step_time
-FROM judged
+FROM explained

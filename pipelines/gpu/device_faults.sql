@@ -13,9 +13,9 @@
 --! evidence    = "Sources of the reports, comma separated."
 --! from_time   = "Start."
 --! to_time     = "Time at which the device was back or responded, or one kind became the other; NULL while it lasts."
-WITH told AS (
-    -- Of several reports of one moment the last one of the alphabet counts: that a device is lost,
-    -- rather than that it is there.
+WITH reports AS (
+    -- One row per device and time at which its state was reported.
+    -- Of several reports at one time the worst counts: lost before stale before present.
     SELECT cluster, node, gpu_uuid, mig_uuid, event_time,
            max(CASE kind WHEN 'DEVICE_LOST' THEN '3' WHEN 'DEVICE_STALE' THEN '2' ELSE '1' END) AS what,
            max(description) AS description, max(evidence) AS evidence
@@ -23,9 +23,11 @@ WITH told AS (
     WHERE kind IN ('DEVICE_LOST', 'DEVICE_FOUND', 'DEVICE_STALE', 'DEVICE_ANSWERS')
     GROUP BY cluster, node, gpu_uuid, mig_uuid, event_time
 ), compared AS (
+    -- The same rows, beside the state before.
     SELECT *, lag(what) OVER (PARTITION BY cluster, node, gpu_uuid, mig_uuid ORDER BY event_time) AS before
-    FROM told
+    FROM reports
 ), spans AS (
+    -- One row per change of the state, with the time of the next.
     SELECT *, lead(event_time) OVER (PARTITION BY cluster, node, gpu_uuid, mig_uuid ORDER BY event_time) AS to_time
     FROM compared
     WHERE what IS DISTINCT FROM before

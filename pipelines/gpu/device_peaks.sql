@@ -13,8 +13,10 @@
 --! peak_source             = "Source of the peak."
 --! origin                  = "File that holds the row."
 WITH models AS (
+    -- One row per sampled GPU model.
     SELECT DISTINCT gpu_model FROM gpu_1h
 ), fitting AS (
+    -- One row per model, precision and matching row of gpu_peaks; place 1 is the best match.
     SELECT m.gpu_model, p.precision, p.peak_gflop_per_second, p.memory_bytes, p.memory_bytes_per_second, p.boost_clock_mhz,
            p.peak_source, p.origin,
            row_number() OVER (PARTITION BY m.gpu_model, p.precision

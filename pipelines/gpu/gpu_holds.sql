@@ -25,6 +25,7 @@
 --! from_time   = "Start of the hold; NULL if only its end was seen."
 --! to_time     = "End of the hold as reported; else the end of its attempt or job (a resize is not an end); NULL while it lasts."
 WITH holds AS (
+    -- One row per hold.
     SELECT cluster, job_id, hold_id,
            latest(attempt_id, event_time)    AS attempt_id,
            latest(step_id, event_time)       AS step_id,
@@ -43,19 +44,22 @@ WITH holds AS (
     WHERE kind IN ('DEVICE_HELD', 'DEVICE_RELEASED')
     GROUP BY cluster, job_id, hold_id
 ), resizes AS (
+    -- One row per attempt that a resize ended.
     SELECT cluster, job_id, attempt_id, max(event_time) AS resized_time
     FROM job_events
     WHERE kind = 'ENDED' AND final_state = 'RESIZED' AND attempt_id IS NOT NULL AND step_id IS NULL
     GROUP BY cluster, job_id, attempt_id
 ), unreleased AS (
+    -- One row per hold whose end was not reported.
     SELECT h.cluster, h.job_id, h.hold_id, h.attempt_id, h.from_time, r.resized_time
     FROM holds h
     LEFT JOIN resizes r ON r.cluster = h.cluster AND r.job_id = h.job_id AND r.attempt_id = h.attempt_id
     WHERE h.released_time IS NULL
 ), ends AS (
+    -- The same rows, with the events of the job that may have ended the hold.
     SELECT u.cluster, u.job_id, u.hold_id,
-           -- The end of its attempt. After a resize the next attempt goes on with its devices; an
-           -- agent names no attempt, so its holds end with the first one that ends after them.
+           -- End of its attempt. After a resize the next attempt keeps the devices. An agent names no
+           -- attempt, so its holds end with the first attempt that ends after their start.
            min(e.event_time) FILTER (
                WHERE e.kind = 'ENDED' AND e.attempt_id IS NOT NULL AND (e.final_state IS DISTINCT FROM 'RESIZED')
                  AND CASE WHEN u.attempt_id IS NULL          THEN e.event_time > u.from_time
@@ -65,7 +69,7 @@ WITH holds AS (
                WHERE e.final_state = 'RESIZED' AND e.kind = 'ENDED'
                  AND (u.resized_time IS NOT NULL OR u.attempt_id IS NULL)) AS last_resize,
            max(e.event_time) FILTER (WHERE e.kind = 'STARTED') AS last_start,
-           -- Of an attempt whose end nobody saw: the end of the job, or of a later attempt.
+           -- For an attempt without a reported end: the end of the job, or of a later attempt.
            min(e.event_time) FILTER (
                WHERE coalesce(e.final_state, '') NOT IN ('REQUEUED', 'RESIZED') AND e.kind = 'ENDED' AND e.event_time >= u.from_time
                  AND (e.attempt_id IS NULL OR e.attempt_id > u.attempt_id)) AS job_end
@@ -74,20 +78,21 @@ WITH holds AS (
     WHERE e.kind IN ('STARTED', 'ENDED') AND e.step_id IS NULL
     GROUP BY u.cluster, u.job_id, u.hold_id
 ), ended_by AS (
-    -- A resize after which nothing started was the end.
+    -- The same rows, with the end; a resize after which nothing started was the end.
     SELECT cluster, job_id, hold_id,
            coalesce(run_end, CASE WHEN last_start IS NULL OR last_start < last_resize THEN last_resize END, job_end) AS end_time
     FROM ends
 ), ended AS (
-    -- Nothing ends before it begins: an agent's clock may be ahead.
+    -- One row per hold, with an end that is not before its start: the clock of an agent may be
+    -- ahead.
     SELECT h.*, coalesce(h.released_time, CASE WHEN e.end_time < h.from_time THEN h.from_time ELSE e.end_time END) AS to_time
     FROM holds h
     LEFT JOIN ended_by e ON e.cluster = h.cluster AND e.job_id = h.job_id AND e.hold_id = h.hold_id
 )
 SELECT cluster, job_id, hold_id, attempt_id, step_id, team, user_name, node, gpu_uuid, mig_uuid, gpu_index, share_milli,
        quality, evidence,
-       -- One source may know the number of a device, another its UUID: what a source does not know,
-       -- it does not repeat.
+       -- Sources may know a device by its index or by its UUID. A hold is repeated only if the
+       -- scheduler reports the same index or the same UUID.
        CASE WHEN evidence <> 'slurm'
              AND (gpu_index IS NOT NULL
                   AND count(*) FILTER (WHERE evidence = 'slurm') OVER (PARTITION BY cluster, job_id, node, gpu_index) > 0

@@ -21,19 +21,21 @@
 --! is_open     = "1 if no end of the hold was reported, else 0."
 --! crowd       = "Number of the group of overlapping holds of the GPU and its slices, in order of time. Each hold of a group starts while an earlier one lasts; a hold that starts exactly when all others end starts a new group."
 --! is_met      = "1 if the group has holds of another job, else 0. Only these can have shared the GPU."
-WITH numbers AS (
-    -- A number that stood for several GPUs in turn names none of them.
+WITH device_indexes AS (
+    -- One row per node and index of a GPU; an index that several GPUs had in turn identifies none.
     SELECT cluster, node, gpu_index, max(gpu_uuid) AS gpu_uuid
     FROM gpu_1h
     WHERE mig_uuid IS NULL
     GROUP BY cluster, node, gpu_index
     HAVING count(DISTINCT gpu_uuid) = 1
 ), slices AS (
+    -- One row per MIG slice.
     SELECT cluster, mig_uuid, max(gpu_uuid) AS gpu_uuid, max(mig_slices_max_count) AS sevenths
     FROM gpu_1h
     WHERE mig_uuid IS NOT NULL
     GROUP BY cluster, mig_uuid
 ), spans AS (
+    -- One row per hold, with its GPU and an end.
     SELECT h.cluster, h.job_id, h.hold_id, h.node,
            coalesce(s.gpu_uuid, h.gpu_uuid, n.gpu_uuid, h.mig_uuid, concat(h.node, '/', CAST(h.gpu_index AS TEXT))) AS device,
            coalesce(s.gpu_uuid, h.gpu_uuid, n.gpu_uuid)                  AS gpu_uuid,
@@ -44,15 +46,17 @@ WITH numbers AS (
            coalesce(h.to_time, h.job_known_to, h.sampled_to)             AS to_time,
            CASE WHEN h.to_time IS NULL THEN 1 ELSE 0 END                 AS is_open
     FROM device_holds h
-    LEFT JOIN numbers n ON h.gpu_uuid IS NULL AND h.mig_uuid IS NULL
+    LEFT JOIN device_indexes n ON h.gpu_uuid IS NULL AND h.mig_uuid IS NULL
                        AND n.cluster = h.cluster AND n.node = h.node AND n.gpu_index = h.gpu_index
     LEFT JOIN slices s ON s.cluster = h.cluster AND s.mig_uuid = h.mig_uuid
 ), reaching AS (
+    -- The same rows, with the latest end of the earlier holds of the device.
     SELECT *, max(to_time) OVER (PARTITION BY cluster, device ORDER BY from_time, to_time, job_id, hold_id
                                  ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
     FROM spans
     WHERE from_time < to_time
 ), numbered AS (
+    -- The same rows, with the number of the crowd.
     SELECT *, CAST(sum(CASE WHEN reached > from_time THEN 0 ELSE 1 END)
                    OVER (PARTITION BY cluster, device ORDER BY from_time, to_time, job_id, hold_id
                          ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS BIGINT) AS crowd

@@ -33,37 +33,42 @@
 --! sm_reason           = "Why SM activity is not conclusive: no_samples, few_minutes (under 3 in one window), others_before (several jobs were active before), activity_of_both (it did not fall, and after the arrival it includes both jobs); NULL if it is."
 --! is_suspected        = "1 if either rule applies; 0 if what is known does not suggest interference; NULL if neither steps nor SM activity are conclusive."
 --! evidence            = "step_time, sm_activity or both, comma separated; NULL if not suspected."
-WITH met AS (
+WITH shared_holds AS (
+    -- One row per hold of a GPU that jobs may have shared.
     SELECT *, coalesce(mig_uuid, '') AS slice FROM gpu_spans WHERE is_met = 1
 ), times AS (
-    SELECT DISTINCT cluster, device, crowd, unnest(make_array(from_time, to_time)) AS at FROM met
-), around AS (
+    -- One row per time at which a hold of the crowd began or ended.
+    SELECT DISTINCT cluster, device, crowd, unnest(make_array(from_time, to_time)) AS at FROM shared_holds
+), neighbours AS (
+    -- The same rows, beside the times before and after.
     SELECT cluster, device, crowd, at, lag(at) OVER of_crowd AS at_before, lead(at) OVER of_crowd AS at_after
     FROM times
     WINDOW of_crowd AS (PARTITION BY cluster, device, crowd ORDER BY at)
 ), arrivals AS (
+    -- One row per arrival of a job and job that was already there.
     SELECT v.cluster, v.device, v.crowd, v.job_id, v.slice, c.job_id AS co_job_id, a.at, max(v.node) AS node, max(v.gpu_uuid) AS gpu_uuid,
            max(c.slice) AS co_slice,
            max(CASE WHEN v.slice = c.slice OR v.slice = '' OR c.slice = '' THEN 1 ELSE 0 END) AS is_same,
            greatest(max(a.at_before), plus_ms(a.at, -600000)) AS before_from,
            least(max(a.at_after), plus_ms(a.at, 600000))      AS after_to
-    FROM met c
-    JOIN met v ON v.cluster = c.cluster AND v.device = c.device AND v.crowd = c.crowd AND v.job_id <> c.job_id
+    FROM shared_holds c
+    JOIN shared_holds v ON v.cluster = c.cluster AND v.device = c.device AND v.crowd = c.crowd AND v.job_id <> c.job_id
               AND v.from_time < c.from_time AND v.to_time > c.from_time
-    JOIN around a ON a.cluster = c.cluster AND a.device = c.device AND a.crowd = c.crowd AND a.at = c.from_time
+    JOIN neighbours a ON a.cluster = c.cluster AND a.device = c.device AND a.crowd = c.crowd AND a.at = c.from_time
     GROUP BY v.cluster, v.device, v.crowd, v.job_id, v.slice, c.job_id, a.at
 ), company AS (
-    -- Who left in the moment of the arrival was there before it.
+    -- The same rows, with the number of other jobs before and after. A job that left at the moment
+    -- of the arrival was there before it.
     SELECT a.cluster, a.device, a.job_id, a.slice, a.co_job_id, a.at,
            count(DISTINCT o.job_id) FILTER (WHERE o.from_time < a.at)                       AS others_before,
            count(DISTINCT o.job_id) FILTER (WHERE o.to_time > a.at)                         AS others_after,
            count(*) FILTER (WHERE o.from_time < a.at AND (o.slice = a.slice OR o.slice = '' OR a.slice = '')) AS beside_before
     FROM arrivals a
-    JOIN met o ON o.cluster = a.cluster AND o.device = a.device AND o.crowd = a.crowd AND o.job_id <> a.job_id
+    JOIN shared_holds o ON o.cluster = a.cluster AND o.device = a.device AND o.crowd = a.crowd AND o.job_id <> a.job_id
               AND o.from_time <= a.at AND o.to_time >= a.at
     GROUP BY a.cluster, a.device, a.job_id, a.slice, a.co_job_id, a.at
-), stepping AS (
-    -- A longer step fits into no window.
+), steps_nearby AS (
+    -- One row per arrival and step in its windows; steps over 10 minutes fit into none.
     SELECT a.cluster, a.device, a.job_id, a.slice, a.co_job_id, a.at, s.step,
            CASE WHEN s.event_time < a.at THEN 1 ELSE 0 END AS is_before, max(s.duration_us) AS us
     FROM arrivals a
@@ -72,20 +77,23 @@ WITH met AS (
       ON s.cluster = a.cluster AND s.job_id = a.job_id AND s.event_time >= a.before_from AND s.end_time <= a.after_to
      AND (s.end_time <= a.at OR s.event_time >= a.at)
     GROUP BY a.cluster, a.device, a.job_id, a.slice, a.co_job_id, a.at, s.step, 8
-), stepped AS (
+), step_sums AS (
+    -- One row per arrival: count, sum and sum of squares of step time before (1) and after (2).
     SELECT cluster, device, job_id, slice, co_job_id, at,
            count(*) FILTER (WHERE is_before = 1) AS n1, sum(us) FILTER (WHERE is_before = 1) AS x1,
            sum(us * us) FILTER (WHERE is_before = 1) AS xx1,
            count(*) FILTER (WHERE is_before = 0) AS n2, sum(us) FILTER (WHERE is_before = 0) AS x2,
            sum(us * us) FILTER (WHERE is_before = 0) AS xx2
-    FROM stepping
+    FROM steps_nearby
     GROUP BY cluster, device, job_id, slice, co_job_id, at
 ), minutes AS (
+    -- One row per minute and GPU or slice, with its SM activity.
     SELECT window_start, plus_ms(window_start, 60000) AS window_end, cluster, gpu_uuid, coalesce(mig_uuid, '') AS slice,
            part_of(1000000, 0, sum(sm_active_us), sum(sm_active_known_us)) AS ppm
     FROM gpu_1m
     GROUP BY window_start, cluster, gpu_uuid, mig_uuid
-), sampled AS (
+), activity_sums AS (
+    -- One row per arrival: count, sum and sum of squares of activity before (1) and after (2).
     SELECT a.cluster, a.device, a.job_id, a.slice, a.co_job_id, a.at,
            count(*) FILTER (WHERE window_end <= at)    AS k1, sum(ppm) FILTER (WHERE window_end <= at)         AS y1,
            sum(ppm * ppm) FILTER (WHERE window_end <= at)   AS yy1,
@@ -95,7 +103,8 @@ WITH met AS (
     JOIN minutes m ON m.cluster = a.cluster AND m.gpu_uuid = a.gpu_uuid AND m.slice = a.slice
                   AND m.window_start >= a.before_from AND m.window_end <= a.after_to AND m.ppm IS NOT NULL
     GROUP BY a.cluster, a.device, a.job_id, a.slice, a.co_job_id, a.at
-), joined AS (
+), compared AS (
+    -- One row per arrival, with the standard errors.
     SELECT a.*, c.others_before, c.others_after, c.beside_before,
            coalesce(s.n1, 0) AS n1, s.x1, coalesce(s.n2, 0) AS n2, s.x2, coalesce(m.k1, 0) AS k1, m.y1, coalesce(m.k2, 0) AS k2, m.y2,
            -- Variance of a mean: (sum of squares - sum² / n) / (n - 1) / n.
@@ -108,11 +117,12 @@ WITH met AS (
     FROM arrivals a
     JOIN company c ON c.cluster = a.cluster AND c.device = a.device AND c.job_id = a.job_id AND c.slice = a.slice
                   AND c.co_job_id = a.co_job_id AND c.at = a.at
-    LEFT JOIN stepped s ON s.cluster = a.cluster AND s.device = a.device AND s.job_id = a.job_id AND s.slice = a.slice
+    LEFT JOIN step_sums s ON s.cluster = a.cluster AND s.device = a.device AND s.job_id = a.job_id AND s.slice = a.slice
                        AND s.co_job_id = a.co_job_id AND s.at = a.at
-    LEFT JOIN sampled m ON m.cluster = a.cluster AND m.device = a.device AND m.job_id = a.job_id AND m.slice = a.slice
+    LEFT JOIN activity_sums m ON m.cluster = a.cluster AND m.device = a.device AND m.job_id = a.job_id AND m.slice = a.slice
                        AND m.co_job_id = a.co_job_id AND m.at = a.at
 ), tested AS (
+    -- The same rows; is_slower and is_lower = 1 if the rule for steps or activity applies.
     SELECT *,
            CASE WHEN n1 + n2 = 0 THEN 'no_steps' WHEN step_error IS NULL THEN 'few_steps' END AS step_reason,
            CASE WHEN step_error IS NOT NULL
@@ -121,8 +131,9 @@ WITH met AS (
            CASE WHEN sm_error IS NOT NULL AND beside_before = 0
                  AND y2 * k1 * 10 <= y1 * k2 * 9 AND CAST(y1 AS DOUBLE) / k1 - CAST(y2 AS DOUBLE) / k2 > 3 * sm_error
                 THEN 1 ELSE 0 END AS is_lower
-    FROM joined
-), reasoned AS (
+    FROM compared
+), explained AS (
+    -- The same rows, with the reason if activity is not conclusive.
     SELECT *,
            CASE WHEN k1 + k2 = 0 THEN 'no_samples' WHEN sm_error IS NULL THEN 'few_minutes' WHEN beside_before > 0 THEN 'others_before'
                 WHEN is_same = 1 AND is_lower = 0 THEN 'activity_of_both' END AS sm_reason
@@ -140,4 +151,4 @@ SELECT cluster, node, device, job_id, nullif(slice, '') AS mig_uuid, co_job_id, 
        CAST(round(sm_error) AS BIGINT) AS sm_error_ppm, sm_reason,
        CASE WHEN is_slower = 1 OR is_lower = 1 THEN 1 WHEN step_reason IS NULL OR sm_reason IS NULL THEN 0 END AS is_suspected,
        nullif(concat_ws(',', CASE is_slower WHEN 1 THEN 'step_time' END, CASE is_lower WHEN 1 THEN 'sm_activity' END), '') AS evidence
-FROM reasoned
+FROM explained

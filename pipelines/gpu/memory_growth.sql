@@ -29,19 +29,22 @@ WITH spans AS (
            coalesce(to_time, job_end_time, greatest(sampled_to, job_as_of)) AS known_to
     FROM device_holds
 ), ordered AS (
+    -- The same rows; place 1 is the latest hold of the device by the job.
     SELECT *, row_number() OVER (PARTITION BY cluster, job_id, device ORDER BY from_time DESC, known_to DESC, hold_id) AS place FROM spans
 ), minutes AS (
+    -- One row per such hold and minute of its last hour.
     SELECT *, unnest(window_starts(from_time, known_to, 60000, plus_ms(known_to, -3600000), known_to)) AS window_start
     FROM ordered
     WHERE place = 1
 ), samples AS (
-    -- Under both names that a hold may know the device by: its UUID, or node and number.
+    -- Two rows per minute and device, under the two names by which a hold may know it.
     SELECT window_start, cluster, node, gpu_uuid, mig_uuid, gpu_index, framebuffer_used_max_bytes AS used_bytes,
            framebuffer_total_max_bytes AS capacity_bytes,
            unnest(make_array(coalesce(mig_uuid, gpu_uuid),
                              CASE WHEN mig_uuid IS NULL THEN node || '/' || CAST(gpu_index AS TEXT) END)) AS device
     FROM gpu_1m
-), met AS (
+), sampled_minutes AS (
+    -- One row per hold and minute, with the sample; x counts minutes back from the end.
     SELECT m.cluster, m.job_id, m.device, m.is_whole, m.from_time, m.to_time, m.window_start, s.used_bytes, s.capacity_bytes,
            coalesce(s.node, m.node) AS node, coalesce(s.gpu_uuid, m.gpu_uuid) AS gpu_uuid, coalesce(s.mig_uuid, m.mig_uuid) AS mig_uuid,
            coalesce(s.gpu_index, m.gpu_index) AS gpu_index, s.window_start IS NOT NULL AS is_sampled,
@@ -51,17 +54,21 @@ WITH spans AS (
     FROM minutes m
     LEFT JOIN samples s ON s.window_start = m.window_start AND s.cluster = m.cluster AND s.device = m.device
 ), shared AS (
+    -- The same rows, marked if another job used the device.
     SELECT *, CASE WHEN is_whole = 0 OR min(job_id) OVER of_minute <> max(job_id) OVER of_minute THEN 1 ELSE 0 END AS is_shared
-    FROM met
+    FROM sampled_minutes
     WINDOW of_minute AS (PARTITION BY cluster, real_device, window_start)
 ), ranged AS (
+    -- The same rows, with least memory use and twice the middle of the time.
     SELECT *, min(CASE WHEN is_counted THEN used_bytes END) OVER of_hold AS least_bytes,
            min(CASE WHEN is_counted THEN x END) OVER of_hold + max(CASE WHEN is_counted THEN x END) OVER of_hold AS twice_middle
     FROM shared
     WINDOW of_hold AS (PARTITION BY cluster, job_id, device)
 ), points AS (
+    -- The same rows as points (x, y), y in KiB; is_later for the later half.
     SELECT *, (used_bytes - least_bytes) / 1024 AS y, is_counted AND x * 2 >= twice_middle AS is_later FROM ranged
-), summed AS (
+), sums AS (
+    -- One row per job and device: the sums of least squares.
     SELECT cluster, job_id, device, max(node) AS node, max(gpu_uuid) AS gpu_uuid, max(mig_uuid) AS mig_uuid, max(gpu_index) AS gpu_index,
            max(from_time) AS from_time, max(to_time) AS to_time, max(is_shared) AS is_shared,
            count(*) FILTER (WHERE is_sampled) AS minutes_sampled, count(used_bytes) AS minutes_told,
@@ -75,20 +82,23 @@ WITH spans AS (
            sum(x * x) FILTER (WHERE is_later) AS later_sxx, sum(x * y) FILTER (WHERE is_later) AS later_sxy
     FROM points
     GROUP BY cluster, job_id, device
-), fitted AS (
-    -- KiB a minute x 61,440 = bytes an hour. Sums are whole numbers, so the order of rows does not
+), fits AS (
+    -- The same rows, with covariance and variances.
+    -- KiB per minute x 61,440 = bytes per hour. Sums are integers, so the order of rows does not
     -- matter.
     SELECT *, n * sxy - sx * sy AS covariance, nullif(n * sxx - sx * sx, 0) AS x_variance,
            nullif(CAST(n AS DOUBLE) * CAST(syy AS DOUBLE) - CAST(sy AS DOUBLE) * CAST(sy AS DOUBLE), 0) AS y_variance,
            (later_n * later_sxy - later_sx * later_sy) * 61440 / nullif(later_n * later_sxx - later_sx * later_sx, 0)
                AS later_bytes_per_hour
-    FROM summed
-), judged AS (
+    FROM sums
+), slopes AS (
+    -- The same rows, with slope and r2.
     SELECT *, covariance * 61440 / x_variance AS bytes_per_hour,
            CAST(round(CAST(covariance AS DOUBLE) * CAST(covariance AS DOUBLE) * 1000000 / (CAST(x_variance AS DOUBLE) * y_variance))
                 AS BIGINT) AS r2_ppm
-    FROM fitted
-), reasoned AS (
+    FROM fits
+), explained AS (
+    -- The same rows, with the reason if no time is given.
     SELECT *, CASE WHEN minutes_sampled = 0 THEN 'no_samples'
                    WHEN minutes_told = 0 THEN 'no_memory_used'
                    WHEN is_shared = 1 THEN 'shared_device'
@@ -99,10 +109,10 @@ WITH spans AS (
                    WHEN capacity_bytes IS NULL THEN 'no_capacity'
                    WHEN (capacity_bytes - used_bytes) / 24 > bytes_per_hour THEN 'far'
                    WHEN to_time IS NOT NULL THEN 'released' END AS reason
-    FROM judged
+    FROM slopes
 )
 SELECT cluster, job_id, node, gpu_uuid, mig_uuid, gpu_index, from_time, to_time, as_of, n AS minutes, used_bytes, capacity_bytes,
        bytes_per_hour, later_bytes_per_hour, r2_ppm,
        CASE WHEN reason IS NULL THEN greatest(capacity_bytes - used_bytes, 0) * 3600000 / bytes_per_hour END AS time_to_oom_ms,
        reason
-FROM reasoned
+FROM explained

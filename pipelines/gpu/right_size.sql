@@ -26,21 +26,26 @@
 --! saved_gpu_milli       = "What this would leave to other jobs on each device, thousandths of a GPU: held - fits. Times minutes it is GPU time."
 --! reason                = "Why fits is NULL: no_samples (no whole minute of its holds was sampled), shared (only minutes that it shared), unknown_model (not in mig_profiles), unknown_slice (held a slice of no known profile), no_memory or no_sm_activity (never known), several_devices (held several at once; slices cannot reach each other by NVLink or PCIe peer to peer)."
 WITH spans AS (
+    -- One row per hold; is_beside = 1 if the job held another device at the same time.
     SELECT cluster, job_id, device, gpu_uuid, coalesce(mig_uuid, '') AS slice, from_time, to_time,
            CASE WHEN max(to_time) OVER (PARTITION BY cluster, job_id ORDER BY from_time, to_time, device, mig_uuid
                                         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) > from_time THEN 1 ELSE 0 END AS is_beside
     FROM gpu_spans
 ), jobs AS (
+    -- One row per job.
     SELECT cluster, job_id, count(DISTINCT concat(device, ' ', slice)) AS held_devices, max(is_beside) AS is_beside
     FROM spans
     GROUP BY cluster, job_id
 ), minutes AS (
+    -- One row per minute and GPU or slice.
     SELECT window_start, plus_ms(window_start, 60000) AS window_end, cluster, gpu_uuid, coalesce(mig_uuid, '') AS slice, gpu_model,
            max(framebuffer_used_max_bytes) AS used_bytes, max(framebuffer_total_max_bytes) AS total_bytes, max(mig_slices_max_count) AS slices,
            part_of(1000000, 0, sum(sm_active_us), sum(sm_active_known_us)) AS sm_ppm
     FROM gpu_1m
     GROUP BY window_start, cluster, gpu_uuid, mig_uuid, gpu_model
-), met AS (
+), held_minutes AS (
+    -- One row per minute, device and job that held it; kind says whether the job was alone for the
+    -- whole minute.
     SELECT m.*, h.job_id,
            CASE WHEN min(h.job_id) OVER of_minute < max(h.job_id) OVER of_minute THEN 'shared'
                 WHEN h.from_time <= m.window_start AND h.to_time >= m.window_end THEN 'alone'
@@ -50,15 +55,17 @@ WITH spans AS (
                 AND h.from_time < m.window_end AND h.to_time > m.window_start
     WINDOW of_minute AS (PARTITION BY m.cluster, m.gpu_uuid, m.slice, m.window_start)
 ), ranked AS (
+    -- The same rows, ranked by memory and by activity.
     SELECT *,
            row_number() OVER (PARTITION BY cluster, job_id, gpu_uuid, slice, gpu_model, kind
                               ORDER BY used_bytes NULLS LAST, window_start) AS memory_place,
            row_number() OVER (PARTITION BY cluster, job_id, gpu_uuid, slice, gpu_model, kind
                               ORDER BY sm_ppm NULLS LAST, window_start)     AS sm_place,
            count(used_bytes) OVER of_device AS memory_minutes, count(sm_ppm) OVER of_device AS sm_minutes
-    FROM met
+    FROM held_minutes
     WINDOW of_device AS (PARTITION BY cluster, job_id, gpu_uuid, slice, gpu_model, kind)
-), by_device AS (
+), device_needs AS (
+    -- One row per job and device, with its percentiles.
     SELECT cluster, job_id, gpu_uuid, slice, gpu_model, max(slices) AS slices, max(total_bytes) AS total_bytes,
            count(*) FILTER (WHERE kind = 'alone')             AS minutes,
            count(*) FILTER (WHERE kind = 'shared')            AS shared_minutes,
@@ -68,25 +75,27 @@ WITH spans AS (
            max(sm_ppm) FILTER (WHERE kind = 'alone' AND sm_place = (sm_minutes * 95 + 99) / 100)                AS sm_p95_ppm
     FROM ranked
     GROUP BY cluster, job_id, gpu_uuid, slice, gpu_model
-), by_size AS (
+), size_needs AS (
+    -- One row per job, model and size of what it held.
     SELECT cluster, job_id, gpu_model, CASE slice WHEN '' THEN 0 ELSE 1 END AS is_slice, slices, max(total_bytes) AS total_bytes,
            count(*) AS devices, sum(minutes) AS minutes, sum(shared_minutes) AS shared_minutes,
            sum(memory_minutes) AS memory_minutes, sum(sm_minutes) AS sm_minutes,
            max(memory_p999_bytes) AS memory_p999_bytes, max(sm_p95_ppm) AS sm_p95_ppm
-    FROM by_device
+    FROM device_needs
     GROUP BY cluster, job_id, gpu_model, 4, slices
 ), profiled AS (
-    -- Of profiles with as many compute slices the held one is that whose memory is nearest to what
-    -- the slice says it has.
+    -- One row per size and profile of the model; held_place 1 is the profile that it held, the one
+    -- nearest in memory.
     SELECT s.*, p.profile, p.compute_slices, p.memory_bytes, p.multiprocessors, p.gpu_compute_slices, p.gpu_multiprocessors,
            greatest((1000 * p.compute_slices + p.gpu_compute_slices - 1) / p.gpu_compute_slices,
                     (1000 * p.memory_slices + p.gpu_memory_slices - 1) / p.gpu_memory_slices) AS gpu_milli,
            CASE WHEN s.is_slice = 1 AND p.compute_slices = s.slices
                 THEN row_number() OVER (PARTITION BY s.cluster, s.job_id, s.gpu_model, s.is_slice, s.slices, p.compute_slices
                                         ORDER BY abs(p.memory_bytes - s.total_bytes), p.memory_bytes) END AS held_place
-    FROM by_size s
+    FROM size_needs s
     LEFT JOIN mig_profiles p ON s.gpu_model LIKE p.model
 ), held AS (
+    -- The same rows, with what was held.
     SELECT *,
            CASE is_slice WHEN 0 THEN 'whole' ELSE max(CASE held_place WHEN 1 THEN profile END) OVER of_size END AS held,
            CASE is_slice WHEN 0 THEN 1000 ELSE max(CASE held_place WHEN 1 THEN gpu_milli END) OVER of_size END  AS held_gpu_milli,
@@ -96,19 +105,23 @@ WITH spans AS (
     FROM profiled
     WINDOW of_size AS (PARTITION BY cluster, job_id, gpu_model, is_slice, slices)
 ), needed AS (
+    -- The same rows, with what was needed.
     SELECT *, (memory_p999_bytes * 115 + 99) / 100               AS needed_memory_bytes,
            (sm_p95_ppm * held_sms * 12 + 9999) / 10000           AS needed_sms_milli
     FROM held
 ), fitting AS (
+    -- The same rows; is_fit = 1 if the profile is smaller and has what is needed.
     SELECT *,
            CASE WHEN gpu_milli < held_gpu_milli AND memory_bytes >= needed_memory_bytes AND multiprocessors * 1000 >= needed_sms_milli
                 THEN 1 ELSE 0 END AS is_fit
     FROM needed
 ), chosen AS (
+    -- The same rows; place 1 is the smallest that fits.
     SELECT *, row_number() OVER (PARTITION BY cluster, job_id, gpu_model, is_slice, slices
                                  ORDER BY is_fit DESC, gpu_milli, compute_slices, profile) AS place
     FROM fitting
-), judged AS (
+), explained AS (
+    -- One row per job, with the reason if no profile is given.
     SELECT j.cluster, j.job_id, j.held_devices, j.is_beside, c.gpu_model, c.held, c.devices, c.minutes, c.shared_minutes, c.memory_minutes,
            c.memory_p999_bytes, c.needed_memory_bytes, c.sm_minutes, c.sm_p95_ppm, c.needed_sms_milli, c.gpu_compute_slices,
            c.held_gpu_milli, c.is_fit, c.gpu_milli, c.profile, c.compute_slices, c.held_compute_slices,
@@ -131,4 +144,4 @@ SELECT cluster, job_id, gpu_model, held, held_devices, coalesce(devices, 0) AS d
        CASE WHEN reason IS NULL THEN CASE is_fit WHEN 1 THEN gpu_milli ELSE held_gpu_milli END END                AS fits_gpu_milli,
        CASE WHEN reason IS NULL THEN CASE is_fit WHEN 1 THEN held_gpu_milli - gpu_milli ELSE 0 END END            AS saved_gpu_milli,
        reason
-FROM judged
+FROM explained

@@ -24,21 +24,26 @@
 --! told_by          = "How the use of the job is attributed: slice, process, or NULL if it is not."
 --! not_told_apart   = "Use of the GPU that cannot be attributed to one of its jobs: memory, activity, energy."
 --! memory_max_bytes = "Most device memory that the job's processes held, as they were first seen together, bytes; NULL where no process of the job was sampled, or the driver does not say."
-WITH met AS (
+WITH shared_holds AS (
+    -- One row per hold of a GPU that jobs may have shared.
     SELECT *, coalesce(mig_uuid, '') AS slice FROM gpu_spans WHERE is_met = 1
 ), times AS (
-    SELECT DISTINCT cluster, device, crowd, unnest(make_array(from_time, to_time)) AS at FROM met
+    -- One row per time at which a hold of the crowd began or ended.
+    SELECT DISTINCT cluster, device, crowd, unnest(make_array(from_time, to_time)) AS at FROM shared_holds
 ), stretches AS (
+    -- One row per stretch between two such times.
     SELECT cluster, device, crowd, at AS from_time, lead(at) OVER (PARTITION BY cluster, device, crowd ORDER BY at) AS to_time FROM times
 ), active AS (
+    -- One row per stretch and job and slice that it held.
     SELECT m.cluster, m.device, m.slice, s.from_time, s.to_time, m.job_id, max(m.node) AS node, max(m.gpu_uuid) AS gpu_uuid,
            max(m.sevenths) AS sevenths, max(m.quality) FILTER (WHERE m.quality = 'EXACT') AS alone, min(m.quality) AS quality,
            CASE WHEN count(m.share_milli) = count(*) THEN max(m.share_milli) END AS share_milli
     FROM stretches s
-    JOIN met m ON m.cluster = s.cluster AND m.device = s.device AND m.crowd = s.crowd
+    JOIN shared_holds m ON m.cluster = s.cluster AND m.device = s.device AND m.crowd = s.crowd
               AND m.from_time <= s.from_time AND m.to_time >= s.to_time
     GROUP BY m.cluster, m.device, m.slice, s.from_time, s.to_time, m.job_id
 ), counted AS (
+    -- The same rows, with counts over the slice (here) and over the GPU (everywhere).
     SELECT *,
            count(*) OVER here                                                        AS here,
            count(alone) OVER here                                                    AS alone_here,
@@ -53,29 +58,34 @@ WITH met AS (
     FROM active
     WINDOW here AS (PARTITION BY cluster, device, slice, from_time), everywhere AS (PARTITION BY cluster, device, from_time)
 ), processes AS (
-    -- As samples write it: pid first, then kind and memory where known, job and ticks last. In
-    -- names quotes are escaped.
+    -- One row per sampled process, as text.
+    -- Samples list the pid first, then kind and memory if known, job and ticks last. Quotes in
+    -- names are escaped.
     SELECT cluster, gpu_uuid, coalesce(mig_uuid, '') AS slice, event_time, unnest(string_to_array(processes, '},{"pid":')) AS process
     FROM gpu_samples
     WHERE processes IS NOT NULL
-), described AS (
+), process_fields AS (
+    -- The same rows, with job, memory and kind.
     SELECT cluster, gpu_uuid, slice, event_time,
            regexp_match(process, '"job":"([^"]*)","ticks":[0-9]+[}\]]*$')[1]                                            AS job_id,
            CAST(regexp_match(process, '^(?:\[\{"pid":)?[0-9]+,(?:"kind":"[A-Z]+",)?"memory_bytes":([0-9]+)')[1] AS BIGINT) AS memory_bytes,
            CASE WHEN regexp_like(process, '^(?:\[\{"pid":)?[0-9]+,"kind":"MPS"') THEN 1 ELSE 0 END                         AS is_mps
     FROM processes
 ), sampled AS (
+    -- One row per stretch, job and sample.
     SELECT a.cluster, a.device, a.slice, a.from_time, a.job_id, p.event_time,
            sum(p.memory_bytes) FILTER (WHERE p.job_id = a.job_id) AS memory_bytes, max(p.is_mps) AS is_mps
     FROM active a
-    JOIN described p ON p.cluster = a.cluster AND p.gpu_uuid = a.gpu_uuid AND p.slice = a.slice
+    JOIN process_fields p ON p.cluster = a.cluster AND p.gpu_uuid = a.gpu_uuid AND p.slice = a.slice
                     AND p.event_time > a.from_time AND p.event_time <= a.to_time
     GROUP BY a.cluster, a.device, a.slice, a.from_time, a.job_id, p.event_time
 ), used AS (
+    -- One row per stretch and job, with its memory.
     SELECT cluster, device, slice, from_time, job_id, max(memory_bytes) AS memory_max_bytes, max(is_mps) AS is_mps
     FROM sampled
     GROUP BY cluster, device, slice, from_time, job_id
-), judged AS (
+), classified AS (
+    -- One row per stretch and job on shared GPUs, with the way of sharing.
     SELECT c.*, u.memory_max_bytes,
            CASE WHEN c.slice <> '' AND c.here = 1 AND c.on_whole = 0                        THEN 'mig'
                 WHEN u.is_mps = 1                                                           THEN 'mps'
@@ -100,4 +110,4 @@ SELECT cluster, node, device, nullif(slice, '') AS mig_uuid, from_time, to_time,
        CASE WHEN how = 'mig' THEN 'energy' WHEN memory_max_bytes IS NOT NULL THEN 'activity,energy'
             ELSE 'memory,activity,energy' END AS not_told_apart,
        memory_max_bytes
-FROM judged
+FROM classified

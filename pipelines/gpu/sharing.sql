@@ -18,20 +18,24 @@
 --! place               = "Rank in the cluster, from 1: highest complementarity first, then lowest need."
 --! is_best             = "1 if neither job is in a better pair, so these pairs do not exclude each other; else 0."
 WITH spans AS (
+    -- One row per hold; is_beside = 1 if the job held another device at the same time.
     SELECT cluster, job_id, device, gpu_uuid, coalesce(mig_uuid, '') AS slice, from_time, to_time,
            CASE WHEN max(to_time) OVER (PARTITION BY cluster, job_id ORDER BY from_time, to_time, device, mig_uuid
                                         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) > from_time THEN 1 ELSE 0 END AS is_beside
     FROM gpu_spans
 ), owners AS (
+    -- One row per job, with team and user.
     SELECT cluster, job_id, max(team) AS team, max(user_name) AS user_name FROM attempts GROUP BY cluster, job_id
 ), jobs AS (
+    -- One row per job that held one whole GPU at a time.
     SELECT s.cluster, s.job_id, max(o.team) AS team, max(o.user_name) AS user_name, min(s.from_time) AS from_time, max(s.to_time) AS to_time
     FROM spans s
     JOIN owners o ON o.cluster = s.cluster AND o.job_id = s.job_id
     GROUP BY s.cluster, s.job_id
-    -- One that spreads over devices, or holds slices, has no such neighbour.
+    -- A job on several devices at once, or on slices, is no candidate.
     HAVING max(s.is_beside) = 0 AND max(s.slice) = ''
 ), minutes AS (
+    -- One row per minute and GPU.
     SELECT window_start, plus_ms(window_start, 60000) AS window_end, cluster, gpu_uuid, gpu_model,
            max(framebuffer_used_max_bytes) AS used_bytes, max(framebuffer_total_max_bytes) AS total_bytes,
            part_of(1000000, 0, sum(sm_active_us), sum(sm_active_known_us))     AS sm_ppm,
@@ -39,7 +43,9 @@ WITH spans AS (
     FROM gpu_1m
     WHERE mig_uuid IS NULL
     GROUP BY window_start, cluster, gpu_uuid, gpu_model
-), met AS (
+), held_minutes AS (
+    -- One row per minute, GPU and job that held it; kind says whether the job was alone for the
+    -- whole minute.
     SELECT m.*, s.job_id, CAST(date_part('hour', m.window_start) AS BIGINT) AS hour,
            CASE WHEN m.total_bytes > 0 THEN (m.used_bytes * 1000000 + m.total_bytes - 1) / m.total_bytes END AS memory_ppm,
            CASE WHEN min(s.job_id) OVER of_minute < max(s.job_id) OVER of_minute THEN 'shared'
@@ -49,6 +55,7 @@ WITH spans AS (
     JOIN spans s ON s.cluster = m.cluster AND s.gpu_uuid = m.gpu_uuid AND s.from_time < m.window_end AND s.to_time > m.window_start
     WINDOW of_minute AS (PARTITION BY m.cluster, m.gpu_uuid, m.window_start)
 ), ranked AS (
+    -- Minutes alone, ranked by memory, activity and bandwidth.
     SELECT *,
            row_number() OVER (PARTITION BY cluster, job_id, gpu_model ORDER BY memory_ppm NULLS LAST, window_start, gpu_uuid)     AS memory_place,
            count(memory_ppm) OVER (PARTITION BY cluster, job_id, gpu_model)                                                       AS memory_minutes,
@@ -56,9 +63,10 @@ WITH spans AS (
            count(sm_ppm) OVER (PARTITION BY cluster, job_id, gpu_model, hour)                                                     AS sm_minutes,
            row_number() OVER (PARTITION BY cluster, job_id, gpu_model, hour ORDER BY dram_ppm NULLS LAST, window_start, gpu_uuid) AS dram_place,
            count(dram_ppm) OVER (PARTITION BY cluster, job_id, gpu_model, hour)                                                   AS dram_minutes
-    FROM met
+    FROM held_minutes
     WHERE kind = 'alone'
 ), by_hour AS (
+    -- One row per job, model and hour of the day, with its percentiles.
     SELECT cluster, job_id, gpu_model, hour, count(*) AS minutes,
            max(CASE WHEN memory_place = (memory_minutes * 999 + 999) / 1000 THEN memory_ppm END) AS memory_ppm,
            max(CASE WHEN sm_place = (sm_minutes * 95 + 99) / 100 THEN sm_ppm END)                AS sm_ppm,
@@ -66,8 +74,9 @@ WITH spans AS (
     FROM ranked
     GROUP BY cluster, job_id, gpu_model, hour
 ), by_job AS (
-    -- An hour of the day stands for those up to the next one that is known, and the first one for
-    -- those before it too: each is there once.
+    -- The same rows, with maxima of the job and the next known hour.
+    -- A known hour also covers the hours up to the next known one; the first also covers those
+    -- before it. So each hour of the day is covered once.
     SELECT cluster, job_id, gpu_model, hour, sm_ppm, dram_ppm,
            sum(minutes) OVER of_job AS minutes, max(memory_ppm) OVER of_job AS memory_ppm,
            max(sm_ppm) OVER of_job AS most_sm_ppm, max(dram_ppm) OVER of_job AS most_dram_ppm,
@@ -75,18 +84,21 @@ WITH spans AS (
     FROM by_hour
     WINDOW of_job AS (PARTITION BY cluster, job_id, gpu_model), in_order AS (PARTITION BY cluster, job_id, gpu_model ORDER BY hour)
 ), hours AS (
+    -- One row per job, model and each of the 24 hours of the day.
     SELECT *, unnest(range(first_hour, next_hour)) AS of_day
     FROM by_job
     WHERE memory_ppm IS NOT NULL AND most_sm_ppm IS NOT NULL AND most_dram_ppm IS NOT NULL
 ), profiles AS (
-    -- Hours in which a job was not seen are as its busiest.
+    -- The same rows for jobs of known users; hours in which a job was not seen count as its
+    -- busiest.
     SELECT j.cluster, j.job_id, j.team, j.user_name, j.from_time, j.to_time, h.gpu_model, h.of_day, h.minutes, h.memory_ppm, h.most_sm_ppm,
            CASE WHEN h.of_day = h.hour THEN coalesce(h.sm_ppm, h.most_sm_ppm) ELSE h.most_sm_ppm END         AS sm_ppm,
            CASE WHEN h.of_day = h.hour THEN coalesce(h.dram_ppm, h.most_dram_ppm) ELSE h.most_dram_ppm END   AS dram_ppm
     FROM hours h
     JOIN jobs j ON j.cluster = h.cluster AND j.job_id = h.job_id
     WHERE j.user_name IS NOT NULL
-), together AS (
+), pairs AS (
+    -- One row per pair of jobs of one user and model that ran at the same time.
     SELECT a.cluster, a.job_id AS first_job_id, b.job_id AS second_job_id, a.gpu_model, max(a.team) AS team, max(a.user_name) AS user_name,
            max(least(a.minutes, b.minutes)) AS minutes, max(a.memory_ppm + b.memory_ppm) AS memory_ppm, max(a.most_sm_ppm + b.most_sm_ppm) AS both_sm_ppm,
            max(a.sm_ppm + b.sm_ppm) AS peak_sm_ppm, max(a.dram_ppm + b.dram_ppm) AS peak_dram_ppm
@@ -96,14 +108,17 @@ WITH spans AS (
     WHERE a.memory_ppm + b.memory_ppm <= 900000
     GROUP BY a.cluster, a.job_id, b.job_id, a.gpu_model
 ), fitting AS (
+    -- Only pairs that fit together, ranked.
     SELECT *, both_sm_ppm - peak_sm_ppm AS complementarity_ppm,
            row_number() OVER (PARTITION BY cluster
                               ORDER BY both_sm_ppm - peak_sm_ppm DESC, peak_sm_ppm, first_job_id, second_job_id, gpu_model) AS place
-    FROM together
+    FROM pairs
     WHERE peak_sm_ppm <= 900000 AND peak_dram_ppm <= 700000
 ), sides AS (
+    -- Two rows per pair: one for each job.
     SELECT *, unnest(make_array(first_job_id, second_job_id)) AS side FROM fitting
 ), best AS (
+    -- The same rows, with the best place of that job.
     SELECT *, min(place) OVER (PARTITION BY cluster, side) AS best_place FROM sides
 )
 SELECT cluster, first_job_id, second_job_id, team, user_name, gpu_model, minutes, memory_ppm, peak_sm_ppm, peak_dram_ppm,

@@ -38,18 +38,19 @@
 --! gpu_ms_held   = "GPU x ms held, up to as_of while it runs."
 --! gpu_ms_queued = "GPU x ms requested and waited for, from queued_from to queued_to or as_of."
 WITH facts AS (
-    -- Back in the queue after its last attempt: it was requeued, left from there, was submitted
-    -- again, or was seen to wait.
+    -- One row per job; waits_again if it went back to the queue after its last attempt: it was
+    -- requeued, left the queue, was submitted again, or was seen waiting.
     SELECT *,
            last_attempt_id IS NOT NULL
                AND (gave_up_time IS NOT NULL OR coalesce(attempt_state = 'REQUEUED' AND to_time >= last_from_time, false)
                     OR coalesce(last_queued_time > last_from_time AND last_queued_time >= to_time, false))
                AS waits_again
     FROM job_facts
-), manifold AS (
-    -- Jobs with more than one attempt or wait are few; only they need an order among them.
+), retried_jobs AS (
+    -- One row per job with more than one attempt or wait. They are few; only they need an order.
     SELECT * FROM facts WHERE waits_again OR first_attempt_id < last_attempt_id
-), retried AS (
+), started_attempts AS (
+    -- One row per attempt of such a job.
     SELECT e.cluster, e.job_id, e.attempt_id,
            min(e.event_time) FILTER (WHERE e.kind = 'STARTED') AS from_time,
            max(e.event_time) FILTER (WHERE e.kind = 'ENDED')   AS to_time,
@@ -61,26 +62,29 @@ WITH facts AS (
            latest(e.final_state, e.event_time)                 AS final_state,
            latest(e.exit_code, e.event_time)                   AS exit_code,
            max(e.as_of)                                        AS as_of
-    FROM manifold j
+    FROM retried_jobs j
     JOIN job_events e ON e.cluster = j.cluster AND e.job_id = j.job_id AND e.kind NOT IN ('DEVICE_HELD', 'DEVICE_RELEASED')
     GROUP BY e.cluster, e.job_id, e.attempt_id, e.step_id
-    -- No step, no event outside an attempt: asked of these few groups rather than of every event
-    -- before the join.
+    -- Leaves out steps and events outside an attempt. Filtering these few groups is cheaper than
+    -- filtering every event before the join.
     HAVING count(e.attempt_id) > 0 AND count(e.step_id) = 0
-), in_order AS (
+), ordered_attempts AS (
+    -- The same rows, in order of start, with the attempts before and after.
     SELECT *,
            CAST(row_number() OVER by_start AS BIGINT) - 1 AS attempt,
            lead(attempt_id) OVER by_start                 AS next_attempt_id,
            lag(to_time) OVER by_start                     AS previous_end,
            coalesce((lag(final_state) OVER by_start) = 'RESIZED', false) AS resized
-    FROM retried
+    FROM started_attempts
     WINDOW by_start AS (PARTITION BY cluster, job_id ORDER BY from_time NULLS LAST, attempt_id)
-), in_runs AS (
+), numbered_runs AS (
+    -- The same rows, with the number of the run: a resize does not start a new one.
     SELECT *,
            sum(CASE WHEN resized THEN 0 ELSE 1 END) OVER (PARTITION BY cluster, job_id ORDER BY attempt) - 1 AS run,
            sum(CASE WHEN resized THEN 0 ELSE 1 END) OVER (PARTITION BY cluster, job_id) - 1                  AS last_run
-    FROM in_order
-), every_attempt AS (
+    FROM ordered_attempts
+), all_attempts AS (
+    -- One row per attempt of any job, and one per wait that no attempt has followed.
     SELECT cluster, job_id, last_attempt_id AS attempt_id,
            CASE WHEN from_time IS NOT NULL THEN 0 END AS attempt,
            1 AS is_only, 1 AS is_final,
@@ -107,8 +111,8 @@ WITH facts AS (
            CASE WHEN NOT o.resized THEN coalesce(o.previous_end, j.submit_time) END,
            CASE WHEN NOT o.resized THEN coalesce(o.from_time, o.to_time) END,
            o.from_time, o.to_time, o.final_state, o.exit_code, o.as_of
-    FROM in_runs o
-    JOIN manifold j ON o.cluster = j.cluster AND o.job_id = j.job_id
+    FROM numbered_runs o
+    JOIN retried_jobs j ON o.cluster = j.cluster AND o.job_id = j.job_id
     UNION ALL
     SELECT cluster, job_id, NULL AS attempt_id, NULL AS attempt, 0 AS is_only, 1 AS is_final, NULL AS run, 0 AS is_lost,
            team, user_name, pool, qos, job_name,
@@ -118,7 +122,8 @@ WITH facts AS (
            NULL AS from_time, gave_up_time AS released, gave_up_state AS final_state, exit_code, as_of
     FROM facts
     WHERE waits_again
-), timed AS (
+), closed_attempts AS (
+    -- The same rows; end and state only where it has ended, as_of only while it is open.
     SELECT cluster, job_id, attempt_id, attempt, is_only, is_final, run, is_lost, team, user_name, pool, qos, job_name, gpus_milli,
            asked_gpus_milli, gpu_model,
            CASE WHEN node_count = 1 THEN nodes END                 AS node,
@@ -127,9 +132,9 @@ WITH facts AS (
            CASE WHEN released IS NOT NULL THEN final_state END     AS final_state,
            exit_code,
            CASE WHEN released IS NULL THEN as_of END               AS as_of
-    FROM every_attempt
+    FROM all_attempts
 )
 SELECT *,
        coalesce(gpu_ms(gpus_milli, from_time, from_time, coalesce(to_time, as_of)), 0)       AS gpu_ms_held,
        coalesce(gpu_ms(asked_gpus_milli, queued_from, queued_from, coalesce(queued_to, as_of)), 0) AS gpu_ms_queued
-FROM timed
+FROM closed_attempts

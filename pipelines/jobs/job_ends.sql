@@ -26,7 +26,8 @@
 --! lost_gpu_ms     = "GPU x ms from the last checkpoint that its ranks reported to the end; NULL if they reported none."
 --! evidence        = "Evidence for the probability: rule, value and weight in log odds."
 --! model           = "Version of the rules."
-WITH said AS (
+WITH statements AS (
+    -- One row per statement on the end of an attempt; place 1 is the latest.
     SELECT *,
            row_number() OVER (PARTITION BY cluster, job_id, attempt_id ORDER BY end_time DESC, model DESC, probability_ppm DESC, evidence) AS place
     FROM job_end_signals
@@ -37,5 +38,5 @@ SELECT a.cluster, a.job_id, a.attempt_id, a.attempt, a.team, a.user_name, a.pool
        coalesce(s.node, CASE a.final_state WHEN 'NODE_FAIL' THEN a.node END) AS node,
        s.gpu_uuid, s.gpu_index, s.xid, s.fault_time, s.probability_ppm, s.lost_gpu_ms, s.evidence, s.model
 FROM attempts a
-LEFT JOIN said s ON s.cluster = a.cluster AND s.job_id = a.job_id AND s.attempt_id = a.attempt_id AND s.place = 1
+LEFT JOIN statements s ON s.cluster = a.cluster AND s.job_id = a.job_id AND s.attempt_id = a.attempt_id AND s.place = 1
 WHERE a.from_time IS NOT NULL AND a.to_time IS NOT NULL

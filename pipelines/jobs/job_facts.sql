@@ -31,6 +31,6 @@ SELECT cluster, job_id,
        latest(exit_code, event_time)                                                     AS exit_code,
        max(as_of)                                                                        AS as_of
 FROM job_events
--- A device held says nothing of the job's attempts: the scheduler's own account does.
+-- Device events say nothing about attempts; the scheduler's own events do.
 WHERE kind NOT IN ('OBSERVED', 'DEVICE_HELD', 'DEVICE_RELEASED') AND step_id IS NULL
 GROUP BY cluster, job_id

@@ -28,7 +28,8 @@
 --! gpu_ms_queued = "GPU x ms requested and waited for, over all waits."
 --! gpu_ms_lost   = "GPU x ms held by runs that were followed by another run."
 --! as_of         = "While the job is open: time up to which its cluster was observed."
-WITH folded AS (
+WITH folded_jobs AS (
+    -- One row per job: of a single attempt as it is, of several added up.
     SELECT cluster, job_id, team, user_name, pool, qos, job_name, gpus_milli, gpu_model, nodes, node_count,
            submit_time, eligible_time, from_time AS start_time,
            CASE WHEN as_of IS NULL THEN coalesce(to_time, queued_to) END AS end_time,
@@ -62,10 +63,10 @@ WITH folded AS (
 )
 SELECT cluster, job_id, team, user_name, pool, qos, job_name, gpus_milli, gpu_model, nodes, node_count,
        submit_time, eligible_time, start_time,
-       -- Requeued or resized, it goes on.
+       -- A requeued or resized job continues.
        CASE WHEN final_state NOT IN ('REQUEUED', 'RESIZED') THEN end_time END    AS end_time,
        CASE WHEN final_state NOT IN ('REQUEUED', 'RESIZED') THEN final_state END AS final_state,
        exit_code, attempts,
        ms_between(submit_time, start_time) AS queue_ms,
        run_ms, gpu_ms_held, gpu_ms_queued, gpu_ms_lost, as_of
-FROM folded
+FROM folded_jobs

@@ -30,17 +30,20 @@
 --! gpu_ms       = "GPU x ms."
 --! cost_micros  = "Cost by the price book, millionths of its currency: gpu_ms x price of a GPU-hour, split where the price changed; NULL if no price is known."
 WITH job AS (
+    -- One row per minute and job that held GPUs.
     SELECT window_start, cluster, job_id, max(pool) AS pool, max(team) AS team, max(user_name) AS user_name, max(gpu_model) AS gpu_model
     FROM (SELECT window_start, cluster, job_id, pool, team, user_name, gpu_model FROM attempts
           UNION ALL
-          -- Of a pod there are only the devices that it held.
+          -- A pod has no attempts, only the devices that it held.
           SELECT window_start, cluster, job_id, NULL, team, user_name, NULL FROM gpu_holds)
     GROUP BY window_start, cluster, job_id
 ), registered AS (
+    -- One row per minute and node.
     SELECT window_start, cluster, node, max(pool) AS pool, max(gpu_model) AS gpu_model
     FROM node_capacity
     GROUP BY window_start, cluster, node
-), told AS (
+), classified AS (
+    -- One row per minute, device, job and class, and one per missing commitment.
     SELECT o.window_start, o.cluster, CASE WHEN o.job_id = '' THEN r.pool ELSE j.pool END AS pool, coalesce(r.gpu_model, j.gpu_model) AS gpu_model,
            nullif(o.node, '') AS node, nullif(o.gpu_uuid, '') AS gpu_uuid, nullif(o.mig_uuid, '') AS mig_uuid, j.team, j.user_name,
            nullif(o.job_id, '') AS job_id, o.class, o.formula, o.gpu_ms
@@ -53,14 +56,15 @@ WITH job AS (
     FROM commitments c
     JOIN watched w ON w.window_start = c.window_start AND w.cluster = c.cluster
 ), named AS (
+    -- The same rows, added up by all names.
     SELECT window_start, cluster, pool, gpu_model, node, gpu_uuid, mig_uuid, team, user_name, job_id, class, formula, sum(gpu_ms) AS gpu_ms
-    FROM told
+    FROM classified
     GROUP BY window_start, cluster, pool, gpu_model, node, gpu_uuid, mig_uuid, team, user_name, job_id, class, formula
 ), priced AS (
+    -- The same rows, with the cost.
     SELECT n.window_start, n.cluster, n.pool, n.gpu_model, n.node, n.gpu_uuid, n.mig_uuid, n.team, n.user_name, n.job_id, n.class, n.formula,
            max(n.gpu_ms) AS gpu_ms,
-           -- Not clip_to, which is not after the end of observation: a price holds for the whole
-           -- minute.
+           -- Not clip_to, which ends with the observation: a price applies to the whole minute.
            sum(cost_micros(share_of(n.gpu_ms, ms_between(n.window_start, p.clip_from),
                                     ms_between(p.clip_from, least(p.to_time, plus_ms(n.window_start, 60000))), 60000),
                            p.price_micros_per_gpu_hour)) AS cost_micros

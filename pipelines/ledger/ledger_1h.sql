@@ -26,16 +26,18 @@
 --! gpu_ms       = "GPU x ms."
 --! cost_micros  = "Cost by the price book, millionths of its currency; NULL if no price is known."
 WITH stretches AS (
+    -- One row per interval of ledger_stretches in the hour.
     SELECT *, CASE WHEN gpus_milli < 0 THEN -1 ELSE 1 END AS sign, abs(gpus_milli) AS gpus FROM ledger_stretches
-), told AS (
+), parts AS (
+    -- One row per minute of device_ledger_1m, per interval, and per interval and price.
     SELECT window_start, cluster, pool, node, gpu_uuid, mig_uuid, team, user_name, job_id, class, formula, gpu_ms, cost_micros
     FROM device_ledger_1m
     UNION ALL
     SELECT window_start, cluster, pool, node, NULL, NULL, team, user_name, job_id, class, formula, sign * gpu_ms(gpus, counted_from, clip_from, clip_to), CAST(NULL AS BIGINT)
     FROM stretches
     UNION ALL
-    -- The cost of a stretch up to a time, less that up to an earlier one: parts of a stretch add
-    -- up, wherever it is cut.
+    -- Cost of the interval up to one time less the cost up to an earlier one, so that parts of an
+    -- interval add up wherever it is split.
     SELECT s.window_start, s.cluster, s.pool, s.node, NULL, NULL, s.team, s.user_name, s.job_id, s.class, s.formula, 0,
            s.sign * (cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, least(s.clip_to, p.clip_to)), p.price_micros_per_gpu_hour)
                      - cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, greatest(s.clip_from, p.clip_from)), p.price_micros_per_gpu_hour))
@@ -45,6 +47,6 @@ WITH stretches AS (
     WHERE p.clip_from < s.clip_to AND p.clip_to > s.clip_from
 )
 SELECT window_start, cluster, pool, node, gpu_uuid, mig_uuid, team, user_name, job_id, class, formula, sum(gpu_ms) AS gpu_ms, sum(cost_micros) AS cost_micros
-FROM told
+FROM parts
 GROUP BY window_start, cluster, pool, node, gpu_uuid, mig_uuid, team, user_name, job_id, class, formula
 HAVING sum(gpu_ms) <> 0

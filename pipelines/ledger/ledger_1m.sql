@@ -18,14 +18,16 @@
 --! gpu_ms       = "GPU x ms."
 --! cost_micros  = "Cost by the price book, millionths of its currency; NULL if no price is known."
 WITH minutes AS (
+    -- One row per interval of ledger_stretches and minute that it touches.
     SELECT *, greatest(from_time, window_start) AS clip_from, least(to_time, plus_ms(window_start, 60000)) AS clip_to,
            CASE WHEN gpus_milli < 0 THEN -1 ELSE 1 END AS sign, abs(gpus_milli) AS gpus
     FROM (SELECT *, unnest(window_starts(from_time, to_time, 60000, from_time, to_time)) AS window_start FROM ledger_stretches)
-), told AS (
+), parts AS (
+    -- One row per such minute, and one per minute and price.
     SELECT window_start, cluster, pool, node, team, user_name, job_id, class, formula, sign * gpu_ms(gpus, counted_from, clip_from, clip_to) AS gpu_ms, CAST(NULL AS BIGINT) AS cost_micros
     FROM minutes
     UNION ALL
-    -- As in ledger_1h: parts of a stretch add up, wherever it is cut.
+    -- As in ledger_1h, so that parts of an interval add up wherever it is split.
     SELECT s.window_start, s.cluster, s.pool, s.node, s.team, s.user_name, s.job_id, s.class, s.formula, 0,
            s.sign * (cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, least(s.clip_to, p.to_time)), p.price_micros_per_gpu_hour)
                      - cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, greatest(s.clip_from, p.from_time)), p.price_micros_per_gpu_hour))
@@ -36,6 +38,6 @@ WITH minutes AS (
 SELECT window_start, cluster, pool, node, gpu_uuid, mig_uuid, team, user_name, job_id, class, formula, gpu_ms, cost_micros FROM device_ledger_1m
 UNION ALL
 SELECT window_start, cluster, pool, node, NULL, NULL, team, user_name, job_id, class, formula, sum(gpu_ms) AS gpu_ms, sum(cost_micros) AS cost_micros
-FROM told
+FROM parts
 GROUP BY window_start, cluster, pool, node, team, user_name, job_id, class, formula
 HAVING sum(gpu_ms) <> 0

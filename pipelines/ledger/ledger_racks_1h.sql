@@ -17,8 +17,8 @@
 SELECT l.window_start, l.cluster, l.pool, p.rack, p.switch, p.switches_above, l.class, l.formula,
        sum(l.gpu_ms) AS gpu_ms, sum(l.cost_micros) AS cost_micros
 FROM ledger_1h l
--- Places of a node follow each other without a gap, so each row meets one of them, or none where
--- nobody told.
+-- Locations of a node follow each other without a gap, so each row meets one, or none if no
+-- location was reported.
 LEFT JOIN node_places p ON p.cluster = l.cluster AND p.node = l.node
                        AND coalesce(p.from_time <= l.window_start, true) AND coalesce(p.to_time > l.window_start, true)
 GROUP BY l.window_start, l.cluster, l.pool, p.rack, p.switch, p.switches_above, l.class, l.formula

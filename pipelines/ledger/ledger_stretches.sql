@@ -19,16 +19,18 @@
 --! from_time  = "Start."
 --! to_time    = "End."
 WITH recorded AS (
+    -- One row per event of any kind.
     SELECT cluster, event_time AS at FROM job_events
     UNION ALL
     SELECT cluster, event_time FROM node_events
     UNION ALL
-    -- A price may be entered for a time to come.
+    -- A price may be entered for a future time.
     SELECT cluster, least(event_time, entered_time) FROM capacity_events
     UNION ALL
     SELECT cluster, plus_ms(event_time, interval_ms) FROM pool_samples
-), kept AS (
-    -- Where agents watch, the ledger is kept by device from then on, whatever came later.
+), cluster_ends AS (
+    -- One row per cluster: the time until which intervals count. Where agents monitor, the ledger
+    -- by device takes over.
     SELECT cluster, from_time AS until FROM watched
     UNION ALL
     SELECT r.cluster, max(r.at)
@@ -36,24 +38,28 @@ WITH recorded AS (
     LEFT ANTI JOIN watched w ON w.cluster = r.cluster
     GROUP BY r.cluster
 ), facts AS (
+    -- One row per fact on nodes and jobs before that time.
     SELECT f.*, unix_ms(f.from_time) AS from_ms, unix_ms(least(f.to_time, k.until)) AS to_ms
     FROM occupancy_facts f
-    JOIN kept k ON k.cluster = f.cluster
+    JOIN cluster_ends k ON k.cluster = f.cluster
     WHERE f.kind NOT IN ('device', 'starting') AND f.from_time < k.until
-), idle AS (
+), idle_rows AS (
+    -- One row per interval of GPUs that no job held, as a struct.
     SELECT cluster, unnest(idle_stretches(gathered(named_struct(
                'kind', kind, 'node', node, 'job', job_id, 'pool', pool, 'team', team, 'user_name', user_name, 'gpu', gpu, 'mig', mig,
                'word', word, 'gpus', gpus_milli, 'a', a, 'b', b, 'c', c, 'd', 0, 'e', 0, 'from_ms', from_ms, 'to_ms', to_ms)))) AS row
     FROM facts
     GROUP BY cluster
-), of_nodes AS (
+), idle_intervals AS (
+    -- The same rows as columns.
     SELECT i.cluster, nullif(i.row['pool'], '') AS pool, nullif(i.row['gpu_model'], '') AS gpu_model, i.row['class'] AS class,
            i.row['formula'] AS formula, i.row['gpus_milli'] AS gpus_milli,
            plus_ms(k.until, i.row['from_ms'] - unix_ms(k.until)) AS from_time, plus_ms(k.until, i.row['to_ms'] - unix_ms(k.until)) AS to_time
-    FROM idle i
-    JOIN kept k ON k.cluster = i.cluster
+    FROM idle_rows i
+    JOIN cluster_ends k ON k.cluster = i.cluster
 ), samples AS (
-    -- From when on jobs or nodes are known, samples of pools would count the same GPUs twice.
+    -- One row per pool sample. Once jobs or nodes are known, samples would count the same GPUs
+    -- twice.
     SELECT p.cluster, p.owner, p.pool, p.event_time, p.interval_ms,
            coalesce(p.quota_gpus_milli, 0) AS quota, coalesce(p.held_gpus_milli, 0) AS held,
            greatest(coalesce(p.quota_gpus_milli, 0) - coalesce(p.held_gpus_milli, 0), 0) AS idle, coalesce(p.queued_gpus_milli, 0) AS queued,
@@ -63,43 +69,46 @@ WITH recorded AS (
     LEFT JOIN (SELECT cluster, min(event_time) AS from_time
                FROM (SELECT cluster, event_time FROM job_events UNION ALL SELECT cluster, event_time FROM node_events WHERE kind = 'NODE_REGISTERED')
                GROUP BY cluster) o ON o.cluster = p.cluster
-), beside AS (
-    -- What is idle while its own team waits lies in shapes that a count does not tell. A whole
-    -- cluster in which nobody holds nor waits for anything is taken for one that was not looked at.
+), sample_totals AS (
+    -- The same rows, with the totals of the cluster. Idle quota whose own team waits is of unknown
+    -- use. A cluster without any job is taken as not observed.
     SELECT *, least(queued, idle) AS own, CAST(sum(held + queued) OVER (PARTITION BY cluster, event_time) AS BIGINT) AS in_use,
            CAST(sum(queued - least(queued, idle)) OVER (PARTITION BY cluster, event_time) AS BIGINT) AS others,
            CAST(sum(idle - least(queued, idle))   OVER (PARTITION BY cluster, event_time) AS BIGINT) AS all_idle,
            CAST(sum(idle - least(queued, idle))   OVER (PARTITION BY cluster, event_time ORDER BY owner, pool) AS BIGINT) - idle + least(queued, idle) AS before
     FROM samples
 ), stranded AS (
+    -- The same rows, with the idle quota that other teams wait for.
     SELECT *, share_of(least(others, all_idle), before, idle - own, all_idle) AS stranded,
            least(plus_ms(event_time, interval_ms), next_time, known_from) AS to_time, least(next_time, known_from) AS gap_end
-    FROM beside
-), of_samples AS (
+    FROM sample_totals
+), sample_intervals AS (
+    -- Seven rows per sample: one per class.
     SELECT cluster, owner, pool,
            unnest(make_array('unknown', 'unknown', 'quota_stranded', 'no_demand', 'unknown', 'imbalance', 'unknown'))  AS class,
            unnest(make_array('hold', 'queue', 'queue', 'queue', 'capacity', 'hold', 'capacity'))                       AS formula,
            unnest(make_array(held, own, stranded, CASE WHEN in_use > 0 THEN idle - own - stranded ELSE 0 END,
                              CASE WHEN in_use = 0 THEN idle ELSE 0 END, least(quota - held, 0), quota))                AS gpus_milli,
-           -- The last one: from the end of a sample to the next nobody looked.
+           -- The last one: from the end of a sample to the next one nothing is known.
            unnest(make_array(event_time, event_time, event_time, event_time, event_time, event_time, to_time))         AS from_time,
            unnest(make_array(to_time, to_time, to_time, to_time, to_time, to_time,
                              CASE WHEN next_time IS NULL THEN to_time ELSE gap_end END))                               AS to_time
     FROM stranded
-), stretches AS (
+), intervals AS (
+    -- One row per interval of any origin.
     SELECT cluster, pool, node, team, user_name, job_id, gpu_model, 'unknown' AS class, 'hold' AS formula, gpus_milli,
            from_time AS counted_from, from_time, to_time
     FROM attempts
     WHERE from_time IS NOT NULL AND gpus_milli > 0
     UNION ALL
-    SELECT cluster, pool, NULL, NULL, NULL, NULL, gpu_model, class, formula, gpus_milli, from_time AS counted_from, from_time, to_time FROM of_nodes
+    SELECT cluster, pool, NULL, NULL, NULL, NULL, gpu_model, class, formula, gpus_milli, from_time AS counted_from, from_time, to_time FROM idle_intervals
     UNION ALL
     SELECT cluster, pool, NULL, NULL, NULL, NULL, NULL, 'not_provisioned', 'capacity', gpus_milli, from_time AS counted_from, from_time, to_time FROM commitments
     UNION ALL
-    SELECT cluster, pool, NULL, owner, NULL, NULL, NULL, class, formula, gpus_milli, plus_ms(from_time, -unix_ms(from_time)), from_time, to_time FROM of_samples
+    SELECT cluster, pool, NULL, owner, NULL, NULL, NULL, class, formula, gpus_milli, plus_ms(from_time, -unix_ms(from_time)), from_time, to_time FROM sample_intervals
 )
 SELECT s.cluster, s.pool, s.node, s.team, s.user_name, s.job_id, s.gpu_model, s.class, s.formula, s.gpus_milli, s.counted_from, s.from_time,
        least(s.to_time, k.until) AS to_time
-FROM stretches s
-JOIN kept k ON k.cluster = s.cluster
+FROM intervals s
+JOIN cluster_ends k ON k.cluster = s.cluster
 WHERE s.gpus_milli <> 0 AND s.from_time < least(s.to_time, k.until)

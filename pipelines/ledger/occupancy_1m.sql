@@ -10,7 +10,7 @@
 --! step_time_1m    = { time = "window_start" }
 --! watched         = { from = "from_time", to = "to_time" }
 WITH devices AS (
-    -- A slice of which nobody said how large it is counts as the smallest.
+    -- One row per minute and device; a slice of unknown size counts as the smallest.
     SELECT window_start, cluster, node, gpu_uuid, mig_uuid, '#' || CAST(max(gpu_index) AS TEXT) AS number,
            CASE WHEN mig_uuid IS NULL THEN 7 ELSE coalesce(max(mig_slices_max_count), 1) END AS sevenths,
            coalesce(sum(active_us), 0) / 1000 AS active_ms, coalesce(sum(idle_us), 0) / 1000 AS idle_ms,
@@ -18,6 +18,7 @@ WITH devices AS (
     FROM gpu_1m
     GROUP BY window_start, cluster, node, gpu_uuid, mig_uuid
 ), facts AS (
+    -- One row per minute and fact, sample or report.
     SELECT window_start, cluster, kind, node, job_id, pool, team, user_name, gpu, mig, word, gpus_milli AS gpus, a, b, c,
            CAST(NULL AS BIGINT) AS d, CAST(NULL AS BIGINT) AS e, unix_ms(clip_from) AS from_ms, unix_ms(clip_to) AS to_ms
     FROM occupancy_facts
@@ -28,6 +29,7 @@ WITH devices AS (
     SELECT window_start, cluster, 'steps', node, job_id, NULL, NULL, NULL, NULL, NULL, NULL, step_ms, restore_ms, redone_ms, checkpoint_ms, data_ms, communication_ms, 0, 0
     FROM step_time_1m
 ), rows AS (
+    -- One row per minute, device, job and class, as a struct.
     SELECT f.window_start, f.cluster,
            unnest(occupancy(gathered(named_struct(
                'kind', f.kind, 'node', f.node, 'job', f.job_id, 'pool', f.pool, 'team', f.team, 'user_name', f.user_name, 'gpu', f.gpu, 'mig', f.mig,

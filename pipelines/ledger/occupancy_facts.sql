@@ -21,16 +21,19 @@
 --! from_time  = "Start."
 --! to_time    = "End; NULL while it lasts."
 WITH waiting AS (
+    -- One row per job that ever waited.
     SELECT cluster, job_id, CASE WHEN count(*) = count(to_time) THEN max(to_time) END AS to_time
     FROM waits
     GROUP BY cluster, job_id
-), told AS (
+), reported_priorities AS (
+    -- One row per job and time at which its priority was reported.
     SELECT cluster, job_id, event_time, max(priority) AS priority
     FROM job_events
     WHERE priority IS NOT NULL
     GROUP BY cluster, job_id, event_time
 ), priorities AS (
-    SELECT *, lead(event_time) OVER (PARTITION BY cluster, job_id ORDER BY event_time) AS next_time FROM told
+    -- The same rows, with the time of the next report.
+    SELECT *, lead(event_time) OVER (PARTITION BY cluster, job_id ORDER BY event_time) AS next_time FROM reported_priorities
 )
 SELECT cluster, 'node' AS kind, node, CAST(NULL AS TEXT) AS job_id, pool, CAST(NULL AS TEXT) AS team, CAST(NULL AS TEXT) AS user_name, gpu_model AS gpu,
        CAST(NULL AS TEXT) AS mig, health AS word, gpus_milli, CAST(NULL AS BIGINT) AS a, CAST(NULL AS BIGINT) AS b, CAST(NULL AS BIGINT) AS c,
@@ -68,7 +71,7 @@ SELECT p.cluster, 'priority', NULL, p.job_id, NULL, NULL, NULL, NULL, NULL, NULL
 FROM priorities p
 JOIN waiting w ON w.cluster = p.cluster AND w.job_id = p.job_id
 UNION ALL
--- What takes longer than six hours is no start.
+-- A start that takes longer than six hours counts for its last six only.
 SELECT s.cluster, 'starting', NULL, s.job_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, a.run, NULL, NULL,
        greatest(s.from_time, plus_ms(s.first_step_time, -21600000)), least(s.first_step_time, s.to_time)
 FROM attempt_steps s

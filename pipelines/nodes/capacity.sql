@@ -23,10 +23,11 @@
 --! from_time           = "Start; for a reservation not before it begins."
 --! to_time             = "End: the next value, the scheduled end, or the removal; NULL for the value in force."
 WITH settings AS (
+    -- One row per entitlement and time at which it was set or removed.
     SELECT cluster, owner,
            CASE kind WHEN 'RESERVATION_REMOVED' THEN 'RESERVATION_SET' WHEN 'PARTITION_REMOVED' THEN 'PARTITION_SET' ELSE kind END AS kind,
            name,
-           -- A removal names what is gone and may leave out the rest.
+           -- A removal names the entitlement and may leave out the rest.
            CASE WHEN name IS NULL THEN pool END AS of_pool,
            CASE WHEN name IS NULL AND kind NOT IN ('PARTITION_SET', 'PARTITION_REMOVED') THEN gpu_model END AS of_model,
            event_time,
@@ -38,10 +39,12 @@ WITH settings AS (
     WHERE kind <> 'PRICE_SET'
     GROUP BY cluster, owner, 3, name, 5, 6, event_time
 ), detailed AS (
+    -- The same rows, with all details as one text for comparison.
     SELECT *, concat_ws('/', coalesce(pool, ''), coalesce(gpu_model, ''), coalesce(nodes, ''), coalesce(accounts, ''),
                         coalesce(users, ''), coalesce(flags, '')) AS detail
     FROM settings
 ), compared AS (
+    -- The same rows, beside the setting before.
     SELECT *,
            lag(gpus_milli) OVER entitlement AS previous_gpus_milli,
            lag(is_set)     OVER entitlement AS was_set,
@@ -52,11 +55,13 @@ WITH settings AS (
     FROM detailed
     WINDOW entitlement AS (PARTITION BY cluster, owner, kind, name, of_pool, of_model ORDER BY event_time)
 ), changes AS (
+    -- Only rows that change anything.
     SELECT * FROM compared
     WHERE (was_set IS DISTINCT FROM is_set) OR (previous_gpus_milli IS DISTINCT FROM gpus_milli)
        OR (was_state IS DISTINCT FROM state) OR (was_start IS DISTINCT FROM start_time) OR (was_end IS DISTINCT FROM end_time)
        OR (was_detail IS DISTINCT FROM detail)
 ), spans AS (
+    -- The same rows, with start and next change.
     SELECT *,
            greatest(event_time, coalesce(start_time, event_time)) AS from_time,
            lead(event_time) OVER (PARTITION BY cluster, owner, kind, name, of_pool, of_model ORDER BY event_time) AS next_time
@@ -67,5 +72,5 @@ SELECT cluster, owner, kind, name, pool, gpu_model, gpus_milli, nodes, accounts,
        from_time,
        least(next_time, end_time) AS to_time
 FROM spans
--- What was changed or removed before it began was never in force.
+-- A value that was changed or removed before it began was never in force.
 WHERE is_set = 1 AND coalesce(from_time < least(next_time, end_time), true)

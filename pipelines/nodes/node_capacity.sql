@@ -15,8 +15,9 @@
 --! health     = "schedulable: jobs may start. unhealthy: down, failing or not responding. drained: not usable for any other reason, such as drained, reserved or powered off."
 --! from_time  = "Start."
 --! to_time    = "End; NULL for the latest row."
-WITH told AS (
-    -- At one moment a registration counts before a removal.
+WITH reports AS (
+    -- One row per node and time at which its capacity or state was reported. A registration wins
+    -- over a removal at the same time.
     SELECT cluster, node, event_time,
            max(CASE kind WHEN 'NODE_REGISTERED' THEN 1 WHEN 'NODE_REMOVED' THEN 0 END) AS is_there,
            max(pool)       FILTER (WHERE kind = 'NODE_REGISTERED') AS pool,
@@ -26,7 +27,8 @@ WITH told AS (
     FROM node_events
     WHERE kind IN ('NODE_REGISTERED', 'NODE_REMOVED', 'STATE_CHANGED')
     GROUP BY cluster, node, event_time
-), known AS (
+), states AS (
+    -- The same rows, with missing values filled from earlier reports.
     SELECT cluster, node, event_time,
            last_value(is_there)   IGNORE NULLS OVER so_far AS is_there,
            last_value(pool)       IGNORE NULLS OVER so_far AS pool,
@@ -34,20 +36,21 @@ WITH told AS (
            last_value(gpus_milli) IGNORE NULLS OVER so_far AS gpus_milli,
            last_value(state)      IGNORE NULLS OVER so_far AS state,
            lead(event_time) OVER (PARTITION BY cluster, node ORDER BY event_time) AS to_time
-    FROM told
+    FROM reports
     WINDOW so_far AS (PARTITION BY cluster, node ORDER BY event_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
-), judged AS (
+), usable_states AS (
+    -- The same rows; is_usable = 1 if jobs may start on the node.
     SELECT *,
            CASE WHEN state IS NULL OR regexp_like(state, '^(UP|IDLE|MIXED|ALLOCATED)([+](CLOUD|DYNAMIC_NORM|PLANNED|COMPLETING))*$')
                 THEN 1 ELSE 0 END AS is_usable
-    FROM known
+    FROM states
 )
 SELECT cluster, node, pool, gpu_model, gpus_milli, state, is_usable,
-       -- Several words may stand together (`IDLE+DRAIN`), with a mark behind of one that does not
-       -- answer.
+       -- A state may combine several words (`IDLE+DRAIN`); a trailing mark is a node that does not
+       -- respond.
        CASE WHEN is_usable = 1 THEN 'schedulable'
             WHEN regexp_like(state, 'DOWN|FAIL|ERROR|NO_RESPOND|UNKNOWN|[*]') AND NOT regexp_like(state, 'POWER(ED|ING)?_DOWN') THEN 'unhealthy'
             ELSE 'drained' END AS health,
        event_time AS from_time, to_time
-FROM judged
+FROM usable_states
 WHERE is_there = 1 AND gpus_milli IS NOT NULL

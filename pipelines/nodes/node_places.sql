@@ -12,7 +12,8 @@
 --! switches_above = "Switches above that one, lowest first, comma separated."
 --! from_time      = "Start; NULL for the first reported location, which also counts for the time before, because topologies are usually recorded after the fact."
 --! to_time        = "End; NULL for the latest row."
-WITH told AS (
+WITH reports AS (
+    -- One row per node and time at which its location was reported.
     SELECT cluster, node, event_time, max(rack) AS rack, max(switch) AS switch, max(switches_above) AS switches_above
     FROM node_events
     WHERE kind = 'NODE_LABELED'
@@ -24,6 +25,6 @@ SELECT cluster, node,
        last_value(switches_above) IGNORE NULLS OVER so_far AS switches_above,
        CASE WHEN lag(event_time) OVER of_node IS NOT NULL THEN event_time END AS from_time,
        lead(event_time) OVER of_node AS to_time
-FROM told
+FROM reports
 WINDOW of_node AS (PARTITION BY cluster, node ORDER BY event_time),
        so_far AS (PARTITION BY cluster, node ORDER BY event_time ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)

@@ -10,16 +10,18 @@
 --! reason    = "Reason given by the scheduler; NULL if none."
 --! from_time = "Start of the state, as far as it is known."
 --! to_time   = "Start of the next state; NULL for the latest."
-WITH told AS (
-    -- Two sources that tell of one moment count as one.
+WITH reports AS (
+    -- One row per node and time at which a state was reported; two sources at one time count as
+    -- one.
     SELECT cluster, node, event_time, max(state) AS state, max(coalesce(reason, '')) AS reason
     FROM node_events
     WHERE kind = 'STATE_CHANGED'
     GROUP BY cluster, node, event_time
 ), compared AS (
+    -- The same rows, beside the state before.
     SELECT *,
            lag(event_time) OVER of_node AS before, lag(state) OVER of_node AS state_before, lag(reason) OVER of_node AS reason_before
-    FROM told
+    FROM reports
     WINDOW of_node AS (PARTITION BY cluster, node ORDER BY event_time)
 )
 SELECT cluster, node, state, nullif(reason, '') AS reason, event_time AS from_time,

@@ -31,8 +31,7 @@ SELECT cluster, node,
        count(*) FILTER (WHERE kind = 'FAULT_STARTED') AS faults,
        count(*) FILTER (WHERE kind = 'XID') AS xids,
        latest(state, event_time) FILTER (WHERE kind = 'STATE_CHANGED') AS state,
-       -- Of the latest change, where it gives one: an empty text is less than any reason, and
-       -- stands for none.
+       -- Reason of the latest change. An empty text stands for no reason.
        nullif(latest(coalesce(reason, ''), event_time) FILTER (WHERE kind = 'STATE_CHANGED'), '') AS state_reason,
        max(event_time) FILTER (WHERE kind = 'STATE_CHANGED') AS state_time,
        latest(driver_version, event_time) AS driver_version,

@@ -18,7 +18,8 @@
 --! start_time   = "Scheduled start."
 --! end_time     = "Scheduled end."
 --! removed_time = "Time of removal; NULL if it was not removed, or set again since."
-WITH told AS (
+WITH latest_reports AS (
+    -- One row per reservation, with the latest value of each field.
     SELECT cluster, name, owner,
            latest(pool, event_time) AS pool,
            latest(gpus_milli, event_time) AS gpus_milli,
@@ -40,4 +41,4 @@ SELECT cluster, name, owner, pool, gpus_milli, nodes, accounts, users, flags, st
        plus_ms(arrow_cast(0, 'Timestamp(Microsecond, Some("UTC"))'), start_ms) AS start_time,
        plus_ms(arrow_cast(0, 'Timestamp(Microsecond, Some("UTC"))'), end_ms) AS end_time,
        CASE WHEN set_time IS NULL OR gone_time > set_time THEN gone_time END AS removed_time
-FROM told
+FROM latest_reports

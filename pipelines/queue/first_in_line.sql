@@ -14,55 +14,64 @@
 --! from_time   = "Time from which the job was first in line."
 --! to_time     = "End; NULL while it lasts."
 WITH priorities AS (
+    -- One row per job and time at which its priority was reported.
     SELECT cluster, job_id, event_time AS at, max(priority) AS priority
     FROM job_events
     WHERE priority IS NOT NULL AND step_id IS NULL
     GROUP BY cluster, job_id, event_time
-), standing AS (
+), candidates AS (
+    -- One row per stretch of a wait in which the job competes for GPUs, from when it is eligible.
     SELECT w.cluster, w.job_id, coalesce(w.pool, '') AS pool, w.waited_from, w.gpus_milli, w.from_time AS told_from,
            greatest(w.from_time, coalesce(w.eligible_from, w.from_time)) AS from_time, w.to_time
     FROM eligible_waits w
     WHERE w.gpus_milli > 0 AND coalesce(w.reason_layer, 3) IN (2, 3)
-), prior AS (
+), last_priorities AS (
+    -- One row per such stretch, with the latest priority before it.
     SELECT s.cluster, s.job_id, s.told_from, latest(p.priority, p.at) AS priority
-    FROM standing s JOIN priorities p ON p.cluster = s.cluster AND p.job_id = s.job_id AND p.at <= s.told_from
+    FROM candidates s JOIN priorities p ON p.cluster = s.cluster AND p.job_id = s.job_id AND p.at <= s.told_from
     GROUP BY s.cluster, s.job_id, s.told_from
 ), ranked AS (
+    -- The same rows, in the order of the line over the whole cluster.
     SELECT s.*, p.priority,
            CAST(row_number() OVER (PARTITION BY s.cluster
                                    ORDER BY p.priority DESC NULLS LAST, s.waited_from, s.job_id, s.told_from) AS BIGINT) AS rank
-    FROM standing s
-    LEFT JOIN prior p ON p.cluster = s.cluster AND p.job_id = s.job_id AND p.told_from = s.told_from
+    FROM candidates s
+    LEFT JOIN last_priorities p ON p.cluster = s.cluster AND p.job_id = s.job_id AND p.told_from = s.told_from
     WHERE coalesce(s.from_time < s.to_time, true)
-), places AS (
+), node_pools AS (
+    -- One row per node and pool.
     SELECT DISTINCT cluster, node, unnest(string_to_array(pool, ',')) AS pool FROM node_capacity WHERE pool <> ''
 ), open_clusters AS (
+    -- One row per cluster with a node in no pool, which serves all pools.
     SELECT DISTINCT cluster FROM node_capacity WHERE coalesce(pool, '') = ''
 ), pools AS (
+    -- One row per pool of waiting jobs.
     SELECT DISTINCT cluster, pool FROM ranked
-), together AS (
-    -- Who may take a node from whom. A node in no pool serves all: then the whole cluster stands in
-    -- one line.
+), shared_pools AS (
+    -- One row per pair of pools whose jobs compete for nodes.
     SELECT a.cluster, a.pool AS line, b.pool
     FROM pools a
     JOIN pools b ON b.cluster = a.cluster
     LEFT JOIN open_clusters o ON o.cluster = a.cluster
     WHERE a.pool = b.pool OR a.pool = '' OR b.pool = '' OR o.cluster IS NOT NULL
     UNION
-    SELECT a.cluster, a.pool, b.pool FROM places a JOIN places b ON b.cluster = a.cluster AND b.node = a.node
+    SELECT a.cluster, a.pool, b.pool FROM node_pools a JOIN node_pools b ON b.cluster = a.cluster AND b.node = a.node
 ), lines AS (
+    -- One row per line and pool in it. A cluster with a node in no pool has one line.
     SELECT DISTINCT t.cluster, CASE WHEN o.cluster IS NULL THEN t.line ELSE '' END AS line, t.pool
-    FROM together t LEFT JOIN open_clusters o ON o.cluster = t.cluster
-), first_of AS (
+    FROM shared_pools t LEFT JOIN open_clusters o ON o.cluster = t.cluster
+), first_structs AS (
+    -- One row per line and time, as a struct of the first rank.
     SELECT l.cluster, l.line, unnest(least_in_force(r.rank, r.from_time, r.to_time)) AS f
     FROM ranked r JOIN lines l ON l.cluster = r.cluster AND l.pool = r.pool
     GROUP BY l.cluster, l.line
 ), firsts AS (
-    SELECT cluster, line, f['rank'] AS rank, f['from_time'] AS from_time, f['to_time'] AS to_time FROM first_of
+    -- The same rows as columns.
+    SELECT cluster, line, f['rank'] AS rank, f['from_time'] AS from_time, f['to_time'] AS to_time FROM first_structs
 )
 SELECT r.cluster, nullif(r.pool, '') AS pool, r.job_id, r.waited_from, r.gpus_milli, r.priority, f.from_time, f.to_time
 FROM firsts f
 JOIN ranked r ON r.cluster = f.cluster AND r.rank = f.rank
 LEFT JOIN open_clusters o ON o.cluster = f.cluster
--- First among those that it competes with; in the line of another pool it is first only there.
+-- A job counts in the line of its own pool only.
 WHERE f.line = CASE WHEN o.cluster IS NULL THEN r.pool ELSE '' END

@@ -36,19 +36,19 @@ WITH constraints AS (
            c.quota_gpus_milli, c.quota_held_gpus_milli, c.fitting_nodes, c.free_gpus_milli, c.largest_free_gpus, c.free_nodes,
            c.usable_gpus_milli, c.present_gpus_milli, c.assumed_gpus_milli, c.is_first,
            CASE
-               WHEN w.is_open = 0                                                           THEN w.reason_constraint
-               WHEN w.eligible_from > c.at                                                       THEN 'not_eligible'
-               WHEN c.exceeded_quotas > 0                                                        THEN 'quota'
-               WHEN coalesce(w.gpus_milli, 0) = 0 OR c.free_gpus_milli IS NULL              THEN w.reason_constraint
-               WHEN c.present_gpus_milli < w.gpus_milli                                                THEN 'not_provisioned'
-               WHEN c.usable_gpus_milli < w.gpus_milli                                                 THEN 'nodes_unavailable'
+               WHEN w.is_open = 0                                                               THEN w.reason_constraint
+               WHEN w.eligible_from > c.at                                                      THEN 'not_eligible'
+               WHEN c.exceeded_quotas > 0                                                       THEN 'quota'
+               WHEN coalesce(w.gpus_milli, 0) = 0 OR c.free_gpus_milli IS NULL                  THEN w.reason_constraint
+               WHEN c.present_gpus_milli < w.gpus_milli                                         THEN 'not_provisioned'
+               WHEN c.usable_gpus_milli < w.gpus_milli                                          THEN 'nodes_unavailable'
                WHEN w.asked_nodes > 1 AND c.fitting_nodes BETWEEN 1 AND w.asked_nodes - 1
-                    AND c.free_gpus_milli < w.gpus_milli                                    THEN 'gang'
-               WHEN c.free_gpus_milli < w.gpus_milli                                        THEN 'capacity_taken'
-               WHEN c.fitting_nodes < w.asked_nodes                                                 THEN 'fragmented'
-               -- It fits, as far as its shape is known.
-               WHEN w.reason IS NULL AND c.is_first = 0                                     THEN 'behind_others'
-               WHEN w.reason_constraint = 'resources' AND w.asked_nodes IS NOT NULL           THEN 'not_gpus'
+                    AND c.free_gpus_milli < w.gpus_milli                                        THEN 'gang'
+               WHEN c.free_gpus_milli < w.gpus_milli                                            THEN 'capacity_taken'
+               WHEN c.fitting_nodes < w.asked_nodes                                             THEN 'fragmented'
+               -- From here on the job fits, as far as its shape is known.
+               WHEN w.reason IS NULL AND c.is_first = 0                                         THEN 'behind_others'
+               WHEN w.reason_constraint = 'resources' AND w.asked_nodes IS NOT NULL             THEN 'not_gpus'
                ELSE w.reason_constraint
            END AS constraint
     FROM eligible_waits w

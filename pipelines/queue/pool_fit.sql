@@ -18,31 +18,38 @@
 --! largest_node_gpus   = "Most GPUs that any node of the pool ever had."
 --! from_time           = "Start."
 --! to_time             = "End; NULL for the latest row."
-WITH named AS (
+WITH pool_names AS (
+    -- One row per mention of a pool by nodes or waiting jobs.
     SELECT cluster, unnest(string_to_array(pool, ',')) AS pool FROM node_free WHERE pool <> ''
     UNION ALL
     SELECT cluster, '' FROM node_free WHERE coalesce(pool, '') = ''
     UNION ALL
     SELECT cluster, coalesce(pool, '') FROM waits WHERE gpus_milli > 0
-), pools_of AS (
-    SELECT DISTINCT cluster, pool FROM named
-), segments AS (
+), pools AS (
+    -- One row per pool.
+    SELECT DISTINCT cluster, pool FROM pool_names
+), pool_nodes AS (
+    -- One row per state of a node and pool that it counts in.
     SELECT f.cluster, f.node, p.pool, f.gpus_milli, f.free_gpus_milli, f.assumed_gpus_milli, f.is_usable, f.from_time, f.to_time
     FROM node_free f
-    JOIN pools_of p ON p.cluster = f.cluster
+    JOIN pools p ON p.cluster = f.cluster
     WHERE coalesce(f.pool, '') = '' OR p.pool = '' OR strpos(',' || f.pool || ',', ',' || p.pool || ',') > 0
-), size AS (
-    SELECT cluster, pool, max(gpus_milli) / 1000 AS largest_node_gpus FROM segments GROUP BY cluster, pool
-), ends AS (
-    SELECT cluster, pool, from_time AS at, 1 AS sign, gpus_milli, free_gpus_milli, assumed_gpus_milli, is_usable FROM segments
+), pool_sizes AS (
+    -- One row per pool, with its largest node.
+    SELECT cluster, pool, max(gpus_milli) / 1000 AS largest_node_gpus FROM pool_nodes GROUP BY cluster, pool
+), state_changes AS (
+    -- One row per start (1) and end (-1) of a state of a node.
+    SELECT cluster, pool, from_time AS at, 1 AS sign, gpus_milli, free_gpus_milli, assumed_gpus_milli, is_usable FROM pool_nodes
     UNION ALL
-    SELECT cluster, pool, to_time, -1, gpus_milli, free_gpus_milli, assumed_gpus_milli, is_usable FROM segments WHERE to_time IS NOT NULL
+    SELECT cluster, pool, to_time, -1, gpus_milli, free_gpus_milli, assumed_gpus_milli, is_usable FROM pool_nodes WHERE to_time IS NOT NULL
 ), points AS (
+    -- One row per pool and time at which any node changed.
     SELECT e.cluster, e.pool, e.at, s.largest_node_gpus, sum(e.sign * e.free_gpus_milli) AS free, sum(e.sign * e.is_usable * e.gpus_milli) AS usable,
            sum(e.sign * e.gpus_milli) AS present, sum(e.sign * e.assumed_gpus_milli) AS assumed
-    FROM ends e JOIN size s ON s.cluster = e.cluster AND s.pool = e.pool
+    FROM state_changes e JOIN pool_sizes s ON s.cluster = e.cluster AND s.pool = e.pool
     GROUP BY e.cluster, e.pool, e.at, s.largest_node_gpus
-), pools AS (
+), pool_levels AS (
+    -- The same rows, with the totals of the pool at that time.
     SELECT cluster, pool, at, largest_node_gpus,
            CAST(sum(free) OVER so_far AS BIGINT) AS free_gpus_milli,
            CAST(sum(usable) OVER so_far AS BIGINT) AS usable_gpus_milli,
@@ -52,16 +59,20 @@ WITH named AS (
     FROM points
     WINDOW so_far AS (PARTITION BY cluster, pool ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ), steps AS (
-    -- A node with f GPUs free is one of those with at least 1, 2, … f.
-    SELECT cluster, pool, at, unnest(range(1, free_gpus_milli / 1000 + 1)) AS gpus, sign FROM ends WHERE free_gpus_milli >= 1000
-), changes AS (
+    -- One row per change and number of GPUs that it frees: a node with f GPUs free has at least 1,
+    -- 2, … f.
+    SELECT cluster, pool, at, unnest(range(1, free_gpus_milli / 1000 + 1)) AS gpus, sign FROM state_changes WHERE free_gpus_milli >= 1000
+), fit_changes AS (
+    -- One row per pool, time and number of GPUs: change of the nodes with that many free.
     SELECT cluster, pool, at, gpus, sum(sign) AS nodes FROM steps GROUP BY cluster, pool, at, gpus
 ), grid AS (
-    SELECT *, unnest(range(1, largest_node_gpus + 2)) AS gpus FROM pools
+    -- One row per pool, time and number of GPUs.
+    SELECT *, unnest(range(1, largest_node_gpus + 2)) AS gpus FROM pool_levels
 ), counted AS (
+    -- The same rows, with the nodes that have that many free.
     SELECT g.*, CAST(sum(coalesce(c.nodes, 0)) OVER (PARTITION BY g.cluster, g.pool, g.gpus ORDER BY g.at
                      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS BIGINT) AS nodes
-    FROM grid g LEFT JOIN changes c ON c.cluster = g.cluster AND c.pool = g.pool AND c.at = g.at AND c.gpus = g.gpus
+    FROM grid g LEFT JOIN fit_changes c ON c.cluster = g.cluster AND c.pool = g.pool AND c.at = g.at AND c.gpus = g.gpus
 )
 SELECT cluster, pool, gpus, nodes, free_gpus_milli,
        coalesce(max(CASE WHEN nodes > 0 THEN gpus END) OVER (PARTITION BY cluster, pool, at), 0) AS largest_free_gpus,

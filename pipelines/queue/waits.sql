@@ -22,32 +22,37 @@
 --! from_time                 = "Start of this stretch of the wait."
 --! to_time                   = "End; NULL while it lasts."
 --! as_of                     = "While it lasts: time up to which the cluster was observed."
-WITH waiting AS (
+WITH attempt_waits AS (
+    -- One row per wait.
     SELECT cluster, job_id, attempt, team, user_name, pool, qos, asked_gpus_milli AS gpus_milli, gpus_milli AS held_gpus_milli,
            node_count, eligible_time, queued_from, queued_to, as_of
     FROM attempts
     WHERE queued_from IS NOT NULL AND coalesce(queued_from < queued_to, true)
-), told AS (
+), reports AS (
+    -- One row per job and time at which the scheduler reported on its wait.
     SELECT cluster, job_id, event_time, max(reason) AS reason,
            max(asked_node_count) AS node_count, max(asked_gpus_per_node_milli) AS per_node
     FROM job_events
     WHERE kind = 'WAITING' AND step_id IS NULL
     GROUP BY cluster, job_id, event_time
 ), shapes AS (
+    -- One row per job whose shape the scheduler reported.
     SELECT cluster, job_id, latest(node_count, event_time) AS node_count, latest(per_node, event_time) AS per_node
-    FROM told WHERE node_count IS NOT NULL AND per_node IS NOT NULL
+    FROM reports WHERE node_count IS NOT NULL AND per_node IS NOT NULL
     GROUP BY cluster, job_id
 ), stretches AS (
-    SELECT w.cluster, w.job_id, w.queued_from, w.queued_from AS from_time, CAST(NULL AS VARCHAR) AS reason FROM waiting w
+    -- One row per start of a wait, and one per report within it.
+    SELECT w.cluster, w.job_id, w.queued_from, w.queued_from AS from_time, CAST(NULL AS VARCHAR) AS reason FROM attempt_waits w
     UNION ALL
     SELECT w.cluster, w.job_id, w.queued_from, t.event_time, t.reason
-    FROM waiting w JOIN told t
+    FROM attempt_waits w JOIN reports t
       ON t.cluster = w.cluster AND t.job_id = w.job_id AND t.event_time >= w.queued_from AND coalesce(t.event_time < w.queued_to, true)
-), single AS (
-    -- A reason that is told at the moment the wait begins is its first.
+), starts AS (
+    -- One row per wait and time; a reason reported at the start of the wait is its first.
     SELECT cluster, job_id, queued_from, from_time, max(reason) AS reason FROM stretches GROUP BY cluster, job_id, queued_from, from_time
-), ended AS (
-    SELECT *, lead(from_time) OVER (PARTITION BY cluster, job_id, queued_from ORDER BY from_time) AS next_time FROM single
+), stretches_with_end AS (
+    -- The same rows, each with the start of the next.
+    SELECT *, lead(from_time) OVER (PARTITION BY cluster, job_id, queued_from ORDER BY from_time) AS next_time FROM starts
 )
 SELECT w.cluster, w.job_id, w.attempt, w.team, w.user_name, w.pool, w.qos, w.gpus_milli,
        CASE WHEN s.node_count IS NOT NULL THEN s.node_count
@@ -65,6 +70,6 @@ SELECT w.cluster, w.job_id, w.attempt, w.team, w.user_name, w.pool, w.qos, w.gpu
        e.reason, w.eligible_time, w.queued_from AS waited_from, e.from_time,
        coalesce(e.next_time, w.queued_to) AS to_time,
        CASE WHEN e.next_time IS NULL AND w.queued_to IS NULL THEN w.as_of END AS as_of
-FROM waiting w
-JOIN ended e ON e.cluster = w.cluster AND e.job_id = w.job_id AND e.queued_from = w.queued_from
+FROM attempt_waits w
+JOIN stretches_with_end e ON e.cluster = w.cluster AND e.job_id = w.job_id AND e.queued_from = w.queued_from
 LEFT JOIN shapes s ON s.cluster = w.cluster AND s.job_id = w.job_id

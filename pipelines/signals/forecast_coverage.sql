@@ -17,11 +17,13 @@
 --! below95_ppm  = "The same at or below quantile 0.95. Nominal: 950000."
 --! model        = "Version of the forecaster."
 WITH placed AS (
+    -- One row per statement, beside the state before; place 1 is the latest.
     SELECT *,
            lag(state) OVER (PARTITION BY cluster, kind, name, reach ORDER BY event_time, state, scores) AS before,
            row_number() OVER (PARTITION BY cluster, kind, name, reach ORDER BY event_time DESC, state DESC, scores DESC) AS place
     FROM coverage_signals
 ), changed AS (
+    -- One row per series and horizon.
     SELECT cluster, kind, name, reach, count(*) FILTER (WHERE state <> before) AS changes
     FROM placed
     GROUP BY cluster, kind, name, reach

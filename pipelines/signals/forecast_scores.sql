@@ -27,50 +27,57 @@
 --! below95   = "1 if the actual value lies at or below quantile 0.95, else 0. Nominal: nineteen in twenty."
 --! model     = "Version of the forecaster."
 WITH measured AS (
+    -- One row of usage_1h.
     SELECT cluster, window_start, pool, team, gpu_ms_held + gpu_ms_queued AS gpu_ms FROM usage_1h
 ), sizes AS (
+    -- One row per report of the size of a job; place 1 is the first.
     SELECT cluster, job_id, gpus_milli,
            row_number() OVER (PARTITION BY cluster, job_id ORDER BY event_time, CASE kind WHEN 'SUBMITTED' THEN 0 ELSE 1 END, gpus_milli) AS place
     FROM job_events
     WHERE kind IN ('SUBMITTED', 'STARTED', 'RESIZED') AND step_id IS NULL AND gpus_milli > 0
 ), classes AS (
+    -- One row per job, with its class of size.
     SELECT cluster, job_id,
            CASE WHEN gpus_milli <= 1000 THEN '1' WHEN gpus_milli <= 4000 THEN '2-4' WHEN gpus_milli <= 8000 THEN '5-8'
                 WHEN gpus_milli <= 32000 THEN '9-32' ELSE '33+' END AS class
     FROM sizes
     WHERE place = 1
 ), stretches AS (
+    -- One row per interval in which such a job held GPUs or waited.
     SELECT i.cluster, c.class, i.gpus_milli, i.from_time, coalesce(i.to_time, i.as_of) AS to_time
     FROM job_intervals i
     JOIN classes c ON c.cluster = i.cluster AND c.job_id = i.job_id
     WHERE i.gpus_milli > 0 AND i.from_time < coalesce(i.to_time, i.as_of)
 ), begun AS (
+    -- One row per cluster.
     SELECT cluster, min(from_time) AS from_time FROM stretches GROUP BY cluster
-), asked AS (
+), targets AS (
+    -- One row per class and forecast hour.
     SELECT DISTINCT cluster, name AS class, target_time FROM forecasts WHERE step_ms = 3600000 AND kind = 'CLASS'
 ), changes AS (
+    -- One row per start and end of demand or of a forecast hour.
     SELECT cluster, class, from_time AS at, gpus_milli FROM stretches
     UNION ALL
     SELECT cluster, class, to_time, -gpus_milli FROM stretches
     UNION ALL
-    SELECT cluster, class, target_time, 0 FROM asked
+    SELECT cluster, class, target_time, 0 FROM targets
     UNION ALL
-    SELECT cluster, class, target_time + INTERVAL '1 hour', 0 FROM asked
+    SELECT cluster, class, target_time + INTERVAL '1 hour', 0 FROM targets
 ), points AS (
-    -- Times count from the cluster's first job, so that products stay small.
+    -- One row per class and time; times count from the first job, so that products stay small.
     SELECT c.cluster, c.class, c.at, ms_between(b.from_time, c.at) AS ms, sum(c.gpus_milli) AS gpus_milli
     FROM changes c
     JOIN begun b ON b.cluster = c.cluster
     GROUP BY c.cluster, c.class, c.at, b.from_time
 ), totals AS (
-    -- What was held and waited for up to a time is that time x what began less what ended, less the
-    -- same with each one's own time.
+    -- The same rows, with demand accumulated so far: time x (begun - ended), less the sum of each
+    -- one's own time.
     SELECT cluster, class, at,
            ms * CAST(sum(gpus_milli) OVER so_far AS BIGINT) - CAST(sum(gpus_milli * ms) OVER so_far AS BIGINT) AS milli_ms
     FROM points
     WINDOW so_far AS (PARTITION BY cluster, class ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ), demand AS (
-    -- GPU x ms of an hour / 3600 are thousandths of a GPU.
+    -- One row per series and hour. GPU x ms of an hour / 3600 are thousandths of a GPU.
     SELECT cluster, window_start, 'TOTAL' AS kind, 'total' AS name, sum(gpu_ms) / 3600 AS gpus_milli
     FROM measured GROUP BY cluster, window_start
     UNION ALL
@@ -79,13 +86,14 @@ WITH measured AS (
     SELECT cluster, window_start, 'TEAM', team, sum(gpu_ms) / 3600 FROM measured WHERE team IS NOT NULL GROUP BY cluster, window_start, team
     UNION ALL
     SELECT a.cluster, a.target_time, 'CLASS', a.class, (t.milli_ms - f.milli_ms) / 3600000
-    FROM asked a
+    FROM targets a
     JOIN totals f ON f.cluster = a.cluster AND f.class = a.class AND f.at = a.target_time
     JOIN totals t ON t.cluster = a.cluster AND t.class = a.class AND t.at = a.target_time + INTERVAL '1 hour'
 ), observed AS (
+    -- One row per cluster: its last event.
     SELECT cluster, max(event_time) AS to_time FROM job_events GROUP BY cluster
 ), matched AS (
-    -- An hour without a row is one without demand, once it is over.
+    -- One row per forecast whose hour is over; an hour without a row had no demand.
     SELECT f.*, coalesce(d.gpus_milli, 0) AS truth
     FROM forecasts f
     JOIN observed o ON o.cluster = f.cluster AND f.target_time + INTERVAL '1 hour' <= o.to_time

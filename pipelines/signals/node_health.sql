@@ -24,11 +24,13 @@
 --! used_hours  = "Hours of the 28 days in which it held work."
 --! bad_hours   = "Part of these hours with a confirmed slow part of a job, an XID not caused by the program, a lost device, a fault, or a job that the node ended."
 WITH compared AS (
+    -- One row per statement, beside the state before; place 1 is the latest.
     SELECT *,
            lag(state) OVER (PARTITION BY cluster, node ORDER BY event_time, state, bad_ppm) AS before,
            row_number() OVER (PARTITION BY cluster, node ORDER BY event_time DESC, state DESC, bad_ppm DESC, evidence, lemon_ppm DESC) AS place
     FROM node_signals
 ), changed AS (
+    -- One row per node.
     SELECT cluster, node,
            max(event_time) FILTER (WHERE state IS DISTINCT FROM before) AS since_time,
            count(*) FILTER (WHERE state IS DISTINCT FROM before) AS changes

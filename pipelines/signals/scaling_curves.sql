@@ -23,18 +23,20 @@
 --! efficiency_ppm = "Rate per GPU relative to one GPU alone, millionths."
 --! seen_steps  = "Steps seen at this size; 0 if the curve extrapolates."
 --! model       = "Version of the fit."
-WITH latest_said AS (
+WITH curve_points AS (
+    -- One row per point of any fitted curve.
     SELECT *,
            max(event_time) OVER (PARTITION BY cluster, family, unit) AS said_time
     FROM scaling_points
-), beside_one AS (
+), latest_points AS (
+    -- Only the points of the latest curve, with the rate of one GPU.
     SELECT *,
            max(CASE WHEN gpus = 1 THEN rate_milli END) OVER (PARTITION BY cluster, family, unit) AS one_milli
-    FROM latest_said
+    FROM curve_points
     WHERE event_time = said_time
 )
 SELECT cluster, family, unit, said_time, team, user_name, job_name, gpu_model, job_id, form, local_batch, gpus, nodes,
        rate_milli, low_milli, high_milli,
        CASE WHEN one_milli > 0 THEN rate_milli * 1000000 / (one_milli * gpus) END AS efficiency_ppm,
        seen_steps, model
-FROM beside_one
+FROM latest_points

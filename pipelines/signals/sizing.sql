@@ -61,7 +61,8 @@
 --! mix_low_micros_per_hour       = "Quantile 10 % of that over scenario paths."
 --! mix_high_micros_per_hour      = "Quantile 90 %."
 --! model                         = "Version of the rules."
-WITH latest_said AS (
+WITH advice AS (
+    -- One row per advice; place 1 is the latest.
     SELECT *,
            row_number() OVER (PARTITION BY cluster, kind, name, term
                               ORDER BY event_time DESC, prices_entered_time DESC NULLS LAST, source) AS place
@@ -77,5 +78,5 @@ SELECT cluster, kind, CASE kind WHEN 'POOL' THEN name END AS pool, term, plus_ms
        regret_rule_ppm, regret_last_ppm, regret_last_week_ppm, regret_mean_ppm, regret_peak_ppm, regret_nothing_ppm,
        mix_hours, mix_owned_gpus, mix_reserved_gpus, mix_spot_gpus_milli, mix_on_demand_gpus_milli, mix_micros_per_hour,
        mix_low_micros_per_hour, mix_high_micros_per_hour, model
-FROM latest_said
+FROM advice
 WHERE place = 1

@@ -31,7 +31,8 @@
 --! lost_gpu_ms    = "GPU x ms lost so far by the whole job; NULL if it reports no steps."
 --! evidence       = "Evidence: rule, value and weight in log odds."
 --! model          = "Version of the detector."
-WITH placed AS (
+WITH statements AS (
+    -- One row per statement; place 1 is the latest of its episode.
     SELECT *,
            row_number() OVER (
                PARTITION BY cluster, job_id, episode
@@ -46,5 +47,5 @@ SELECT cluster, job_id, episode, revision, attempt_id, state, blame, node, gpu_u
        onset_time, first_detected_time AS detected_time, confirmed_time,
        CASE WHEN state = 'CLEARED' THEN said_time END AS cleared_time,
        slowdown_ppm, CASE WHEN evidence LIKE '%no_step_reports%' THEN NULL ELSE lost_gpu_ms END AS lost_gpu_ms, evidence, model
-FROM placed
+FROM statements
 WHERE place = 1

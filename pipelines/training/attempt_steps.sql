@@ -12,6 +12,7 @@
 --! first_step_time = "Start of its first step; NULL if none was reported."
 --! redone_step     = "Highest step that an earlier attempt reached, from minutes that ended before this attempt began. Steps up to this one are redone. NULL if there is none."
 WITH reports AS (
+    -- One row per job and minute with reports.
     SELECT cluster, job_id, window_start, min(first_step_unix_ms) AS first_ms, max(last_step_unix_ms) AS last_ms,
            max(step_max) AS step_max
     FROM training_1m
@@ -21,7 +22,7 @@ SELECT a.cluster, a.job_id, a.attempt, a.from_time, a.to_time,
        plus_ms(window_of(a.from_time, 1),
                min(r.first_ms) FILTER (WHERE r.first_ms >= unix_ms(a.from_time)
                                          AND coalesce(r.first_ms < unix_ms(a.to_time), true)) - unix_ms(a.from_time)) AS first_step_time,
-       -- A minute in which this attempt made steps too does not say which of them came before it.
+       -- A minute with steps of this attempt does not tell which of its steps came before.
        max(r.step_max) FILTER (WHERE a.attempt > 0 AND r.last_ms < unix_ms(a.from_time))                            AS redone_step
 FROM attempts a
 JOIN reports r ON r.cluster = a.cluster AND r.job_id = a.job_id

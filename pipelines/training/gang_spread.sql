@@ -21,13 +21,16 @@
 --! step_reports    = "Reports of all ranks in these minutes: the denominator."
 --! step_us         = "Time of these reports, µs: the numerator. Mean step time is step_us / step_reports."
 WITH gangs AS (
+    -- One row per attempt on several nodes.
     SELECT cluster, job_id, attempt, team, pool, job_name, gpus_milli, nodes, node_count, from_time, to_time,
            coalesce(to_time, as_of) AS known_to
     FROM attempts
     WHERE from_time IS NOT NULL AND node_count > 1 AND nodes IS NOT NULL
-), placed AS (
+), gang_nodes AS (
+    -- One row per attempt and node.
     SELECT cluster, job_id, attempt, from_time, unnest(string_to_array(nodes, ',')) AS node FROM gangs
 ), labels AS (
+    -- One row per reported location of a node.
     SELECT cluster, node, event_time, max(rack) AS rack, max(switch) AS switch,
            lag(event_time) OVER of_node AS before, lead(event_time) OVER of_node AS to_time
     FROM node_events
@@ -35,16 +38,17 @@ WITH gangs AS (
     GROUP BY cluster, node, event_time
     WINDOW of_node AS (PARTITION BY cluster, node ORDER BY event_time)
 ), spread AS (
+    -- One row per attempt: its switches and racks.
     SELECT p.cluster, p.job_id, p.attempt, count(*) AS labeled_nodes,
            nullif(count(DISTINCT l.switch), 0) AS switches, nullif(count(DISTINCT l.rack), 0) AS racks
-    FROM placed p
-    -- What was told first holds for the time before, too: a topology is mostly written down after
-    -- the fact.
+    FROM gang_nodes p
+    -- The first reported location also counts for the time before it: topologies are usually
+    -- recorded after the fact.
     JOIN labels l ON l.cluster = p.cluster AND l.node = p.node
      AND (l.before IS NULL OR l.event_time <= p.from_time) AND (l.to_time IS NULL OR l.to_time > p.from_time)
     GROUP BY p.cluster, p.job_id, p.attempt
-), stepping AS (
-    -- Minutes in which another attempt ran, too, are left out.
+), step_sums AS (
+    -- One row per attempt: steps in whole minutes that no other attempt shares.
     SELECT g.cluster, g.job_id, g.attempt, sum(t.steps_rank_0) AS steps_known, sum(t.reports) AS step_reports, sum(t.duration_us) AS step_us
     FROM gangs g
     JOIN training_1m t ON t.cluster = g.cluster AND t.job_id = g.job_id
@@ -56,4 +60,4 @@ SELECT g.cluster, g.job_id, g.attempt, g.team, g.pool, g.job_name, g.gpus_milli,
        coalesce(t.steps_known, 0) AS steps_known, coalesce(t.step_reports, 0) AS step_reports, t.step_us
 FROM gangs g
 LEFT JOIN spread s ON s.cluster = g.cluster AND s.job_id = g.job_id AND s.attempt = g.attempt
-LEFT JOIN stepping t ON t.cluster = g.cluster AND t.job_id = g.job_id AND t.attempt = g.attempt
+LEFT JOIN step_sums t ON t.cluster = g.cluster AND t.job_id = g.job_id AND t.attempt = g.attempt

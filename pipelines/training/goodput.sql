@@ -30,16 +30,19 @@
 --! queued_again_gpu_ms        = "Part of it in waits after the first: between attempts."
 --! ettr_numerator_gpu_ms      = "Time of progress: productive_gpu_ms and the stalls in such steps. Startup, recovery, restore, redone steps, checkpoints and other are excluded."
 --! ettr_denominator_gpu_ms    = "held_gpu_ms + queued_gpu_ms: time in which the run could have made progress. ETTR is numerator / denominator; summing both over jobs gives the fleet's."
-WITH told AS (
+WITH reported AS (
+    -- One row per job that reports steps.
     SELECT cluster, job_id, count(*) AS reports, max(world_size) AS world_max_ranks FROM steps GROUP BY cluster, job_id
-), lost AS (
-    -- A client counts from when it starts: each attempt has its own.
+), dropped_reports AS (
+    -- One row per job. The client of each attempt counts from its own start.
     SELECT cluster, job_id, sum(dropped) AS dropped
     FROM (SELECT cluster, job_id, attempt_id, rank, max(dropped) AS dropped FROM steps GROUP BY cluster, job_id, attempt_id, rank)
     GROUP BY cluster, job_id
 ), unplaced AS (
+    -- One row per job with reports outside its attempts.
     SELECT cluster, job_id, count(*) AS reports_unplaced FROM step_parts WHERE attempt IS NULL GROUP BY cluster, job_id
 ), used AS (
+    -- One row per job: its attempts added up.
     SELECT cluster, job_id, count(*) AS attempts, count(DISTINCT run) AS runs, min(ranks) FILTER (WHERE ranks > 0) AS ranks_min,
            sum(held_gpu_ms) AS held_gpu_ms, sum(productive_gpu_ms) AS productive_gpu_ms, sum(startup_gpu_ms) AS startup_gpu_ms,
            sum(recovery_gpu_ms) AS recovery_gpu_ms, sum(restore_gpu_ms) AS restore_gpu_ms, sum(redone_gpu_ms) AS redone_gpu_ms,
@@ -48,9 +51,10 @@ WITH told AS (
     FROM goodput_attempts
     GROUP BY cluster, job_id
 ), waits AS (
+    -- One row per wait, with the time from when the job was eligible.
     SELECT cluster, job_id, team, user_name, pool, is_final, attempt,
            CASE WHEN queued_from IS NULL THEN 0
-                -- Of a job that was queued again the latest time it became eligible may be of a
+                -- For a job that was queued again, the latest time of eligibility may belong to a
                 -- later wait.
                 WHEN queued_from = submit_time AND eligible_time > queued_from
                      AND eligible_time <= coalesce(queued_to, as_of, eligible_time)
@@ -59,6 +63,7 @@ WITH told AS (
            CASE WHEN queued_from > submit_time THEN gpu_ms_queued ELSE 0 END AS queued_again_gpu_ms
     FROM attempts
 ), waited AS (
+    -- One row per job: its waits added up.
     SELECT cluster, job_id, max(team) AS team, max(user_name) AS user_name, max(pool) FILTER (WHERE is_final = 1) AS pool,
            sum(queued_gpu_ms) AS queued_gpu_ms, sum(queued_again_gpu_ms) AS queued_again_gpu_ms
     FROM waits
@@ -71,8 +76,8 @@ SELECT t.cluster, t.job_id, w.team, w.user_name, w.pool, u.attempts, u.runs, t.r
        w.queued_gpu_ms, w.queued_again_gpu_ms,
        u.productive_gpu_ms + coalesce(u.data_stall_gpu_ms, 0) + coalesce(u.communication_stall_gpu_ms, 0) AS ettr_numerator_gpu_ms,
        u.held_gpu_ms + w.queued_gpu_ms AS ettr_denominator_gpu_ms
-FROM told t
-LEFT JOIN lost l ON l.cluster = t.cluster AND l.job_id = t.job_id
+FROM reported t
+LEFT JOIN dropped_reports l ON l.cluster = t.cluster AND l.job_id = t.job_id
 LEFT JOIN unplaced n ON n.cluster = t.cluster AND n.job_id = t.job_id
 LEFT JOIN used u ON u.cluster = t.cluster AND u.job_id = t.job_id
 LEFT JOIN waited w ON w.cluster = t.cluster AND w.job_id = t.job_id

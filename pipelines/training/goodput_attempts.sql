@@ -23,6 +23,7 @@
 --! from_time                  = "Time at which the attempt began to hold GPUs."
 --! to_time                    = "Time at which it released them; NULL while it holds them."
 WITH parts AS (
+    -- One row per attempt with reports.
     SELECT cluster, job_id, attempt,
            count(DISTINCT rank) AS ranks, count(*) AS reports,
            sum(CASE before WHEN 'startup' THEN before_us ELSE 0 END)  AS startup_us,
@@ -34,8 +35,10 @@ WITH parts AS (
     WHERE attempt IS NOT NULL
     GROUP BY cluster, job_id, attempt
 ), reporting AS (
+    -- One row per job with reports.
     SELECT DISTINCT cluster, job_id FROM parts
 ), timed AS (
+    -- One row per attempt of such a job, with its whole time over all ranks.
     SELECT a.cluster, a.job_id, a.attempt, a.run, a.gpu_ms_held, a.from_time, a.to_time,
            coalesce(p.ranks, 0) AS ranks, coalesce(p.reports, 0) AS reports,
            greatest(coalesce(p.ranks, 1), 1) * 1000 * ms_between(a.from_time, coalesce(a.to_time, a.as_of)) AS all_us,
@@ -46,16 +49,16 @@ WITH parts AS (
     LEFT JOIN parts p ON p.cluster = a.cluster AND p.job_id = a.job_id AND p.attempt = a.attempt
     WHERE a.from_time IS NOT NULL
 ), known AS (
-    -- An attempt that came to no step was starting all the time.
+    -- The same rows; an attempt without a step was starting all the time.
     SELECT cluster, job_id, attempt, run, ranks, reports, gpu_ms_held, from_time, to_time, all_us,
            CASE WHEN ranks = 0 AND run = 0 THEN all_us ELSE coalesce(startup_us, 0) END  AS startup_us,
            CASE WHEN ranks = 0 AND run > 0 THEN all_us ELSE coalesce(recovery_us, 0) END AS recovery_us,
            restore_us, coalesce(redone_us, 0) AS redone_us, checkpoint_us, data_stall_us, communication_stall_us,
            coalesce(productive_us, 0) AS productive_us
     FROM timed
-), added AS (
-    -- Ends of the classes, laid one after the other: differences of what they make of the GPU time
-    -- add up exactly.
+), boundaries AS (
+    -- The same rows, with the ends of the classes laid one after the other. Differences of these
+    -- ends, scaled to GPU time, add up exactly.
     SELECT *,
            startup_us + recovery_us AS to_2,
            startup_us + recovery_us + coalesce(restore_us, 0) AS to_3,
@@ -67,7 +70,7 @@ WITH parts AS (
                + coalesce(data_stall_us, 0) + coalesce(communication_stall_us, 0) AS to_7,
            startup_us + recovery_us + coalesce(restore_us, 0) + redone_us + coalesce(checkpoint_us, 0)
                + coalesce(data_stall_us, 0) + coalesce(communication_stall_us, 0) + productive_us AS to_8,
-           -- Of an attempt of no length there is nothing to divide.
+           -- Avoids a division by zero for an attempt of no length.
            greatest(all_us, 1) AS whole_us
     FROM known
 )
@@ -82,4 +85,4 @@ SELECT cluster, job_id, attempt, run, ranks, reports, gpu_ms_held AS held_gpu_ms
        part_of(gpu_ms_held, to_7, to_8, whole_us)                                                 AS productive_gpu_ms,
        part_of(gpu_ms_held, to_8, whole_us, whole_us)                                             AS other_gpu_ms,
        from_time, to_time
-FROM added
+FROM boundaries

@@ -28,21 +28,26 @@
 --! limit_gflops          = "Most operations possible in the minute: hfu_bound_gflops, plus the peak for the time in which it is not known and for one sampling interval, which may extend past the minute; NULL without a peak."
 --! is_impossible         = "1 if whole_gflops exceeds 1.1 x limit_gflops: operations, precision or peak are wrong. Else 0, NULL without a limit. Steps that extend past the minute are judged in mfu_jobs."
 WITH reports AS (
+    -- One row per report of a step.
     SELECT cluster, job_id, flops_convention, precision, rank, node, gpu_uuid, gpu_index, model_flops, duration_us, event_time,
            CAST(event_time AS BIGINT) AS begin_us,
            arrow_cast(CAST(event_time AS BIGINT) + duration_us, 'Timestamp(Microsecond, Some("UTC"))') AS end_time
     FROM steps
     WHERE duration_us > 0
 ), spread AS (
+    -- One row per report and minute that the step lasted.
     SELECT *, unnest(window_starts(event_time, end_time, 60000, event_time, end_time)) AS window_start FROM reports
 ), cut AS (
+    -- The same rows, with the part of the step in the minute.
     SELECT *,
            greatest(CAST(window_start AS BIGINT) - begin_us, 0)                       AS cut_from_us,
            least(CAST(window_start AS BIGINT) + 60000000 - begin_us, duration_us)     AS cut_to_us
     FROM spread
 ), pieces AS (
+    -- The same rows, with time and operations of this part.
     SELECT *, cut_to_us - cut_from_us AS piece_us, part_of(model_flops, cut_from_us, cut_to_us, duration_us) AS piece_flops FROM cut
 ), by_rank AS (
+    -- One row per minute, job and rank.
     SELECT window_start, cluster, job_id, flops_convention, precision, rank, node, gpu_uuid, gpu_index,
            sum(piece_us)                            AS gpu_us,
            sum(us_known(model_flops, piece_us))     AS flops_known_us,
@@ -52,17 +57,20 @@ WITH reports AS (
     FROM pieces
     GROUP BY window_start, cluster, job_id, flops_convention, precision, rank, node, gpu_uuid, gpu_index
 ), devices AS (
+    -- One row per hour and sampled GPU.
     SELECT window_start AS hour_start, cluster, node, gpu_uuid, max(gpu_index) AS gpu_index, max(gpu_model) AS gpu_model
     FROM gpu_1h
     WHERE mig_uuid IS NULL
     GROUP BY window_start, cluster, node, gpu_uuid
 ), placed AS (
+    -- One row per minute and rank, with its GPU.
     SELECT r.*, coalesce(d.gpu_uuid, i.gpu_uuid) AS device, coalesce(d.gpu_model, i.gpu_model) AS gpu_model
     FROM by_rank r
     LEFT JOIN devices d ON d.cluster = r.cluster AND d.gpu_uuid = r.gpu_uuid AND d.hour_start = window_of(r.window_start, 3600000)
     LEFT JOIN devices i ON r.gpu_uuid IS NULL AND i.cluster = r.cluster AND i.node = r.node AND i.gpu_index = r.gpu_index
                        AND i.hour_start = window_of(r.window_start, 3600000)
 ), by_device AS (
+    -- One row per minute, job and GPU.
     SELECT window_start, cluster, job_id, flops_convention, precision, gpu_model, device,
            coalesce(device, gpu_uuid, concat(node, '/', CAST(gpu_index AS TEXT)), concat('rank ', CAST(rank AS TEXT))) AS device_name,
            count(DISTINCT rank)    AS ranks,
@@ -78,6 +86,7 @@ WITH reports AS (
     FROM placed
     GROUP BY window_start, cluster, job_id, flops_convention, precision, gpu_model, device, 8
 ), activity AS (
+    -- One row per minute and GPU: its tensor clocks.
     SELECT window_start, cluster, gpu_uuid,
            sum(tensor_clock_count) AS tensor_clock_count, sum(tensor_clock_known_us) AS tensor_clock_known_us,
            sum(us_sampled) / nullif(sum(samples), 0) AS interval_us
@@ -85,8 +94,10 @@ WITH reports AS (
     WHERE mig_uuid IS NULL
     GROUP BY window_start, cluster, gpu_uuid
 ), known_models AS (
+    -- One row per model with a known peak.
     SELECT DISTINCT gpu_model FROM device_peaks
 ), measured AS (
+    -- One row per minute, job and GPU, with peak and reason.
     SELECT b.*, p.peak_gflop_per_second, p.peak_source,
            CASE WHEN b.flops_known_us = 0 THEN 'no_flops'
                 WHEN b.precision IS NULL THEN 'no_precision'
@@ -103,12 +114,14 @@ WITH reports AS (
     LEFT JOIN known_models m ON m.gpu_model = b.gpu_model
     LEFT JOIN activity a ON a.window_start = b.window_start AND a.cluster = b.cluster AND a.gpu_uuid = b.device
 ), limited AS (
+    -- The same rows, with the most operations possible.
     SELECT *,
            coalesce(bound_gflops, 0)
                + millionths(peak_gflop_per_second, greatest(60000000 - bound_known_us, 0) + CASE WHEN bound_known_us > 0 THEN interval_us ELSE 0 END)
                AS limit_gflops
     FROM measured
 ), summed AS (
+    -- One row per minute, job, model and reason.
     SELECT window_start, cluster, job_id, flops_convention, precision, gpu_model, reason, peak_source,
            sum(ranks) AS ranks, count(*) AS devices, sum(gpu_us) AS gpu_us,
            sum(model_gflops) AS model_gflops, sum(model_flops_rest) AS model_flops_rest,

@@ -22,6 +22,7 @@
 --! is_impossible         = "1 if counted_gflops is more than 1.1 x limit_gflops; else 0, NULL without a limit."
 --! minutes_impossible    = "Minutes of mfu_1m that are impossible by themselves."
 WITH summed AS (
+    -- One row per job, model and reason.
     SELECT cluster, job_id, flops_convention, precision, gpu_model, reason,
            sum(gpu_us) AS gpu_us, sum(counted_gpu_us) AS counted_gpu_us, sum(counted_gflops) AS counted_gflops,
            sum(peak_gflops) AS peak_gflops, sum(hfu_bound_gflops) AS hfu_bound_gflops,

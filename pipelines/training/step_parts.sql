@@ -21,26 +21,31 @@
 --! data_stall_us          = "Waiting for input, µs."
 --! communication_stall_us = "In collectives that computing does not hide, µs: at most what compute_us leaves of the remaining time. Stragglers show here, at the ranks that wait for them."
 --! productive_us          = "The rest, µs: computing, or anything that reports do not separate."
-WITH spans AS (
+WITH attempt_spans AS (
+    -- One row per attempt that held GPUs.
     SELECT cluster, job_id, attempt_id, attempt, run,
            CAST(from_time AS BIGINT) AS attempt_from_us, CAST(coalesce(to_time, as_of) AS BIGINT) AS attempt_to_us
     FROM attempts
     WHERE from_time IS NOT NULL
 ), reports AS (
+    -- One row per report of a step.
     SELECT cluster, job_id, attempt_id, rank, step, seq, CAST(event_time AS BIGINT) AS begin_us, duration_us, compute_us,
            communication_us, data_wait_us, checkpoint_us, restore_us
     FROM steps
 ), named AS (
+    -- The same rows, with the attempt that the report names.
     SELECT r.*, a.attempt, a.run, a.attempt_from_us, a.attempt_to_us
     FROM reports r
-    LEFT JOIN spans a ON a.cluster = r.cluster AND a.job_id = r.job_id AND a.attempt_id = r.attempt_id
+    LEFT JOIN attempt_spans a ON a.cluster = r.cluster AND a.job_id = r.job_id AND a.attempt_id = r.attempt_id
 ), placed AS (
+    -- The same rows, with the attempt by time if the report names none.
     SELECT r.*, coalesce(r.attempt, a.attempt) AS in_attempt, coalesce(r.run, a.run) AS in_run,
            coalesce(r.attempt_from_us, a.attempt_from_us) AS from_limit_us, coalesce(r.attempt_to_us, a.attempt_to_us) AS to_limit_us
     FROM named r
-    LEFT JOIN spans a ON r.attempt IS NULL AND a.cluster = r.cluster AND a.job_id = r.job_id
+    LEFT JOIN attempt_spans a ON r.attempt IS NULL AND a.cluster = r.cluster AND a.job_id = r.job_id
                      AND r.begin_us >= a.attempt_from_us AND r.begin_us < a.attempt_to_us
 ), reached AS (
+    -- One row per attempt: the highest step of earlier attempts.
     SELECT cluster, job_id, in_attempt,
            max(max(step)) OVER (PARTITION BY cluster, job_id ORDER BY in_attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
                AS reached_before
@@ -48,6 +53,7 @@ WITH spans AS (
     WHERE in_attempt IS NOT NULL
     GROUP BY cluster, job_id, in_attempt
 ), ordered AS (
+    -- One row per report, beside what the rank did before.
     SELECT p.*, e.reached_before,
            max(p.step) OVER earlier                     AS rank_reached,
            max(p.begin_us + p.duration_us) OVER earlier AS previous_end_us
@@ -56,29 +62,36 @@ WITH spans AS (
     WINDOW earlier AS (PARTITION BY p.cluster, p.job_id, p.in_attempt, p.rank ORDER BY p.begin_us, p.step, p.duration_us, p.seq
                        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ), clipped AS (
+    -- The same rows, clipped to the attempt and to the step before.
     SELECT *,
            least(greatest(begin_us, from_limit_us, previous_end_us), to_limit_us) AS from_us,
            least(greatest(from_limit_us, previous_end_us), to_limit_us)           AS since_us,
            CASE WHEN coalesce(step <= rank_reached, false) OR coalesce(step <= reached_before, false) THEN 1 ELSE 0 END AS is_redone
     FROM ordered
 ), timed AS (
+    -- The same rows, with the length.
     SELECT *,
            greatest(least(begin_us + duration_us, to_limit_us) - from_us, 0) AS used_us
     FROM clipped
 ), restored AS (
-    -- least() passes over NULL, so what was not told is asked first.
+    -- The same rows; least() ignores NULL, so a missing value is checked first.
     SELECT *, CASE WHEN restore_us IS NOT NULL THEN least(restore_us, used_us) END AS restored_us FROM timed
 ), divided AS (
+    -- The same rows, with the redone or fresh time that is left.
     SELECT *, CASE is_redone WHEN 1 THEN used_us - coalesce(restored_us, 0) ELSE 0 END AS redone_us,
            CASE is_redone WHEN 1 THEN 0 ELSE used_us - coalesce(restored_us, 0) END    AS fresh_us
     FROM restored
 ), saved AS (
+    -- The same rows, with the part for saving.
     SELECT *, CASE WHEN checkpoint_us IS NOT NULL THEN least(checkpoint_us, fresh_us) END AS saved_us FROM divided
 ), stalled AS (
+    -- The same rows, with the part for input.
     SELECT *, CASE WHEN data_wait_us IS NOT NULL THEN least(data_wait_us, fresh_us - coalesce(saved_us, 0)) END AS stalled_us FROM saved
 ), left_over AS (
+    -- The same rows, with the time left.
     SELECT *, fresh_us - coalesce(saved_us, 0) - coalesce(stalled_us, 0) AS left_us FROM stalled
 ), waited AS (
+    -- The same rows, with the part for other ranks.
     SELECT *, CASE WHEN communication_us IS NOT NULL
                    THEN least(communication_us, left_us - least(coalesce(compute_us, 0), left_us)) END AS waited_us
     FROM left_over

@@ -9,8 +9,9 @@ use crate::histories::{history, retried_without_a_pause, started_unnoticed};
 
 /// Views that take long over histories of days, with all that read them. Each has test cases of its
 /// own, with five deliveries too.
-const SLOW: [&str; 13] = [
+const SLOW: [&str; 15] = [
     "bottleneck_1m",
+    "device_holds",
     "fragmentation",
     "gang_spread",
     "goodput_attempts",
@@ -22,6 +23,7 @@ const SLOW: [&str; 13] = [
     "price_of",
     "quota_use",
     "step_parts",
+    "step_waits_1m",
     "waits",
 ];
 

@@ -65,7 +65,7 @@ fn answers_in_every_format() {
         .map(|b| b.unwrap().num_rows())
         .sum();
     assert_eq!(rows, 2);
-    assert!(out(&sql(folder.path(), &["describe jobs"])).contains("GPU x ms held, all attempts."));
+    assert!(out(&sql(folder.path(), &["describe jobs"])).contains("GPU x ms held, over all attempts."));
 }
 
 #[test]
