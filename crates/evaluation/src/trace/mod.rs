@@ -35,9 +35,7 @@ pub enum TraceError {
     #[error(transparent)]
     Read(#[from] crate::ReadError),
     /// No usable rows.
-    #[error(
-        "{file}: none of its rows can be used ({rows}); give a file with rows of the form its notes describe"
-    )]
+    #[error("{file}: none of its rows can be used ({rows}); give a file of the form that its notes describe")]
     Empty {
         /// Name of the file.
         file: &'static str,

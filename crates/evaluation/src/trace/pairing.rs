@@ -110,14 +110,14 @@ impl Pairing {
             return Err(TraceError::Shape { what });
         }
         if shape.load_ppm == 0 || shape.peak_ppm > 1_000_000 {
-            let what = "the load must be above 0 and the peak at most all of the service's GPUs".into();
+            let what = "the load must be above 0, and the peak at most all of the service's GPUs".into();
             return Err(TraceError::Shape { what });
         }
         if let Some(demand) = demand.as_ref().filter(|_| shape.history_days != 0) {
             let all_us = shape.history_days.saturating_add(shape.days).saturating_mul(DAY_US);
             if shape.history_days < 0 || all_us > demand.length_us() {
                 let what = format!(
-                    "{} has {:.1} days of demand, and {} to be seen before {} are asked for; ask for fewer",
+                    "{} has {:.1} days of demand, but {} days of history before {} days are needed; ask for fewer",
                     demand.file,
                     demand.length_us() as f64 / DAY_US as f64,
                     shape.history_days,

@@ -62,7 +62,7 @@ pub fn lend_quotas(
 ) -> Result<QuotaReport, TraceError> {
     let trace = jobs.read(folder)?;
     if trace.quotas.is_empty() {
-        let what = format!("{} tells no quotas; take the jobs of helios", trace.file);
+        let what = format!("{} has no quotas; use the jobs of helios", trace.file);
         return Err(TraceError::Shape { what });
     }
     let recorded = recorded(folder)?;

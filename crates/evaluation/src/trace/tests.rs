@@ -226,7 +226,7 @@ fn what_forecasts_have_seen_is_what_came_before() {
         assert!(past.iter().chain(demand).is_sorted_by(|a, b| (6..=7).contains(&(**b - **a))), "seed {seed}");
     }
     let refused = pairing(shape(7, 3)).unwrap_err().to_string();
-    assert!(refused.contains("counts has 9.0 days of demand, and 3 to be seen before 7"), "{refused}");
+    assert!(refused.contains("counts has 9.0 days of demand, but 3 days of history before 7"), "{refused}");
     assert!(pairing(shape(7, -1)).is_err());
 }
 

@@ -50,7 +50,7 @@ fn points(output: &[Publication]) -> Vec<v1::ScalingCurve> {
 fn a_family_seen_at_two_sizes_has_a_curve() {
     let mut curves = Curves::new("c");
     run(&mut curves, "a", 1, 101, 0);
-    assert!(curves.take().is_empty(), "one size says nothing of how it scales");
+    assert!(curves.take().is_empty(), "one size shows no scaling");
     run(&mut curves, "b", 8, 101, 10_000_000_000);
     let output = curves.take();
     assert_eq!(output.len(), 1);
@@ -240,7 +240,7 @@ fn a_window_overlaps_episodes_known_in_time() {
     late.observe(&signal("j", 0, Suspect, 100, 171));
     assert!(late.overlaps((0, 111_000_000)) && !late.overlaps((0, 110_999_999)));
     slow.forget(200_000_000);
-    assert!(slow.overlaps((0, 110_000_000)), "it may be asked about yet");
+    assert!(slow.overlaps((0, 110_000_000)), "an earlier window may still ask");
     slow.forget(200_000_001);
     assert!(!slow.overlaps((0, 110_000_000)));
 }

@@ -32,11 +32,11 @@ pub fn demand(history: &History, pool: &str) -> Option<(DemandSource, Vec<u32>)>
     }
     let sample = |s: &Sample| (s.at_us, s.at_us + s.interval_ms * 1_000, whole(s.gpus_milli));
     let samples: Vec<_> = history.samples.iter().filter(|s| s.pool == pool).map(sample).collect();
-    let told = levels(&samples.iter().map(|(from, to, _)| (*from, *to, 1)).collect::<Vec<_>>(), history);
-    if told.iter().all(|count| *count == 0.0) {
+    let sampled = levels(&samples.iter().map(|(from, to, _)| (*from, *to, 1)).collect::<Vec<_>>(), history);
+    if sampled.iter().all(|count| *count == 0.0) {
         return None;
     }
-    Some((DemandSource::Samples, gpus(&bridged(&levels(&samples, history), &told))))
+    Some((DemandSource::Samples, gpus(&bridged(&levels(&samples, history), &sampled))))
 }
 
 /// GPUs that `pool` needed in each step before the period, from the first known hour on: the hour's
@@ -81,8 +81,8 @@ fn levels(stretches: &[(i64, i64, u32)], history: &History) -> Vec<f64> {
 }
 
 /// Fills steps without samples with the step before; leading ones with the first known step.
-fn bridged(levels: &[f64], told: &[f64]) -> Vec<f64> {
-    let first = told.iter().position(|count| *count > 0.0).unwrap_or(0);
+fn bridged(levels: &[f64], sampled: &[f64]) -> Vec<f64> {
+    let first = sampled.iter().position(|count| *count > 0.0).unwrap_or(0);
     let mut last = levels[first];
     let mut bridge = |(level, count): (&f64, &f64)| {
         if *count > 0.0 {
@@ -90,7 +90,7 @@ fn bridged(levels: &[f64], told: &[f64]) -> Vec<f64> {
         }
         last
     };
-    levels.iter().zip(told).map(&mut bridge).collect()
+    levels.iter().zip(sampled).map(&mut bridge).collect()
 }
 
 fn gpus(levels: &[f64]) -> Vec<u32> {

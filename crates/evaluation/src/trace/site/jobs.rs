@@ -116,7 +116,7 @@ impl Jobs {
         }
         jobs.rows.add("used", placed.len());
         placed.sort_by_key(|(order, _)| *order);
-        jobs.recorded_jobs = placed.into_iter().map(|(_, told)| told).collect();
+        jobs.recorded_jobs = placed.into_iter().map(|(_, entry)| entry).collect();
         jobs.lengths.sort();
         let mean = |waits: &[i64]| waits.iter().map(|us| *us as f64).sum::<f64>() / waits.len() as f64;
         jobs.recorded = Recorded {
@@ -132,9 +132,9 @@ impl Jobs {
     /// Arrivals for a seed: a job that has not ended runs as long as another job of the history
     /// that ran at least as long.
     pub fn arrivals(&self, rng: &mut ChaCha8Rng) -> Vec<Arrival> {
-        let arrival = |told: &RecordedJob| {
-            let mut arrival = told.arrival.clone();
-            if let Some(ran_us) = told.open_us {
+        let arrival = |entry: &RecordedJob| {
+            let mut arrival = entry.arrival.clone();
+            if let Some(ran_us) = entry.open_us {
                 arrival.work_us += (self.lengths.draw(arrival.gpus, ran_us, rng) - ran_us).max(0);
             }
             if let Some(limit_us) = &mut arrival.terms.estimate_us {
@@ -147,7 +147,7 @@ impl Jobs {
 
     /// Jobs that have not ended.
     pub fn open(&self) -> usize {
-        self.recorded_jobs.iter().filter(|told| told.open_us.is_some()).count()
+        self.recorded_jobs.iter().filter(|entry| entry.open_us.is_some()).count()
     }
 }
 

@@ -179,8 +179,8 @@ impl Site {
         };
         if jobs.recorded_jobs.is_empty() {
             let what = match jobs.rows == RowCounts::default() {
-                true => "the log tells of no jobs between the two times outside the pools that serve".into(),
-                false => format!("none of the jobs between the two times can be used ({})", jobs.rows),
+                true => "the log has no jobs in this period outside the serving pools".into(),
+                false => format!("none of the jobs in this period can be used ({})", jobs.rows),
             };
             return Err(TraceError::Shape { what });
         }
@@ -189,16 +189,16 @@ impl Site {
         if spec.nodes.is_empty() {
             about.nodes_from = CapacitySource::Peak;
             // At least as many as the largest job needs, which may have waited all the time.
-            let largest = jobs.recorded_jobs.iter().map(|told| told.arrival.gpus).max().unwrap_or(0);
+            let largest = jobs.recorded_jobs.iter().map(|entry| entry.arrival.gpus).max().unwrap_or(0);
             add_nodes(&mut spec, 0, jobs.recorded.most_gpus.max(largest));
         }
         (about.train_nodes, about.train_gpus) = (spec.nodes.len(), spec.pool_gpus(0));
         let (mut services, mut past_gpus) = (Vec::new(), Vec::new());
         for (pool, nodes) in wanted.serves.iter().zip(served) {
-            let (service, told) = serve(history, &mut spec, pool, nodes)?;
+            let (service, summary) = serve(history, &mut spec, pool, nodes)?;
             services.push(service);
             past_gpus.push(demand::before(history, pool));
-            about.services.push(told);
+            about.services.push(summary);
         }
         spec.curves = vec![amdahl(SERIAL_PPM, about.train_gpus)];
         spec.teams.clear();
@@ -208,8 +208,8 @@ impl Site {
             let asked = jobs
                 .recorded_jobs
                 .iter()
-                .filter(|told| told.arrival.team == name)
-                .map(|told| told.arrival.gpus)
+                .filter(|entry| entry.arrival.team == name)
+                .map(|entry| entry.arrival.gpus)
                 .max();
             if *most <= gpus && asked <= Some(gpus) {
                 about.quotas += 1;
@@ -218,7 +218,8 @@ impl Site {
                 about.exceeded_quotas += 1;
             }
         }
-        let too_large = jobs.recorded_jobs.iter().filter(|told| told.arrival.gpus > about.train_gpus).count();
+        let too_large =
+            jobs.recorded_jobs.iter().filter(|entry| entry.arrival.gpus > about.train_gpus).count();
         about.job_rows.reclassify("used", "larger than all nodes for jobs together", too_large);
         Ok(Self { jobs, spec, services, past_gpus, about })
     }
@@ -326,7 +327,7 @@ fn serve(
     nodes: Vec<NodeSpec>,
 ) -> Result<(ServiceSpec, Service), TraceError> {
     let (demand_from, demand_gpus) = demand::demand(history, pool).ok_or_else(|| TraceError::Shape {
-        what: format!("pool {pool} is to serve and has neither jobs nor samples between the two times; name pools that have, or leave it out"),
+        what: format!("serving pool {pool} has neither jobs nor samples in this period; name another pool, or leave it out"),
     })?;
     let (at, peak_gpus) = (spec.pools.len(), demand_gpus.iter().copied().max().unwrap_or(0));
     spec.pools.push(PoolSpec { name: pool.to_owned(), floor_gpus: 0 });
@@ -335,7 +336,7 @@ fn serve(
         true => add_nodes(spec, at, peak_gpus),
         false => spec.nodes.extend(nodes),
     }
-    let told = Service {
+    let service = Service {
         pool: pool.to_owned(),
         nodes: spec.nodes.iter().filter(|n| n.pool == at).count(),
         gpus: spec.pool_gpus(at),
@@ -344,5 +345,5 @@ fn serve(
         peak_gpus,
         seen_hours: demand::before(history, pool).len() * STEP_US as usize / HOUR_US as usize,
     };
-    Ok((ServiceSpec { pool: at, demand_gpus, step_us: demand::STEP_US }, told))
+    Ok((ServiceSpec { pool: at, demand_gpus, step_us: demand::STEP_US }, service))
 }

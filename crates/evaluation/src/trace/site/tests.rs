@@ -89,11 +89,11 @@ fn logged_jobs_are_taken_and_unknowns_drawn() {
     assert_eq!((about.recorded.started, about.recorded.queue_hours), (4, Some(0.125)));
 
     let setting = site.setting(3);
-    let told: Vec<(i64, u32, i64)> =
+    let entry: Vec<(i64, u32, i64)> =
         setting.jobs.iter().map(|j| (j.submit_us / MINUTE_US, j.gpus, j.work_us / MINUTE_US)).collect();
     // Running jobs come first, then waiting ones, then submissions. The open job ran 180 minutes by
     // the end of the log, longer than any other, so it runs as long again.
-    assert_eq!(told[..5], [(0, 8, 60), (0, 4, 60), (0, 8, 90), (30, 1, 60), (120, 8, 360)]);
+    assert_eq!(entry[..5], [(0, 8, 60), (0, 4, 60), (0, 8, 90), (30, 1, 60), (120, 8, 360)]);
     let drawn = |seed| site.setting(seed).jobs[5].work_us / MINUTE_US;
     // The waiting job gets the length of one whose whole run is known: 60, 60 or 120 minutes.
     let lengths: std::collections::BTreeSet<i64> = (0..20).map(drawn).collect();
@@ -209,7 +209,7 @@ fn pools_that_serve_have_the_demand_that_was_held_and_waited_for_there() {
 fn missing_input_is_an_error() {
     let refused = |history: &History| Site::new(history, &SiteOptions::default()).unwrap_err().to_string();
     let empty = History { attempts: Vec::new(), ..morning() };
-    assert!(refused(&empty).contains("no jobs between the two times"), "{}", refused(&empty));
+    assert!(refused(&empty).contains("no jobs in this period"), "{}", refused(&empty));
     let mut useless = morning();
     useless.attempts.retain(|a| a.job_id == "no-gpu" || a.job_id == "gave-up");
     assert!(refused(&useless).contains("1 no GPUs"), "{}", refused(&useless));
