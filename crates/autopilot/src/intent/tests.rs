@@ -337,20 +337,20 @@ fn a_partial_effect_without_a_receipt_is_finished() {
     let half = Ok(Effect::Partial { missing: "a node".into() });
     let mut intent = IntentLedger::default();
     intent.fold(&proposed(decision(Mode::Act, 0))).unwrap();
-    for told in [
+    for next in [
         event(1, 0, Transition::Approved { by: "policy".into() }),
         event(1, 1, leased()),
         event(1, 2, Transition::Applying),
     ] {
-        intent.fold(&told).unwrap();
+        intent.fold(&next).unwrap();
     }
-    let judged =
+    let outcome =
         |intents: &IntentLedger, at_us| intents.get("drain-1").unwrap().on_read_back(&half, at_us, &LIMITS);
-    assert_eq!(judged(&intent, NOW + 10 * S), Outcome::Finish);
+    assert_eq!(outcome(&intent, NOW + 10 * S), Outcome::Finish);
     intent.fold(&event(1, 3, Transition::Applied { receipt: receipt() })).unwrap();
     // The target is working on it, so wait.
-    assert_eq!(judged(&intent, NOW + 10 * S), Outcome::Wait);
-    let late = judged(&intent, NOW + 3_600 * S);
+    assert_eq!(outcome(&intent, NOW + 10 * S), Outcome::Wait);
+    let late = outcome(&intent, NOW + 3_600 * S);
     assert!(matches!(late, Outcome::Record(Transition::Failed { applied: true, .. })), "{late:?}");
 }
 
@@ -396,8 +396,9 @@ fn a_loans_cost_is_the_work_lost_to_its_reclaim_shared_among_loans() {
             generation: 1,
             transition,
         };
-        let told = Transition::Proposed { decision: Box::new(begun), plan: "p".into(), past: Box::new(past) };
-        for what in [told, approved(), leased(), Transition::Applying] {
+        let proposed =
+            Transition::Proposed { decision: Box::new(begun), plan: "p".into(), past: Box::new(past) };
+        for what in [proposed, approved(), leased(), Transition::Applying] {
             intents.fold(&of(at_s, what)).unwrap();
         }
     };

@@ -44,7 +44,7 @@ pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
 }
 
 /// A node that could be emptied.
-struct Full<'a> {
+struct CandidateNode<'a> {
     name: &'a NodeName,
     node: &'a Node,
     jobs: Vec<(&'a JobId, &'a Job)>,
@@ -123,7 +123,7 @@ fn choose<'a>(
     gang: &Job,
     missing: u32,
 ) -> Result<Moves<'a>, String> {
-    let mut full: Vec<Full<'a>> = Vec::new();
+    let mut candidates: Vec<CandidateNode<'a>> = Vec::new();
     let mut gaps: BTreeMap<&'a NodeName, (u32, u32)> = BTreeMap::new();
     for (name, node) in &builder.state.nodes {
         if node.pool != *pool || !node.takes_jobs() || builder.loan_of.contains_key(name) {
@@ -138,12 +138,12 @@ fn choose<'a>(
             builder.jobs_on[name].iter().map(|id| (*id, &builder.state.jobs[*id])).collect();
         if jobs.iter().all(|(id, job)| movable(builder, id, job)) {
             let cost = jobs.iter().map(|(_, job)| loss(builder, job)).sum();
-            full.push(Full { name, node, jobs, cost });
+            candidates.push(CandidateNode { name, node, jobs, cost });
         }
     }
-    full.sort_by_key(|full| (full.cost, full.name));
+    candidates.sort_by_key(|candidate| (candidate.cost, candidate.name));
     let (mut names, mut moved, mut freed) = (Vec::new(), Vec::new(), 0);
-    for candidate in full {
+    for candidate in candidates {
         if freed >= missing {
             break;
         }

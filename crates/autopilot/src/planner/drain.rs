@@ -19,7 +19,7 @@ fn reach_of(name: &NodeName, node: &Node) -> Footprint {
 }
 
 /// A suspect node and the predicted effect of draining it.
-struct Case<'a> {
+struct DrainCandidate<'a> {
     name: &'a NodeName,
     node: &'a Node,
     predicted: Predicted,
@@ -35,15 +35,17 @@ pub(super) fn plan_drains(builder: &mut PlanBuilder<'_>) {
     }
     let state = builder.state;
     builder.count_considered(Kind::DrainNode, state.nodes.len());
-    let mut cases: Vec<Case<'_>> = Vec::new();
+    let mut candidates: Vec<DrainCandidate<'_>> = Vec::new();
     for (name, node) in &state.nodes {
-        if let Some(case) = case(builder, name, node) {
-            cases.push(case);
+        if let Some(candidate) = candidate(builder, name, node) {
+            candidates.push(candidate);
         }
     }
     // Fatal ones first, then by net benefit.
-    cases.sort_by(|a, b| {
-        let key = |case: &Case<'_>| (!case.fatal, std::cmp::Reverse(case.predicted.net_low_gpu_ms()));
+    candidates.sort_by(|a, b| {
+        let key = |candidate: &DrainCandidate<'_>| {
+            (!candidate.fatal, std::cmp::Reverse(candidate.predicted.net_low_gpu_ms()))
+        };
         key(a).cmp(&key(b)).then(a.name.cmp(b.name))
     });
     let mut racks: BTreeSet<&str> = state
@@ -53,19 +55,19 @@ pub(super) fn plan_drains(builder: &mut PlanBuilder<'_>) {
         .map(|(name, node)| node.rack.as_deref().unwrap_or(name))
         .collect();
     let mut going: std::collections::BTreeMap<&PoolName, u32> = std::collections::BTreeMap::new();
-    for case in cases {
-        let object = Object::Node(case.name.clone());
-        if builder.stopped(Kind::DrainNode, &reach_of(case.name, case.node), object.clone()) {
+    for candidate in candidates {
+        let object = Object::Node(candidate.name.clone());
+        if builder.stopped(Kind::DrainNode, &reach_of(candidate.name, candidate.node), object.clone()) {
             continue;
         }
-        let rack = case.node.rack.as_deref().unwrap_or(case.name);
+        let rack = candidate.node.rack.as_deref().unwrap_or(candidate.name);
         let others = racks.iter().filter(|other| **other != rack).count();
-        let gone = going.get(&case.node.pool).copied().unwrap_or(0);
+        let gone = going.get(&candidate.node.pool).copied().unwrap_or(0);
         let refused = if others >= builder.policy.blast.racks as usize {
             Some("nodes of other racks are out by our doing".to_owned())
-        } else if !above_floor(builder, &case.node.pool, gone + case.node.gpus) {
-            Some(format!("pool {} would be below its floor", case.node.pool))
-        } else if !case.fatal && !builder.worth_it(&case.predicted) {
+        } else if !above_floor(builder, &candidate.node.pool, gone + candidate.node.gpus) {
+            Some(format!("pool {} would be below its floor", candidate.node.pool))
+        } else if !candidate.fatal && !builder.worth_it(&candidate.predicted) {
             Some("waiting costs less than a mistake".to_owned())
         } else {
             None
@@ -74,15 +76,15 @@ pub(super) fn plan_drains(builder: &mut PlanBuilder<'_>) {
             builder.noop(
                 Kind::DrainNode,
                 Some(object),
-                format!("{why}; {}", case.reason),
-                Some(case.predicted),
+                format!("{why}; {}", candidate.reason),
+                Some(candidate.predicted),
                 Vec::new(),
             );
             continue;
         }
         racks.insert(rack);
-        *going.entry(&case.node.pool).or_default() += case.node.gpus;
-        drain(builder, &case);
+        *going.entry(&candidate.node.pool).or_default() += candidate.node.gpus;
+        drain(builder, &candidate);
     }
 }
 
@@ -91,7 +93,11 @@ fn above_floor(builder: &PlanBuilder<'_>, pool: &PoolName, gpus: u32) -> bool {
     crate::guard::pool_floor(builder.policy, builder.state, pool) + gpus <= builder.occupancy.in_service(pool)
 }
 
-fn case<'a>(builder: &mut PlanBuilder<'a>, name: &'a NodeName, node: &'a Node) -> Option<Case<'a>> {
+fn candidate<'a>(
+    builder: &mut PlanBuilder<'a>,
+    name: &'a NodeName,
+    node: &'a Node,
+) -> Option<DrainCandidate<'a>> {
     let rules = builder.policy.drain.clone();
     let bad = f64::from(node.health.bad_ppm.unwrap_or(0)) / 1e6;
     let slow = f64::from(node.health.slowdown_ppm.unwrap_or(0)) / 1e6;
@@ -125,7 +131,7 @@ fn case<'a>(builder: &mut PlanBuilder<'a>, name: &'a NodeName, node: &'a Node) -
             "{fatal}bad with probability {bad:.3} by {families} kinds of evidence ({})",
             node.health.families.join(", ")
         );
-        return Some(Case { name, node, predicted, reason, fatal: node.health.fatal, moves: None });
+        return Some(DrainCandidate { name, node, predicted, reason, fatal: node.health.fatal, moves: None });
     }
     if slow >= rules.slowdown {
         return straggler(builder, name, node, &jobs, slow);
@@ -145,7 +151,7 @@ fn straggler<'a>(
     node: &'a Node,
     jobs: &[(&'a JobId, &'a Job)],
     slow: f64,
-) -> Option<Case<'a>> {
+) -> Option<DrainCandidate<'a>> {
     let object = || Some(Object::Node(name.clone()));
     let Some((id, job)) = jobs.iter().copied().max_by_key(|(_, job)| job.held_gpus()) else {
         let reason = format!("slow by {slow:.3}, but nobody is slowed");
@@ -178,39 +184,44 @@ fn straggler<'a>(
         );
         return None;
     }
-    Some(Case { name, node, predicted, reason, fatal: false, moves: Some(id) })
+    Some(DrainCandidate { name, node, predicted, reason, fatal: false, moves: Some(id) })
 }
 
-fn drain(builder: &mut PlanBuilder<'_>, case: &Case<'_>) {
-    let change = Change::DrainNode { node: case.name.clone(), reason: case.reason.clone() };
+fn drain(builder: &mut PlanBuilder<'_>, candidate: &DrainCandidate<'_>) {
+    let change = Change::DrainNode { node: candidate.name.clone(), reason: candidate.reason.clone() };
     let noop = Alternative {
         what: "noop".to_owned(),
-        net_gpu_ms: -case.predicted.net_gpu_ms(),
+        net_gpu_ms: -candidate.predicted.net_gpu_ms(),
         why_not: "waiting costs more".to_owned(),
     };
     let action = builder.decide(ActionSpec {
         change,
         inverse: None,
-        preconditions: vec![Precondition::NodeTakesJobs { node: case.name.clone() }],
+        preconditions: vec![Precondition::NodeTakesJobs { node: candidate.name.clone() }],
         effect_ends_us: None,
         notice_ms: 0,
         after: Vec::new(),
-        predicted: case.predicted,
-        reason: case.reason.clone(),
+        predicted: candidate.predicted,
+        reason: candidate.reason.clone(),
         alternatives: vec![noop],
     });
-    move_gang(builder, case, vec![action]);
+    move_gang(builder, candidate, vec![action]);
 }
 
 /// Restarts the gang without the slow node.
-fn move_gang(builder: &mut PlanBuilder<'_>, case: &Case<'_>, after: Vec<String>) {
+fn move_gang(builder: &mut PlanBuilder<'_>, candidate: &DrainCandidate<'_>, after: Vec<String>) {
     let state = builder.state;
-    let Some(id) = case.moves else { return };
+    let Some(id) = candidate.moves else { return };
     let job = &state.jobs[id];
     let (loss, notice) =
         interruption(job, job.held_gpus(), builder.now_us, builder.policy.preempt.restart_s).least();
-    let predicted =
-        builder.predict(case.predicted.benefit_gpu_ms as f64, loss as f64, None, 0.8, case.predicted.over_ms);
+    let predicted = builder.predict(
+        candidate.predicted.benefit_gpu_ms as f64,
+        loss as f64,
+        None,
+        0.8,
+        candidate.predicted.over_ms,
+    );
     builder.decide(ActionSpec {
         change: Change::Preempt { job: id.clone(), frees_gpus: job.held_gpus() },
         inverse: None,
@@ -219,7 +230,7 @@ fn move_gang(builder: &mut PlanBuilder<'_>, case: &Case<'_>, after: Vec<String>)
         notice_ms: if notice { builder.policy.preempt.notice_s * 1000 } else { 0 },
         after,
         predicted,
-        reason: format!("moves off node {}: {}", case.name, case.reason),
+        reason: format!("moves off node {}: {}", candidate.name, candidate.reason),
         alternatives: Vec::new(),
     });
 }
@@ -239,16 +250,16 @@ pub(super) fn plan_moves(builder: &mut PlanBuilder<'_>) {
         }
         let jobs: Vec<(&JobId, &Job)> =
             builder.jobs_on[name].iter().map(|id| (*id, &state.jobs[*id])).collect();
-        let Some(case) = straggler(builder, name, node, &jobs, slow / 1e6) else { continue };
-        if builder.worth_it(&case.predicted) {
-            move_gang(builder, &case, Vec::new());
+        let Some(candidate) = straggler(builder, name, node, &jobs, slow / 1e6) else { continue };
+        if builder.worth_it(&candidate.predicted) {
+            move_gang(builder, &candidate, Vec::new());
         } else {
-            let reason = format!("waiting costs less than moving; {}", case.reason);
+            let reason = format!("waiting costs less than moving; {}", candidate.reason);
             builder.noop(
                 Kind::DrainNode,
                 Some(Object::Node(name.clone())),
                 reason,
-                Some(case.predicted),
+                Some(candidate.predicted),
                 Vec::new(),
             );
         }

@@ -1,11 +1,11 @@
 //! Plans worked out by hand.
 
 mod advice;
-mod ahead;
 mod capacity;
-mod growers;
 mod jobs;
+mod loan_growth;
 mod nodes;
+mod peak_reservation;
 mod services;
 mod whole;
 

@@ -42,14 +42,14 @@ const KEYS: &[(&str, Widens)] = &[
     ("utc_offset_minutes", Widens::Any),
     ("services", Widens::Less),
     ("modes.*", Widens::Mode),
-    ("at_most.*", Widens::Never), // The record's word, in no file.
+    ("at_most.*", Widens::Never), // Set by the scorecard, in no file.
     ("budgets.*.per_hour", Widens::Up),
     ("budgets.*.per_day", Widens::Up),
     ("budgets.*.gpus_per_hour", Widens::Up),
     ("budgets.*.gpus_share_per_hour", Widens::Up),
     ("budgets.*.concurrent", Widens::Up),
     ("blast.fleet_share", Widens::Up),
-    ("blast.window_s", Widens::Down), // Less is counted in a shorter one.
+    ("blast.window_s", Widens::Down), // A shorter window counts less.
     ("blast.failures", Widens::Up),
     ("blast.racks", Widens::Up),
     ("blast.objects", Widens::Up),
@@ -116,14 +116,14 @@ const KEYS: &[(&str, Widens)] = &[
     ("preempt.notice_s", Widens::Down),
     ("advice.most", Widens::Never),
     ("advice.keeps_share", Widens::Never),
-    ("record.decisions", Widens::Any), // Both promotion and demotion count by it.
+    ("record.decisions", Widens::Any), // Used by promotion and demotion.
     ("record.verified", Widens::Down),
     ("record.realised", Widens::Down),
     ("record.verified_down", Widens::Down),
     ("record.realised_down", Widens::Down),
     ("record.window", Widens::Any),
     ("shadow.policy", Widens::Never),
-    ("canary.policy", Widens::Any), // It is signed itself, too.
+    ("canary.policy", Widens::Any), // It needs signatures of its own.
     ("canary.owners", Widens::Any),
     ("canary.rollback.decisions", Widens::Up),
     ("canary.rollback.worse", Widens::Up),
@@ -134,7 +134,7 @@ const KEYS: &[(&str, Widens)] = &[
     ("slo.promises", Widens::Down),
     ("slo.verified", Widens::Down),
     ("slo.cycles", Widens::Down),
-    ("slo.window_days", Widens::Never), // What is told, not what is done.
+    ("slo.window_days", Widens::Never), // Affects reports only.
     ("slo.least_bad", Widens::Up),
     ("slo.step_down", Widens::Off),
 ];
@@ -159,7 +159,7 @@ pub fn changes(before: &Policy, after: &Policy) -> Vec<PolicyChange> {
     leaves(&old, &mut Vec::new(), &mut paths);
     leaves(&new, &mut Vec::new(), &mut paths);
     let differs = |path: &&Vec<String>| at(&old, path) != at(&new, path);
-    let told = |path: &Vec<String>| PolicyChange {
+    let change = |path: &Vec<String>| PolicyChange {
         key: path.join("."),
         before: at(&old, path).map(ToString::to_string),
         after: at(&new, path).map(ToString::to_string),
@@ -168,7 +168,7 @@ pub fn changes(before: &Policy, after: &Policy) -> Vec<PolicyChange> {
             goes_wider(widens, of(&old, before).as_ref(), of(&new, after).as_ref())
         }),
     };
-    paths.iter().filter(differs).map(told).collect()
+    paths.iter().filter(differs).map(change).collect()
 }
 
 /// Signatures a policy needs to follow `before`: two if any key widens, otherwise one.

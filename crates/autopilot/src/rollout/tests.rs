@@ -227,7 +227,7 @@ fn scored(at: i64, by: Option<&str>, realised: i64) -> Score {
 fn a_canary_ends_if_its_scorecard_is_worse_than_the_others_or_than_nothing() {
     let rules = RollbackRules { decisions: 4, worse: 0.2, loss_gpu_hours: 16.0, ..RollbackRules::default() };
     let none = IntentLedger::default();
-    let told = |scores: &[Score]| reason(&rules, &of("candidate", scores, &none, 0), NOW);
+    let ended_by = |scores: &[Score]| reason(&rules, &of("candidate", scores, &none, 0), NOW);
     let base: Vec<Score> = (0..4).map(|at| scored(at, None, 8)).collect();
     let with = |own: &[i64]| -> Vec<Score> {
         let own = own.iter().enumerate().map(|(at, net)| scored(at as i64, Some("candidate"), *net));
@@ -235,19 +235,19 @@ fn a_canary_ends_if_its_scorecard_is_worse_than_the_others_or_than_nothing() {
     };
     // 0.8 of the prediction on one side, 0.6 on the other: not more than 0.2 less. (6+6+6+5)/40 =
     // 0.575 is.
-    assert_eq!(told(&with(&[6, 6, 6, 6])), None);
-    let worse = told(&with(&[6, 6, 6, 5])).unwrap();
+    assert_eq!(ended_by(&with(&[6, 6, 6, 6])), None);
+    let worse = ended_by(&with(&[6, 6, 6, 5])).unwrap();
     assert!(worse.contains("0.57") && worse.contains("0.80"), "{worse}");
-    assert_eq!(told(&with(&[0, 0, 0])), None, "too few to compare");
+    assert_eq!(ended_by(&with(&[0, 0, 0])), None, "too few to compare");
     // A loss needs no minimum number: -10 and -6 are the 16 GPU-hours that end it.
-    assert_eq!(told(&with(&[-10, -5])), None);
-    assert!(told(&with(&[-10, -6])).unwrap().contains("lost 16.0 GPU-hours"));
+    assert_eq!(ended_by(&with(&[-10, -5])), None);
+    assert!(ended_by(&with(&[-10, -6])).unwrap().contains("lost 16.0 GPU-hours"));
     // Results of another candidate, or of this one before a restart, do not count.
     let other: Vec<Score> = (0..4).map(|at| scored(at, Some("other"), -9)).collect();
-    assert_eq!(told(&other), None);
+    assert_eq!(ended_by(&other), None);
     let before: Vec<Score> = (-4..0).map(|at| scored(at, Some("candidate"), -9)).collect();
-    assert_eq!(told(&before), None);
-    assert_eq!(told(&[]), None);
+    assert_eq!(ended_by(&before), None);
+    assert_eq!(ended_by(&[]), None);
 }
 
 /// An action of the candidate that began at `at` seconds and ended with `ends`.
@@ -309,18 +309,18 @@ fn a_canary_ends_by_failures_in_a_row_by_the_breaker_and_by_a_broken_promise() {
     let rules = RollbackRules { failures: 3, ..RollbackRules::default() };
     let failed = || Transition::Failed { why: "no".into(), applied: false };
     let mut intents = IntentLedger::default();
-    let told =
+    let ended_by =
         |intents: &IntentLedger, trips, now| reason(&rules, &of("candidate", &[], intents, trips), now);
     acted(&mut intents, 1, lend(), &[failed()]);
     acted(&mut intents, 2, lend(), &[failed()]);
-    assert_eq!(told(&intents, 0, NOW), None);
+    assert_eq!(ended_by(&intents, 0, NOW), None);
     let mut between = intents.clone();
     acted(&mut between, 3, lend(), &[Transition::Verified]);
     acted(&mut between, 4, lend(), &[failed()]);
-    assert_eq!(told(&between, 0, NOW), None, "not in a row");
+    assert_eq!(ended_by(&between, 0, NOW), None, "not in a row");
     acted(&mut intents, 3, lend(), &[failed()]);
-    assert!(told(&intents, 0, NOW).unwrap().contains("last 3 actions failed"));
-    assert!(told(&IntentLedger::default(), 1, NOW).unwrap().contains("breaker refused 1"));
+    assert!(ended_by(&intents, 0, NOW).unwrap().contains("last 3 actions failed"));
+    assert!(ended_by(&IntentLedger::default(), 1, NOW).unwrap().contains("breaker refused 1"));
     // 901 s where 900 were promised, and one that is still not back after as long.
     let reclaim = || Change::Reclaim {
         loan: "lend-1".into(),
@@ -331,10 +331,10 @@ fn a_canary_ends_by_failures_in_a_row_by_the_breaker_and_by_a_broken_promise() {
     let mut late = IntentLedger::default();
     acted(&mut late, 1, lend(), &[Transition::Verified]);
     acted(&mut late, 2, reclaim(), &[]);
-    assert_eq!(told(&late, 0, NOW + 902 * S), None);
-    assert!(told(&late, 0, NOW + 903 * S).unwrap().contains("reclaim-2"));
+    assert_eq!(ended_by(&late, 0, NOW + 902 * S), None);
+    assert!(ended_by(&late, 0, NOW + 903 * S).unwrap().contains("reclaim-2"));
     acted(&mut late, 3, reclaim(), &[Transition::Verified]);
-    assert!(told(&late, 0, NOW).unwrap().contains("longer than was promised"));
+    assert!(ended_by(&late, 0, NOW).unwrap().contains("longer than was promised"));
     let soon = CanaryRecord { began_us: NOW + 4 * S, ..of("candidate", &[], &late, 0) };
     assert_eq!(reason(&rules, &soon, NOW + 903 * S), None, "before it began");
 }
@@ -397,7 +397,7 @@ fn a_policy_says_whom_it_tries_in_full() {
 }
 
 /// A lending cluster, the acting plan by `policy`, and the result of a shadow by `other`.
-fn thought(policy: &Policy, other: &Policy) -> (PlanRecord, shadow::ShadowResult) {
+fn shadow_result(policy: &Policy, other: &Policy) -> (PlanRecord, shadow::ShadowResult) {
     let mut state = cluster();
     waits(&mut state, "research", 4);
     (0..4).for_each(|at| drop(state.jobs.insert(format!("g{at}"), gang(&[&format!("t{at}")]))));
@@ -406,33 +406,33 @@ fn thought(policy: &Policy, other: &Policy) -> (PlanRecord, shadow::ShadowResult
     let history = History::default();
     let seen =
         ShadowInput { state: &state, forecast: &says, history: &history, plan: &plan, report: &report };
-    let thought = Shadow::new(other.clone()).plan(seen, &BTreeMap::new());
-    (PlanRecord { plan, report, policy: policy.clone(), canary: None, state, kept: vec![] }, thought)
+    let shadow_result = Shadow::new(other.clone()).plan(seen, &BTreeMap::new());
+    (PlanRecord { plan, report, policy: policy.clone(), canary: None, state, kept: vec![] }, shadow_result)
 }
 
 #[test]
 fn a_shadows_plan_replays_from_the_acting_plan() {
     let careful = candidate("[lend]\nbuffer_gpus = 40\nleast_quantile = 0.97\n");
     for other in [Policy::auto(), careful, candidate("[budgets.lend]\nper_hour = 0\n")] {
-        let (beside, thought) = thought(&Policy::shipped(), &other);
-        let (plan, report) = thought.planned.replay(&other, &beside);
-        assert!(thought.planned.matches(&plan, &report), "{}", other.name);
-        assert_eq!(thought.decisions.len(), plan.decisions.len());
-        assert!(thought.decisions.iter().all(|own| own.id.starts_with(shadow::ID_PREFIX)));
-        let (other_plan, report) = thought.planned.replay(&Policy::shipped(), &beside);
-        assert!(!thought.planned.matches(&other_plan, &report), "by another policy it is another");
+        let (beside, shadow_result) = shadow_result(&Policy::shipped(), &other);
+        let (plan, report) = shadow_result.planned.replay(&other, &beside);
+        assert!(shadow_result.planned.matches(&plan, &report), "{}", other.name);
+        assert_eq!(shadow_result.decisions.len(), plan.decisions.len());
+        assert!(shadow_result.decisions.iter().all(|own| own.id.starts_with(shadow::ID_PREFIX)));
+        let (other_plan, report) = shadow_result.planned.replay(&Policy::shipped(), &beside);
+        assert!(!shadow_result.planned.matches(&other_plan, &report), "by another policy it is another");
     }
     // The same plan: the kill switch was never turned on, which says nothing about a policy.
-    let (beside, same) = thought(&Policy::shipped(), &Policy::auto());
+    let (beside, same) = shadow_result(&Policy::shipped(), &Policy::auto());
     let lend = &same.decisions[0];
     assert_eq!(lend.same_as.as_ref(), Some(&beside.plan.decisions[0].action.id));
     assert_eq!((lend.mode, &lend.refusal), (Mode::Act, &None));
     assert_eq!((same.planned.same, same.planned.only_acting.len()), (1, 0));
     // What its own guard would refuse, with the rule.
-    let (_, refused) = thought(&Policy::shipped(), &candidate("[budgets.lend]\nper_hour = 0\n"));
+    let (_, refused) = shadow_result(&Policy::shipped(), &candidate("[budgets.lend]\nper_hour = 0\n"));
     assert_eq!(refused.decisions[0].refusal.as_ref().map(|refusal| refusal.rule), Some(Rule::Budget));
     // A shadow that lends nothing misses what the acting policy does.
-    let (beside, missed) = thought(&Policy::shipped(), &candidate("[lend]\nbuffer_gpus = 100\n"));
+    let (beside, missed) = shadow_result(&Policy::shipped(), &candidate("[lend]\nbuffer_gpus = 100\n"));
     assert_eq!(missed.decisions, []);
     let net_gpu_ms = beside.plan.decisions[0].predicted.net_gpu_ms();
     let action = beside.plan.decisions[0].action.id.clone();
@@ -441,16 +441,16 @@ fn a_shadows_plan_replays_from_the_acting_plan() {
 
 #[test]
 fn a_shadow_that_thinks_the_same_costs_few_bytes() {
-    let (beside, thought) = thought(&Policy::shipped(), &Policy::auto());
+    let (beside, shadow_result) = shadow_result(&Policy::shipped(), &Policy::auto());
     let mut shadow = Shadow::new(Policy::auto());
-    let bytes = |told: Vec<ShadowEvent>| -> Vec<usize> {
+    let bytes = |events: Vec<ShadowEvent>| -> Vec<usize> {
         let entry =
-            |told| JournalEntry { at_us: NOW, generation: 1, event: JournalEvent::Shadow(Box::new(told)) };
-        told.into_iter().map(|told| serde_json::to_vec(&entry(told)).unwrap().len()).collect()
+            |event| JournalEntry { at_us: NOW, generation: 1, event: JournalEvent::Shadow(Box::new(event)) };
+        events.into_iter().map(|event| serde_json::to_vec(&entry(event)).unwrap().len()).collect()
     };
-    let first = bytes(shadow.record(thought.clone(), 1, 600 * S));
+    let first = bytes(shadow.record(shadow_result.clone(), 1, 600 * S));
     assert_eq!(first.len(), 3, "its policy once, its plan, and what it decides");
-    let mut again = thought.clone();
+    let mut again = shadow_result.clone();
     again.planned.made_us += 60 * S;
     assert!(!shadow.has_new_decisions(&again, 600 * S));
     let repeated = bytes(shadow.record(again.clone(), 1, 600 * S));
@@ -461,16 +461,16 @@ fn a_shadow_that_thinks_the_same_costs_few_bytes() {
     // Readers of another generation may not have seen the first; after ten minutes standing
     // decisions are recorded again.
     assert_eq!(shadow.record(again.clone(), 2, 600 * S).len(), 2);
-    again.planned.made_us = thought.planned.made_us + 600 * S;
+    again.planned.made_us = shadow_result.planned.made_us + 600 * S;
     assert_eq!(shadow.record(again.clone(), 2, 600 * S).len(), 2);
 }
 
 #[test]
 fn only_decisions_the_acting_plan_lacks_are_new() {
-    let (_, same) = thought(&Policy::shipped(), &Policy::auto());
+    let (_, same) = shadow_result(&Policy::shipped(), &Policy::auto());
     let mut shadow = Shadow::new(Policy::auto());
     assert!(!shadow.has_new_decisions(&same, 600 * S), "the acting plan is recorded for itself");
-    let (_, mut alone) = thought(&candidate("[lend]\nbuffer_gpus = 100\n"), &Policy::auto());
+    let (_, mut alone) = shadow_result(&candidate("[lend]\nbuffer_gpus = 100\n"), &Policy::auto());
     assert!(alone.decisions[0].same_as.is_none() && shadow.has_new_decisions(&alone, 600 * S));
     shadow.record(alone.clone(), 1, 600 * S);
     alone.planned.made_us += 599 * S;
@@ -516,7 +516,7 @@ fn a_summary_counts_common_decisions_once_and_one_sided_ones() {
             same_as: same_as.map(str::to_owned),
         }))
     };
-    let told = [
+    let events = [
         planned(1, 1, &[]),
         decided("candidate", Some("lend-a"), 10, None),
         decided("candidate", Some("lend-a"), 10, None),
@@ -527,7 +527,7 @@ fn a_summary_counts_common_decisions_once_and_one_sided_ones() {
         decided("another", None, 99, None),
     ];
     let scores = [Score { action: "lend-a".into(), ..scored(0, None, 3) }, scored(1, None, 9)];
-    let found = summary("candidate", told.iter(), scores.iter());
+    let found = summary("candidate", events.iter(), scores.iter());
     assert_eq!((found.plans, found.alike), (4, 2));
     let expected = KindComparison {
         both: 1,

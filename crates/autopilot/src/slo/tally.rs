@@ -48,7 +48,7 @@ impl Cycles {
 
 /// A reclaim whose promise is still open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Asked {
+struct OpenPromise {
     at_us: i64,
     within_ms: i64,
 }
@@ -57,7 +57,7 @@ struct Asked {
 #[derive(Debug, Clone, Default)]
 pub struct Tallies {
     minutes: BTreeMap<Series, BTreeMap<i64, Counts>>,
-    open: BTreeMap<ActionId, Asked>,
+    open: BTreeMap<ActionId, OpenPromise>,
 }
 
 impl Tallies {
@@ -69,7 +69,7 @@ impl Tallies {
         match &event.transition {
             Transition::Approved { .. } if *before == Stage::Proposed => {
                 if matches!(decision.action.change, Change::Reclaim { .. }) {
-                    self.open.insert(action.clone(), Asked { at_us: *at_us, within_ms });
+                    self.open.insert(action.clone(), OpenPromise { at_us: *at_us, within_ms });
                 }
             }
             Transition::Verified | Transition::Failed { .. } if matches!(before, Stage::Applying { .. }) => {
@@ -84,17 +84,17 @@ impl Tallies {
 
     /// Counts promises overdue at `now_us` as broken, whatever happens later.
     pub fn expire(&mut self, now_us: i64) {
-        let late = |asked: &Asked| now_us > asked.at_us + asked.within_ms * 1000;
+        let late = |promise: &OpenPromise| now_us > promise.at_us + promise.within_ms * 1000;
         let broken: Vec<ActionId> =
-            self.open.iter().filter(|(_, asked)| late(asked)).map(|(id, _)| id.clone()).collect();
+            self.open.iter().filter(|(_, promise)| late(promise)).map(|(id, _)| id.clone()).collect();
         for id in broken {
             self.decided(&id, now_us, false);
         }
     }
 
     fn decided(&mut self, action: &str, at_us: i64, done: bool) {
-        let Some(asked) = self.open.remove(action) else { return };
-        let until_us = asked.at_us + asked.within_ms * 1000;
+        let Some(promise) = self.open.remove(action) else { return };
+        let until_us = promise.at_us + promise.within_ms * 1000;
         let kept = done && at_us <= until_us;
         // A promise is broken when its time is up, or when the action failed before.
         let at_us = if kept { at_us } else { at_us.min(until_us) };

@@ -15,7 +15,7 @@ fn rules() -> SloRules {
 }
 
 /// Counts of plans made and missed, by minutes before now.
-fn told(cycles: &[(i64, u64, u64)]) -> Slo {
+fn slo_of(cycles: &[(i64, u64, u64)]) -> Slo {
     let mut slo = Slo::default();
     for (minutes, made, missed) in cycles {
         slo.tallies.cycles(Cycles { made: *made, missed: *missed }, NOW_US - minutes * MINUTE_US);
@@ -47,25 +47,28 @@ fn an_alert_takes_both_windows_and_two_failures() {
     let long = (5..360).map(|minute| (minute, 1, 0));
     let fast: Vec<_> = long.clone().filter(|(minute, ..)| *minute < 60).chain([(1, 3, 2)]).collect();
     assert_eq!(
-        burns(&told(&fast)),
+        burns(&slo_of(&fast)),
         [Burn::Fast, Burn::Slow, Burn::Leak],
         "nothing was before: all windows hold the same"
     );
     let of_six_hours: Vec<_> = long.clone().chain([(1, 4, 2)]).collect();
-    assert_eq!(burns(&told(&of_six_hours)), [Burn::Fast, Burn::Leak], "2 of 361 in six hours is 5.5 times");
+    assert_eq!(burns(&slo_of(&of_six_hours)), [Burn::Fast, Burn::Leak], "2 of 361 in six hours is 5.5 times");
     // A single failure raises no alert.
     let one: Vec<_> = long.clone().chain([(1, 4, 1)]).collect();
-    assert_eq!(burns(&told(&one)), []);
+    assert_eq!(burns(&slo_of(&one)), []);
     // Failures of half an hour ago are over: the short window is quiet.
     let over: Vec<_> = long.filter(|(minute, ..)| *minute < 60).chain([(32, 1, 2)]).collect();
-    assert_eq!(burns(&told(&over)), [Burn::Leak]);
+    assert_eq!(burns(&slo_of(&over)), [Burn::Leak]);
     // The short window begins after the fifth minute before now.
-    assert_eq!(told(&[(5, 1, 2)]).tallies.counts(CYCLES, NOW_US - 5 * MINUTE_US, NOW_US), Counts::default());
+    assert_eq!(
+        slo_of(&[(5, 1, 2)]).tallies.counts(CYCLES, NOW_US - 5 * MINUTE_US, NOW_US),
+        Counts::default()
+    );
 }
 
 #[test]
 fn an_alert_is_told_once_and_ends_with_the_long_window() {
-    let mut slo = told(&[(1, 10, 2)]);
+    let mut slo = slo_of(&[(1, 10, 2)]);
     let due = slo.due(&rules(), NOW_US);
     let fast = &due[0];
     assert_eq!((fast.burn, fast.firing, fast.since_us), (Burn::Fast, true, NOW_US));
@@ -95,13 +98,13 @@ fn an_alert_is_told_once_and_ends_with_the_long_window() {
 
 #[test]
 fn status_reports_attainment_and_remaining_budget() {
-    let slo = told(&[(29 * 24 * 60, 0, 9), (1_000, 1_980, 0), (2, 19, 1)]);
-    let standing = &slo.status(&rules(), NOW_US)[0];
+    let slo = slo_of(&[(29 * 24 * 60, 0, 9), (1_000, 1_980, 0), (2, 19, 1)]);
+    let status = &slo.status(&rules(), NOW_US)[0];
     // Events older than 28 days do not count: 1 of 2,000 failed where 2 may.
-    assert_eq!(standing.counts, Counts { good: 1_999, bad: 1 });
-    assert_eq!((standing.attained_ppm, standing.budget_left_ppm), (Some(999_500), Some(500_000)));
+    assert_eq!(status.counts, Counts { good: 1_999, bad: 1 });
+    assert_eq!((status.attained_ppm, status.budget_left_ppm), (Some(999_500), Some(500_000)));
     // 1 of 20 in the last hour.
-    assert_eq!((standing.objective_ppm, standing.burn_rate_milli), (999_000, Some(50_000)));
+    assert_eq!((status.objective_ppm, status.burn_rate_milli), (999_000, Some(50_000)));
 }
 
 #[test]
@@ -176,7 +179,7 @@ fn promises_run_from_the_approval_until_the_gpus_are_free() {
 #[test]
 fn a_fast_burn_takes_a_kind_one_mode_down_until_it_is_over() {
     let policy = Policy::auto();
-    let mut known = ExecutorState::default();
+    let mut state = ExecutorState::default();
     let alert = |series: Series, burn: Burn, firing: bool| Alert {
         series,
         burn,
@@ -185,26 +188,26 @@ fn a_fast_burn_takes_a_kind_one_mode_down_until_it_is_over() {
         burn_rate_milli: 20_000,
         why: "2 of 10".into(),
     };
-    let tell = |known: &mut ExecutorState, alert: Alert| {
-        known.fold(JournalEntry {
+    let tell = |state: &mut ExecutorState, alert: Alert| {
+        state.fold(JournalEntry {
             at_us: NOW_US,
             generation: 0,
             event: JournalEvent::Alert(Box::new(alert)),
         });
     };
-    assert!(known.earned(&policy).is_empty());
-    tell(&mut known, alert(VERIFIED, Burn::Slow, true));
-    assert!(known.earned(&policy).is_empty(), "a slow one pages and takes nothing away");
-    tell(&mut known, alert(VERIFIED, Burn::Fast, true));
-    assert_eq!(known.earned(&policy), [(Kind::Lend, Mode::Approve)].into());
-    let shipped = known.earned(&Policy::shipped());
+    assert!(state.earned(&policy).is_empty());
+    tell(&mut state, alert(VERIFIED, Burn::Slow, true));
+    assert!(state.earned(&policy).is_empty(), "a slow one pages and takes nothing away");
+    tell(&mut state, alert(VERIFIED, Burn::Fast, true));
+    assert_eq!(state.earned(&policy), [(Kind::Lend, Mode::Approve)].into());
+    let shipped = state.earned(&Policy::shipped());
     assert_eq!(shipped, [(Kind::Lend, Mode::Observe)].into(), "from what the policy says, one down");
     let stays = Policy { slo: SloRules { step_down: false, ..rules() }, ..policy.clone() };
-    assert!(known.earned(&stays).is_empty());
-    tell(&mut known, alert(VERIFIED, Burn::Fast, false));
-    assert!(known.earned(&policy).is_empty());
+    assert!(state.earned(&stays).is_empty());
+    tell(&mut state, alert(VERIFIED, Burn::Fast, false));
+    assert!(state.earned(&policy).is_empty());
     // A broken promise stops lending but never reclaiming; late plans stop nothing.
-    tell(&mut known, alert(Series { objective: Objective::Promises, kind: None }, Burn::Fast, true));
-    tell(&mut known, alert(CYCLES, Burn::Fast, true));
-    assert_eq!(known.earned(&policy), [(Kind::Lend, Mode::Approve)].into());
+    tell(&mut state, alert(Series { objective: Objective::Promises, kind: None }, Burn::Fast, true));
+    tell(&mut state, alert(CYCLES, Burn::Fast, true));
+    assert_eq!(state.earned(&policy), [(Kind::Lend, Mode::Approve)].into());
 }

@@ -145,8 +145,8 @@ fn plans_keep_floors_and_promises_on_any_state() {
                     }
                 }
             }
-            let told = report.considered.iter().any(|c| c.action.as_ref() == Some(&decision.action.id));
-            assert!(told, "seed {seed}: a decision without a word");
+            let reported = report.considered.iter().any(|c| c.action.as_ref() == Some(&decision.action.id));
+            assert!(reported, "seed {seed}: a decision without a word");
         }
     }
 }

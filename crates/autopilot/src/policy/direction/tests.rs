@@ -6,7 +6,7 @@ fn policy(text: &str) -> Policy {
 }
 
 /// Keys that differ from `before` to `after`, and whether each widens.
-fn told(before: &str, after: &str) -> Vec<(String, bool)> {
+fn diff(before: &str, after: &str) -> Vec<(String, bool)> {
     let of = changes(&policy(before), &policy(after)).into_iter();
     of.map(|changed| (changed.key, changed.widens)).collect()
 }
@@ -130,14 +130,14 @@ fn scopes_keep_their_order_and_freezes_their_entries() {
         ("scopes = [{ owner = \"b\", mode = \"act\" }, { pool = \"p\", mode = \"suggest\" }]", true),
         ("", true),
     ] {
-        assert_eq!(told(base, after), [("scopes".to_owned(), widens)], "{after}");
+        assert_eq!(diff(base, after), [("scopes".to_owned(), widens)], "{after}");
     }
     let freezes = |names: &[&str]| {
         let entry = |name: &&str| format!("{{ name = \"{name}\", from = \"09:00\", to = \"10:00\" }}");
         format!("calendar = [{}]", names.iter().map(entry).collect::<Vec<_>>().join(", "))
     };
-    assert_eq!(told(&freezes(&["a"]), &freezes(&["b", "a"])), [("calendar".to_owned(), false)]);
-    assert_eq!(told(&freezes(&["a", "b"]), &freezes(&["b"])), [("calendar".to_owned(), true)]);
+    assert_eq!(diff(&freezes(&["a"]), &freezes(&["b", "a"])), [("calendar".to_owned(), false)]);
+    assert_eq!(diff(&freezes(&["a", "b"]), &freezes(&["b"])), [("calendar".to_owned(), true)]);
 }
 
 #[test]
