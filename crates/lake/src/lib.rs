@@ -22,7 +22,7 @@
 //!     let plan = Plan::compile(shipped()).await?;
 //!     let root = url::Url::parse("file:///var/lib/tidegate/lake")?;
 //!     let lake = Lake::open(&root, plan, Limits::default(), Sharing::Exclusive).await?;
-//!     let mut runner = Runner::start_alone(log, lake, Pace::default()).await?;
+//!     let mut runner = Runner::start_exclusive(log, lake, Pace::default()).await?;
 //!     let progress = runner.catch_up(&mut |_| {}).await?;
 //!     println!("{} records, {} commits", progress.records, progress.commits);
 //!     Ok(())

@@ -133,7 +133,7 @@ async fn undisturbed(
     }
     let url = folder_url(&data.lake())?;
     let lake = Lake::open(&url, plan.clone(), Limits::default(), Sharing::Exclusive).await?;
-    Runner::start_alone(log, lake, Pace::default()).await?.catch_up(&mut |_| {}).await?;
+    Runner::start_exclusive(log, lake, Pace::default()).await?.catch_up(&mut |_| {}).await?;
     contents(&url, plan).await
 }
 

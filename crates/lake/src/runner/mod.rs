@@ -141,7 +141,7 @@ impl Runner {
     }
 
     /// Takes all partitions, without joining a group: for a lake with one writer.
-    pub async fn start_alone(log: Arc<dyn EventLog>, lake: Lake, pace: Pace) -> Result<Self> {
+    pub async fn start_exclusive(log: Arc<dyn EventLog>, lake: Lake, pace: Pace) -> Result<Self> {
         let mut runner = Self::new(log, CONSUMER_GROUP, lake, pace);
         for topic in topics() {
             let member = tidegate_log::sole_member(Arc::clone(&runner.log), CONSUMER_GROUP, &[topic])?;

@@ -114,7 +114,7 @@ impl Scenario {
         }
         let lake =
             Lake::open(&lake_url(data), self.plan.clone(), Limits::default(), Sharing::Exclusive).await;
-        let runner = Runner::start_alone(Arc::clone(&log), lake.unwrap(), pace).await.unwrap();
+        let runner = Runner::start_exclusive(Arc::clone(&log), lake.unwrap(), pace).await.unwrap();
         (log, runner)
     }
 

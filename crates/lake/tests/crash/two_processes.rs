@@ -49,7 +49,7 @@ impl TwoProcesses {
         let catch_up = async {
             let lake =
                 Lake::open(&lake_url(data), self.plan.clone(), Limits::default(), Sharing::Exclusive).await;
-            let mut runner = Runner::start_alone(Arc::new(log), lake.unwrap(), pace()).await.unwrap();
+            let mut runner = Runner::start_exclusive(Arc::new(log), lake.unwrap(), pace()).await.unwrap();
             runner.catch_up(&mut |_| {}).await.unwrap();
             tables_below(data, &self.plan).await
         };
