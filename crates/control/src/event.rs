@@ -67,8 +67,8 @@ pub fn encode_entry(
         JournalEvent::Planned(planned) => fill_plan(&mut event, planned),
         JournalEvent::Step(step) => fill_step(&mut event, step),
         JournalEvent::Scored(score) => fill_score(&mut event, score),
-        JournalEvent::Shadow(told) => rollout::fill_shadow(&mut event, told),
-        JournalEvent::Canary(told) => rollout::fill_canary(&mut event, told),
+        JournalEvent::Shadow(shadow) => rollout::fill_shadow(&mut event, shadow),
+        JournalEvent::Canary(canary) => rollout::fill_canary(&mut event, canary),
         JournalEvent::Policy(taken) => fill_policy(&mut event, taken),
         JournalEvent::Alert(alert) => fill_alert(&mut event, alert),
         JournalEvent::Cycles(cycles) => {
@@ -112,12 +112,12 @@ fn fill_plan(event: &mut AutopilotEvent, planned: &PlanRecord) {
         let about = considered.object.as_ref().map_or_else(String::new, |object| format!("{object}: "));
         reasons.push(format!("{about}{}", considered.reason));
     }
-    let told = nothing.into_iter().map(|(kind, reasons)| {
+    let reasons_by_kind = nothing.into_iter().map(|(kind, reasons)| {
         let more = reasons.len().saturating_sub(REASONS);
         let more = if more > 0 { format!(", and of {more} more") } else { String::new() };
         format!("{kind}: {}{more}", reasons[..reasons.len().min(REASONS)].join(", "))
     });
-    event.why = Some(told.collect::<Vec<_>>().join("; "));
+    event.why = Some(reasons_by_kind.collect::<Vec<_>>().join("; "));
 }
 
 fn fill_step(event: &mut AutopilotEvent, step: &IntentEvent) {

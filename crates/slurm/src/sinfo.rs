@@ -1,5 +1,5 @@
-//! Nodes as `sinfo --json` prints them: with features, comments and the time of the drain, which
-//! `scontrol show node` has in no form that can be told apart from free text.
+//! Nodes as `sinfo --json` prints them, with features, comments and the time of a drain as fields of
+//! their own.
 
 use serde::Deserialize;
 

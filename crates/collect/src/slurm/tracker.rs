@@ -80,7 +80,7 @@ impl Tracker {
         }
         let keep_from = now_ms - REMEMBER_MS;
         self.state.reported.retain(|id, ends| {
-            ends.retain(|told| told.end_ms >= keep_from || present.contains(id.as_str()));
+            ends.retain(|end| end.end_ms >= keep_from || present.contains(id.as_str()));
             !ends.is_empty()
         });
         self.state.polled_ms = Some(now_ms);
@@ -89,7 +89,7 @@ impl Tracker {
     fn queued(&mut self, now_ms: i64, record: &ObservedJob) {
         let id = &record.job_id;
         let over = matches!(record.phase, Phase::Over(_));
-        if over && self.was_told(id, record.started(), record.end_ms) {
+        if over && self.was_reported(id, record.started(), record.end_ms) {
             if self.state.jobs.get(id).is_some_and(|job| job.attempts.is_empty()) {
                 self.state.jobs.remove(id);
             }
@@ -150,7 +150,7 @@ impl Tracker {
     /// Emits what is new of the job's present attempt.
     fn holds(&mut self, now_ms: i64, job: &mut Job, record: &ObservedJob, start_ms: i64) {
         let id = &record.job_id;
-        if self.was_told(id, Some(start_ms), None) {
+        if self.was_reported(id, Some(start_ms), None) {
             return;
         }
         let place =
@@ -185,7 +185,7 @@ impl Tracker {
 
     /// Takes in records of accounting.
     pub(super) fn accounting(&mut self, now_ms: i64, records: &[ObservedJob]) {
-        let mut told = Vec::new();
+        let mut confirmed = Vec::new();
         for record in records.iter().filter(|record| record.step_id.is_none()) {
             let Some(end) = record.end() else {
                 continue;
@@ -194,19 +194,19 @@ impl Tracker {
             // Resized in the second in which it started: the next record starts then too and covers
             // the time.
             let nothing = start_ms == Some(end.at_ms) && end.state == FinalState::Resized.as_str();
-            if nothing || self.was_told(&record.job_id, start_ms, Some(end.at_ms)) {
+            if nothing || self.was_reported(&record.job_id, start_ms, Some(end.at_ms)) {
                 continue;
             }
             match start_ms {
                 Some(start_ms) => self.confirm(now_ms, record, start_ms, &end),
                 None => self.given_up(now_ms, record, &end),
             }
-            told.push(record);
+            confirmed.push(record);
         }
         for step in records.iter().filter(|record| record.step_id.is_some()) {
             let within = |job: &&ObservedJob| job.start_ms <= step.start_ms && step.start_ms <= job.end_ms;
-            let of_told = told.iter().any(|job| job.job_id == step.job_id && within(job));
-            if let (Some(start_ms), Some(end), true) = (step.start_ms, step.end(), of_told) {
+            let of_confirmed = confirmed.iter().any(|job| job.job_id == step.job_id && within(job));
+            if let (Some(start_ms), Some(end), true) = (step.start_ms, step.end(), of_confirmed) {
                 self.out.push(step.start(start_ms));
                 self.out.push(events::ended(&step.job_id, step.step_id.as_deref(), Some(start_ms), &end));
             }
@@ -232,7 +232,7 @@ impl Tracker {
                 self.ended(id, &attempt, &End::unexplained(attempt.start_ms, FinalState::Unknown));
             }
             // Its submission may be before the one emitted last.
-            if !tracked || job.submit_ms.is_none_or(|told| told < record.submit_ms) {
+            if !tracked || job.submit_ms.is_none_or(|known| known < record.submit_ms) {
                 self.introduce(now_ms, &mut job, record);
             } else if job.submit_ms != Some(record.submit_ms) {
                 self.out.push(record.submitted());
@@ -383,9 +383,9 @@ impl Tracker {
 
     /// Whether the end of this attempt was emitted; without a start, whether an end at that time
     /// was.
-    fn was_told(&self, id: &str, start_ms: Option<i64>, end_ms: Option<i64>) -> bool {
-        let same = |told: &ReportedEnd| {
-            told.start_ms == start_ms && (start_ms.is_some() || Some(told.end_ms) == end_ms)
+    fn was_reported(&self, id: &str, start_ms: Option<i64>, end_ms: Option<i64>) -> bool {
+        let same = |end: &ReportedEnd| {
+            end.start_ms == start_ms && (start_ms.is_some() || Some(end.end_ms) == end_ms)
         };
         self.state.reported.get(id).is_some_and(|ends| ends.iter().any(same))
     }

@@ -120,7 +120,7 @@ fn split(text: &str, by: char) -> impl Iterator<Item = &str> {
 /// Parses `YYYYMMDD[HHMM[SS]][Z]`: local time, or UTC with Z.
 fn time(text: &str) -> Result<DateTime<Utc>, String> {
     let wrong =
-        || format!("{text:?} is no time; write YYYYMMDD or YYYYMMDDHHMM[SS], with a Z behind it for UTC");
+        || format!("{text:?} is not a time; write YYYYMMDD or YYYYMMDDHHMM[SS], with a Z after it for UTC");
     let (digits, utc) = text.strip_suffix('Z').map_or((text, false), |digits| (digits, true));
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(wrong());
@@ -208,7 +208,7 @@ mod tests {
             ("*@a.org KEY", "names nobody"),
             ("a cert-authority KEY", "certificates"),
             ("a no-touch KEY", "is not an option"),
-            ("a valid-after=\"1 May\" KEY", "is no time"),
+            ("a valid-after=\"1 May\" KEY", "is not a time"),
             ("a ssh-ed25519 AAAA", "the key cannot be read"),
         ] {
             let error = parse(&line.replace("KEY", KEY)).unwrap_err();

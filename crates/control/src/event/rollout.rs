@@ -10,9 +10,9 @@ const SHADOW: &str = "shadow";
 /// `role` of a canary's decisions.
 pub(super) const CANARY: &str = "canary";
 
-pub(super) fn fill_shadow(event: &mut AutopilotEvent, told: &ShadowEvent) {
+pub(super) fn fill_shadow(event: &mut AutopilotEvent, shadow_event: &ShadowEvent) {
     event.role = Some(SHADOW.to_owned());
-    match told {
+    match shadow_event {
         ShadowEvent::Policy { hash, policy } => {
             event.set_kind(EventKind::ShadowPolicy);
             event.policy = Some(policy.name.clone());
@@ -50,9 +50,9 @@ fn fill_decision(event: &mut AutopilotEvent, decided: &ShadowDecision) {
     event.refused_why = decided.refusal.as_ref().map(|refusal| refusal.why.clone());
 }
 
-pub(super) fn fill_canary(event: &mut AutopilotEvent, told: &CanaryEvent) {
+pub(super) fn fill_canary(event: &mut AutopilotEvent, canary_event: &CanaryEvent) {
     event.role = Some(CANARY.to_owned());
-    match told {
+    match canary_event {
         CanaryEvent::Began { canary: what, by } => {
             let Canary { policy, owners, .. } = &**what;
             let owners: Vec<&str> = owners.iter().map(String::as_str).collect();

@@ -112,7 +112,7 @@ fn an_address_with_a_secret_goes_by_reference() {
         (r#"{"url": "http://a/", "url_env": "B"}"#, "takes one of"),
         (r#"{"url": "https://me:hunter2@a/"}"#, "url_file or url_env"),
         (r#"{"url": "https://a/?token=hunter2"}"#, "url_file or url_env"),
-        (r#"{"url": "alertmanager:9093"}"#, "is no address"),
+        (r#"{"url": "alertmanager:9093"}"#, "is not an address"),
         (r#"{"url": "http://a/", "repeat_every_s": 0}"#, "repeat_every_s is 0"),
     ] {
         let problems = config(text).problems().join("; ");
@@ -125,7 +125,7 @@ fn an_address_with_a_secret_goes_by_reference() {
     assert_eq!(by_file.address(folder.path()).unwrap(), "https://a/?token=hunter2");
     std::fs::write(folder.path().join("page"), "hunter2").unwrap();
     let error = by_file.address(folder.path()).unwrap_err();
-    assert!(error.contains("is no address") && !error.contains("hunter2"), "{error}");
+    assert!(error.contains("is not an address") && !error.contains("hunter2"), "{error}");
     assert!(
         config(r#"{"url_env": "TIDEGATE_NONESUCH"}"#)
             .address(folder.path())

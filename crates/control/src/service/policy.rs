@@ -83,7 +83,7 @@ impl ServiceConfig {
         if Policy::named(&self.policy).is_some() {
             let name = &self.policy;
             return Err(format!(
-                "policy {name:?} comes with the program and nobody signed it, but [authority] asks for signatures: write it to a file \
+                "policy {name:?} comes with the program and is not signed, but [authority] requires signatures: write it to a file \
                  (tidegate policy show {name} > policy.toml), sign that and name it"
             )
             .into());
@@ -115,7 +115,7 @@ impl ServiceConfig {
         let file = self.policy_file().with_file_name(name);
         if Policy::named(name).is_some() {
             return Err(format!(
-                "canary {name:?} comes with the program and nobody signed it, but [authority] asks for signatures"
+                "canary {name:?} comes with the program and is not signed, but [authority] requires signatures"
             )
             .into());
         }

@@ -72,13 +72,13 @@ fn where_signers_are_named_a_policy_needs_their_signatures() {
     copy("policy.toml.ben.sig");
     let (policy, taken_by) = taken("policy.toml").unwrap();
     assert_eq!((policy.name.as_str(), taken_by.signed_by.len()), ("night", 2));
-    assert!(taken("auto").unwrap_err().to_string().contains("nobody signed it"));
+    assert!(taken("auto").unwrap_err().to_string().contains("is not signed"));
     // So does a canary, against the acting policy.
     let canary = |name: &str, canary: &Policy| {
         config("site.toml").check_canary_signed(&signers, name, canary, &Policy::shipped())
     };
     canary("policy.toml", &policy).unwrap();
-    assert!(canary("auto", &Policy::auto()).unwrap_err().to_string().contains("nobody signed it"));
+    assert!(canary("auto", &Policy::auto()).unwrap_err().to_string().contains("is not signed"));
     std::fs::write(folder.path().join("next.toml"), "name = \"next\"\n").unwrap();
     let next = Policy::parse("name = \"next\"\n").unwrap();
     assert!(canary("next.toml", &next).unwrap_err().to_string().contains("ssh-keygen -Y sign"));

@@ -112,7 +112,7 @@ impl Slurm {
         if is_word(&job) {
             Ok(job)
         } else {
-            Err(ChangeError::Unknown(format!("sbatch gave no job but {answer:?}")))
+            Err(ChangeError::Unknown(format!("sbatch gave no job id but {answer:?}")))
         }
     }
 }

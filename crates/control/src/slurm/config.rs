@@ -162,7 +162,7 @@ impl SlurmConfig {
         let mut found = Vec::new();
         for (owner, config) in &self.owners {
             for account in config.accounts.iter().filter(|account| !is_word(account)) {
-                found.push(format!("owners.{owner}.accounts: {account:?} is no name of an account"));
+                found.push(format!("owners.{owner}.accounts: {account:?} is not a name of an account"));
             }
             for (pool, share) in &config.shares {
                 let at = format!("owners.{owner}.shares.{pool}");
@@ -177,7 +177,7 @@ impl SlurmConfig {
                     found.push(format!("{at}: there is no pool {pool}; add [pools.{pool}]"));
                 }
                 for name in share.quota_account.iter().chain(&share.quota_qos).filter(|name| !is_word(name)) {
-                    found.push(format!("{at}: {name:?} is no name of an account or QOS"));
+                    found.push(format!("{at}: {name:?} is not a name of an account or QOS"));
                 }
             }
         }
@@ -190,7 +190,7 @@ impl SlurmConfig {
         }
         let bad_signal = |name: &&String| !name.chars().all(|c| c.is_ascii_alphanumeric()) || name.is_empty();
         if let Some(signal) = self.notice.signal.as_ref().filter(bad_signal) {
-            found.push(format!("notice.signal: {signal:?} is no signal such as USR1"));
+            found.push(format!("notice.signal: {signal:?} is not a signal such as USR1"));
         }
         found
     }

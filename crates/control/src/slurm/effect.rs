@@ -52,7 +52,8 @@ pub(super) fn effect(act: &Act<'_>, snapshot: &Snapshot, entry: &Entry) -> Effec
         }
         Change::AdjustReservation(adjust) => adjusted(act, snapshot, adjust, at_us),
         Change::DrainNode { node, reason } => {
-            let found = snapshot.nodes.get(node).and_then(|told| observe::drain(node, told, &snapshot.notes));
+            let found =
+                snapshot.nodes.get(node).and_then(|shown| observe::drain(node, shown, &snapshot.notes));
             match found {
                 Some(drain) if marker::is_drain_reason(&drain.reason, &action.id, reason) => {
                     Effect::Done { at_us }
@@ -62,7 +63,8 @@ pub(super) fn effect(act: &Act<'_>, snapshot: &Snapshot, entry: &Entry) -> Effec
             }
         }
         Change::ReturnNode { node, .. } => {
-            let found = snapshot.nodes.get(node).and_then(|told| observe::drain(node, told, &snapshot.notes));
+            let found =
+                snapshot.nodes.get(node).and_then(|shown| observe::drain(node, shown, &snapshot.notes));
             match found {
                 None => Effect::Done { at_us },
                 Some(drain) => overridden(match drain.by {
@@ -101,7 +103,7 @@ fn resized(
     match job.phase {
         Phase::Running if keep.is_none_or(|keep| nodes == *keep) && held == to_gpus => Effect::Done { at_us },
         Phase::Running if satellites::of(&snapshot.jobs, job).any(joins) => {
-            partial("what joins the job waits for GPUs")
+            partial("satellites of the job wait for GPUs")
         }
         Phase::Ending | Phase::Starting => partial("the job is being stopped or started"),
         Phase::Waiting if job.held => overridden(format!("the job is held: {}", job.reason)),

@@ -217,8 +217,8 @@ impl Notes {
             return Err(refused(&action.id, why));
         }
         let update = [format!("JobId={job}"), format!("{}={text}", self.notes_access.field())];
-        let told = slurm.run("scontrol", &["update", &update[0], &update[1]]);
-        told.map(|_| ()).map_err(|failed| failed.as_error(&action.id))
+        let result = slurm.run("scontrol", &["update", &update[0], &update[1]]);
+        result.map(|_| ()).map_err(|failed| failed.as_error(&action.id))
     }
 
     /// Cancels the jobs of actions whose notes were dropped.
@@ -292,9 +292,9 @@ fn begin(
     ];
     args.extend(config.options());
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let told = slurm.run("sbatch", &args).map_err(|failed| failed.as_error(&action.id))?;
-    let job = submitted_job(&told).to_owned();
-    if is_word(&job) { Ok(job) } else { Err(unknown(format!("sbatch gave no job but {told:?}"))) }
+    let answer = slurm.run("sbatch", &args).map_err(|failed| failed.as_error(&action.id))?;
+    let job = submitted_job(&answer).to_owned();
+    if is_word(&job) { Ok(job) } else { Err(unknown(format!("sbatch gave no job id but {answer:?}"))) }
 }
 
 #[cfg(test)]

@@ -72,8 +72,8 @@ pub(super) fn notify(
             })?;
         }
         if let Some(signal) = &ways.signal {
-            let told = slurm.run("scancel", &[&format!("--signal={signal}"), &id]);
-            told.map_err(|failed| failed.as_error(&action.id))?;
+            let sent = slurm.run("scancel", &[&format!("--signal={signal}"), &id]);
+            sent.map_err(|failed| failed.as_error(&action.id))?;
         }
     }
     let by_file = ways.folder.as_deref().and_then(|folder| ready_file(folder, &id, &action.id));

@@ -51,11 +51,10 @@ pub(super) fn state(config: &SlurmConfig, cluster: &str, snapshot: &Snapshot) ->
             state.reservations.insert(name.clone(), self::reservation(config, snapshot, name, reservation));
         }
     }
-    for (owner, told) in &config.owners {
-        let shares = told
-            .shares
-            .iter()
-            .map(|(pool, told)| (pool.clone(), share(config, &state, snapshot, owner, pool, told)));
+    for (owner, configured) in &config.owners {
+        let shares = configured.shares.iter().map(|(pool, configured)| {
+            (pool.clone(), share(config, &state, snapshot, owner, pool, configured))
+        });
         let shares = shares.collect();
         state.owners.insert(owner.clone(), Owner { shares });
     }
@@ -197,17 +196,17 @@ fn reservation(
     config: &SlurmConfig,
     snapshot: &Snapshot,
     name: &str,
-    told: &SlurmReservation,
+    shown: &SlurmReservation,
 ) -> Reservation {
-    let gpus = snapshot.gpus(&told.nodes);
-    let pool = told.partition.as_deref().and_then(|partition| config.pool_of(partition));
-    let pool = pool.or_else(|| told.nodes.iter().find_map(|node| snapshot.pool_of(config, node)));
-    let owner = told.accounts.iter().next().or(told.users.iter().next());
+    let gpus = snapshot.gpus(&shown.nodes);
+    let pool = shown.partition.as_deref().and_then(|partition| config.pool_of(partition));
+    let pool = pool.or_else(|| shown.nodes.iter().find_map(|node| snapshot.pool_of(config, node)));
+    let owner = shown.accounts.iter().next().or(shown.users.iter().next());
     let writer = match newest(&snapshot.notes, name) {
         Some((_, generation, Adjustment::Reservation { to_gpus, end_us, owner, .. }))
             if *to_gpus == gpus
-                && end_us / 1_000_000 == told.end_s
-                && told.accounts == config.accounts(owner).into_iter().collect() =>
+                && end_us / 1_000_000 == shown.end_s
+                && shown.accounts == config.accounts(owner).into_iter().collect() =>
         {
             Writer::Autopilot { generation }
         }
@@ -217,9 +216,9 @@ fn reservation(
         owner: owner.map(|account| config.owner_of(account)).unwrap_or_default(),
         pool: pool.unwrap_or_default(),
         gpus,
-        nodes: told.nodes.clone(),
-        start_us: told.start_s * 1_000_000,
-        end_us: Some(told.end_s * 1_000_000),
+        nodes: shown.nodes.clone(),
+        start_us: shown.start_s * 1_000_000,
+        end_us: Some(shown.end_s * 1_000_000),
         writer,
     }
 }
@@ -241,10 +240,10 @@ fn share(
     snapshot: &Snapshot,
     owner: &str,
     pool: &str,
-    told: &ShareConfig,
+    configured: &ShareConfig,
 ) -> Share {
     let of_pool: u32 = state.nodes.values().filter(|node| node.pool == pool).map(|node| node.gpus).sum();
-    let limit = match (&told.quota_account, &told.quota_qos) {
+    let limit = match (&configured.quota_account, &configured.quota_qos) {
         (Some(account), _) => snapshot.limits.accounts.get(account).copied().flatten(),
         (_, Some(qos)) => snapshot.limits.qos.get(qos).and_then(qos_loans::own_limit),
         _ => None,
@@ -260,10 +259,10 @@ fn share(
         Some(of_owner().map(gpus).sum())
     };
     Share {
-        quota_gpus: told.quota_gpus.or(limit).unwrap_or(of_pool),
+        quota_gpus: configured.quota_gpus.or(limit).unwrap_or(of_pool),
         limit_gpus: limit,
-        floor_gpus: told.floor_gpus,
-        lendable: told.lendable,
+        floor_gpus: configured.floor_gpus,
+        lendable: configured.lendable,
         demand_gpus: demand,
         // Slurm does not record it; the scorecard of loans does.
         reclaim_took_ms: None,

@@ -156,10 +156,10 @@ fn lacking(setup: &Setup, config: &ClusterConfig) -> Vec<String> {
 /// reports nodes without one.
 fn keeps_its_nodes(slurm: &Slurm, config: &SlurmConfig, setup: &mut Setup) -> Result<(), TargetError> {
     let (nodes, reservations) = (inventory::nodes(slurm)?, inventory::reservations(slurm)?);
-    for (owner, told) in &config.owners {
+    for (owner, configured) in &config.owners {
         let accounts: BTreeSet<String> = config.accounts(owner).into_iter().collect();
         let by_nodes = |share: &ShareConfig| share.lendable && share.lend_by == LendBy::Reservation;
-        for pool in told.shares.iter().filter(|(_, share)| by_nodes(share)).map(|(pool, _)| pool) {
+        for pool in configured.shares.iter().filter(|(_, share)| by_nodes(share)).map(|(pool, _)| pool) {
             let partition = config.partition(pool).to_owned();
             let of_pool = nodes.iter().filter(|(_, node)| node.partitions.contains(&partition));
             let missing: Vec<&str> = of_pool

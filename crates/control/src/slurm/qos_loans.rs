@@ -85,9 +85,9 @@ impl QosLoans {
 }
 
 /// The limit of a QOS without what is lent to it; `None`: it has none.
-pub(super) fn own_limit(told: &QosLimit) -> Option<u32> {
-    let lent = QosLoans::parse(&told.description).map_or(0, |lent| lent.lent_gpus());
-    told.gpus.map(|gpus| gpus.saturating_sub(lent))
+pub(super) fn own_limit(limit: &QosLimit) -> Option<u32> {
+    let lent = QosLoans::parse(&limit.description).map_or(0, |lent| lent.lent_gpus());
+    limit.gpus.map(|gpus| gpus.saturating_sub(lent))
 }
 
 /// The QOS that carries a loan, with its limit and loans.
@@ -95,9 +95,9 @@ pub(super) fn of_loan<'a>(
     snapshot: &'a Snapshot,
     loan: &str,
 ) -> Option<(&'a String, &'a QosLimit, QosLoans)> {
-    snapshot.limits.qos.iter().find_map(|(qos, told)| {
-        let lent = QosLoans::parse(&told.description)?;
-        lent.loans.contains_key(loan).then_some((qos, told, lent))
+    snapshot.limits.qos.iter().find_map(|(qos, limit)| {
+        let lent = QosLoans::parse(&limit.description)?;
+        lent.loans.contains_key(loan).then_some((qos, limit, lent))
     })
 }
 
@@ -127,7 +127,7 @@ mod tests {
         ] {
             assert_eq!(QosLoans::parse(nothing), None, "{nothing}");
         }
-        let told = QosLimit { gpus: Some(24), description: both.description() };
-        assert_eq!(own_limit(&told), Some(16));
+        let limit = QosLimit { gpus: Some(24), description: both.description() };
+        assert_eq!(own_limit(&limit), Some(16));
     }
 }

@@ -72,7 +72,7 @@ fn grows(site: &Site, job: &str) {
     let refused = site.try_apply(&resize("resize_job-5", &fixed, 8, 16, &["n5"], Vec::new())).unwrap_err();
     assert!(refused.to_string().contains("does not declare grow=requeue"), "{refused}");
     let odd = site.try_apply(&resize("resize_job-6", job, 8, 12, &["n1"], Vec::new())).unwrap_err();
-    assert!(odd.to_string().contains("no whole nodes"), "{odd}");
+    assert!(odd.to_string().contains("not whole nodes"), "{odd}");
     let larger = resize("resize_job-7", job, 8, 32, &["n1"], goes_on(site, job));
     site.apply(&larger);
     wait_for("the larger job", 60, || site.is_done(&larger));

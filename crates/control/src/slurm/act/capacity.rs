@@ -16,7 +16,7 @@ use crate::slurm::snapshot::Snapshot;
 /// A time as Slurm's programs take it: in this machine's zone, cut to whole seconds.
 pub(super) fn time(us: i64) -> Result<String, TargetError> {
     let at = Local.timestamp_opt(us.div_euclid(1_000_000), 0).single();
-    let at = at.ok_or_else(|| unknown(format!("{us} us is no time of this machine's calendar")))?;
+    let at = at.ok_or_else(|| unknown(format!("{us} us is not a time of this machine's calendar")))?;
     Ok(at.format("%Y-%m-%dT%H:%M:%S").to_string())
 }
 
@@ -28,8 +28,8 @@ pub(in crate::slurm) enum QuotaPlace<'a> {
 }
 
 fn has_loans(snapshot: &Snapshot, qos: &str) -> bool {
-    let told = snapshot.limits.qos.get(qos).and_then(|told| QosLoans::parse(&told.description));
-    told.is_some_and(|lent| !lent.loans.is_empty())
+    let lent = snapshot.limits.qos.get(qos).and_then(|lent| QosLoans::parse(&lent.description));
+    lent.is_some_and(|lent| !lent.loans.is_empty())
 }
 
 impl<'a> Act<'a> {
@@ -77,7 +77,7 @@ impl<'a> Act<'a> {
             }
             Adjustment::Quota { owner, pool, .. } => match self.place(owner, pool) {
                 None => Err(unsupported(format!(
-                    "the quota of {owner} in {pool} does not stand in Slurm: set quota_account or quota_qos"
+                    "Slurm does not keep the quota of {owner} in {pool}: set quota_account or quota_qos"
                 ))),
                 Some(QuotaPlace::Qos(qos)) if self.setup.rights < Rights::Administrator => Err(unsupported(
                     format!("only Administrators change a QOS, here {qos}, and {} is not", self.setup.user),
@@ -156,8 +156,7 @@ impl<'a> Act<'a> {
     }
 
     fn set_quota(&self, owner: &str, pool: &str, gpus: u32) -> Result<String, TargetError> {
-        let place =
-            self.place(owner, pool).ok_or_else(|| self.refuse("its quota does not stand in Slurm"))?;
+        let place = self.place(owner, pool).ok_or_else(|| self.refuse("Slurm does not keep its quota"))?;
         let limit = format!("GrpTRES=gres/gpu={gpus}");
         let cluster = format!("cluster={}", self.setup.cluster);
         let (name, mut args) = match place {
@@ -165,7 +164,7 @@ impl<'a> Act<'a> {
             QuotaPlace::Qos(name) => (name, vec!["-i", "modify", "qos"]),
         };
         if !is_word(name) {
-            return Err(self.refuse(format!("{name:?} is no name of an account or QOS")));
+            return Err(self.refuse(format!("{name:?} is not a name of an account or QOS")));
         }
         let which = format!("name={name}");
         args.push(&which);

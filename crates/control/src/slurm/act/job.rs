@@ -78,9 +78,9 @@ impl Act<'_> {
         let keep = &job.nodes().intersection(keep).cloned().collect::<BTreeSet<String>>();
         self.wait_for_record(&job)?;
         let update = [format!("JobId={id}"), format!("NodeList={}", joined(keep)), self.mark(&job)];
-        let told = self.slurm.run("scontrol", &["update", &update[0], &update[1], &update[2]]);
+        let result = self.slurm.run("scontrol", &["update", &update[0], &update[1], &update[2]]);
         let after = self.job_now(id)?;
-        match (after, told) {
+        match (after, result) {
             (Some(after), _) if after.phase == Phase::Running && after.nodes() == *keep => {
                 Ok(format!("scontrol update {} {}", update[0], update[1]))
             }
@@ -93,7 +93,7 @@ impl Act<'_> {
                 Err(self.refuse(format!("job {id} was requeued in the same moment{undone}")))
             }
             (_, Err(failed)) => Err(failed.as_error(&self.action.id)),
-            _ => Err(unknown(format!("job {id} was told to keep {} and did not", joined(keep)))),
+            _ => Err(unknown(format!("job {id} did not shrink to {}", joined(keep)))),
         }
     }
 
@@ -155,7 +155,7 @@ impl Act<'_> {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(unknown(format!("what joined job {} does not let go of its nodes", job.id)));
+                return Err(unknown(format!("the satellites of job {} do not release their nodes", job.id)));
             }
             thread::sleep(POLL_EVERY);
         }
@@ -165,9 +165,10 @@ impl Act<'_> {
     pub(super) fn nodes_for(&self, job: &QueueJob, gpus: u32) -> Result<u32, TargetError> {
         match job.gpus_per_node {
             Some(each) if gpus > 0 && gpus.is_multiple_of(each) => Ok(gpus / each),
-            Some(each) => {
-                Err(self.refuse(format!("{gpus} GPUs are no whole nodes of job {}, of {each} each", job.id)))
-            }
+            Some(each) => Err(self.refuse(format!(
+                "{gpus} GPUs are not whole nodes of job {}, which have {each} each",
+                job.id
+            ))),
             None => Err(self.refuse(format!("job {} does not ask for its GPUs by the node", job.id))),
         }
     }
@@ -239,8 +240,8 @@ impl Act<'_> {
         }
         let update = [format!("JobId={id}"), self.mark(&job)];
         let start = self.start();
-        let told = self.slurm.run("scontrol", &["update", &update[0], &start, &update[1]]);
-        match told {
+        let result = self.slurm.run("scontrol", &["update", &update[0], &start, &update[1]]);
+        match result {
             Ok(_) => Ok(format!("scontrol requeue {id}; update {start}")),
             // It has started or ended in between.
             Err(ChangeError::Rejected(_)) => Ok(format!("scontrol requeue {id}")),
@@ -269,23 +270,23 @@ impl Act<'_> {
     /// its nodes; `None`: it ended.
     fn stopped(&self, id: &str, how: &str, entry: &Entry) -> Result<Option<QueueJob>, TargetError> {
         let deadline = self.deadline();
-        let mut told = None;
+        let mut sent = None;
         loop {
             let Some(job) = self.job_now(id)? else { return Ok(None) };
             let again = Some(job.restarts) > entry.restarts;
             match job.phase {
                 Phase::Waiting => return Ok(Some(job)),
                 Phase::Running | Phase::Starting if again => return Ok(Some(job)),
-                Phase::Running if told.is_none() => {
+                Phase::Running if sent.is_none() => {
                     // A second request would find a waiting job and do nothing.
                     let done = self.slurm.run("scontrol", &[how, id]);
                     if let Err(ChangeError::Unreachable(why)) = &done {
                         return Err(ChangeError::Unreachable(why.clone()).as_error(&self.action.id));
                     }
-                    told = Some(done);
+                    sent = Some(done);
                 }
                 Phase::Running => {
-                    if let Some(Err(ChangeError::Rejected(why))) = told {
+                    if let Some(Err(ChangeError::Rejected(why))) = sent {
                         return Err(self.refuse(why));
                     }
                 }
@@ -293,7 +294,7 @@ impl Act<'_> {
             }
             if Instant::now() > deadline {
                 return Err(unknown(format!(
-                    "job {id} does not let go of its nodes after {} ms",
+                    "job {id} does not release its nodes after {} ms",
                     self.config.settle_ms
                 )));
             }

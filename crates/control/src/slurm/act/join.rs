@@ -84,9 +84,9 @@ impl Act<'_> {
             |why: &str| self.refuse(format!("the script of the satellites of job {}, {path}: {why}", job.id));
         let user = nix::unistd::User::from_name(&job.user).ok().flatten();
         let user = user.ok_or_else(|| wrong(&format!("{} is no user here", job.user)))?;
-        let told = fs::metadata(&path).map_err(|error| wrong(&error.to_string()))?;
-        if !told.is_file() || told.len() > MOST_BYTES {
-            return Err(wrong("is no file, or longer than 1 MiB"));
+        let metadata = fs::metadata(&path).map_err(|error| wrong(&error.to_string()))?;
+        if !metadata.is_file() || metadata.len() > MOST_BYTES {
+            return Err(wrong("is not a file, or longer than 1 MiB"));
         }
         let text = fs::File::open(&path).and_then(|mut file| {
             let owned = file.metadata()?;
@@ -124,8 +124,8 @@ impl Act<'_> {
         if let Some((first, twice)) = there.split_first() {
             // Submitted twice because the first answer was lost: cancel the later ones.
             for later in twice {
-                let told = self.slurm.run("scancel", &[&later.to_string()]);
-                told.map_err(|failed| failed.as_error(&self.action.id))?;
+                let result = self.slurm.run("scancel", &[&later.to_string()]);
+                result.map_err(|failed| failed.as_error(&self.action.id))?;
             }
             return Ok(format!("job {first} joins job {id}"));
         }
@@ -196,8 +196,8 @@ impl Act<'_> {
             ("TIDEGATE_NAME", name),
             ("TIDEGATE_PROGRAMS", programs.as_deref().unwrap_or_default()),
         ];
-        let told = self.slurm.submit(&args, LEAVE, &env);
-        told.map(|_| ()).map_err(|failed| failed.as_error(&self.action.id))
+        let result = self.slurm.submit(&args, LEAVE, &env);
+        result.map(|_| ()).map_err(|failed| failed.as_error(&self.action.id))
     }
 
     /// Cancels satellites of a job: all, or those on other nodes than `keep` or on none yet.

@@ -55,31 +55,31 @@ impl Act<'_> {
         qos: &str,
         gpus: u32,
     ) -> Result<Before, TargetError> {
-        let told =
+        let shown =
             snapshot.limits.qos.get(qos).ok_or_else(|| self.refuse(format!("there is no QOS {qos}")))?;
-        self.standing(qos, told)?;
+        self.standing(qos, shown)?;
         // The id goes into a condition of sacctmgr, which would change these characters.
         if gpus == 0 || self.action.id.contains(|c: char| c.is_ascii_uppercase() || c == '@') {
             return Err(self.refuse("nothing is lent, or its id cannot stand in a description"));
         }
-        if told.description.contains([',', '"', '\'', '`', '\\', '=']) {
+        if shown.description.contains([',', '"', '\'', '`', '\\', '=']) {
             return Err(self.refuse(format!(
                 "the description of QOS {qos} has signs that sacctmgr does not look for as they are: {:?}",
-                told.description
+                shown.description
             )));
         }
         Ok(Before::default())
     }
 
     /// The loans on a QOS. Fails if the limit is not what we wrote: a person changed it.
-    fn standing(&self, qos: &str, told: &QosLimit) -> Result<QosLoans, TargetError> {
-        let gpus = told.gpus.ok_or_else(|| {
+    fn standing(&self, qos: &str, shown: &QosLimit) -> Result<QosLoans, TargetError> {
+        let gpus = shown.gpus.ok_or_else(|| {
             self.refuse(format!(
                 "QOS {qos} has no limit of gres/gpu: its jobs may use everything without a loan"
             ))
         })?;
-        let lent = QosLoans::parse(&told.description).unwrap_or_else(|| QosLoans {
-            text: told.description.clone(),
+        let lent = QosLoans::parse(&shown.description).unwrap_or_else(|| QosLoans {
+            text: shown.description.clone(),
             base: gpus,
             ..QosLoans::default()
         });
@@ -99,19 +99,19 @@ impl Act<'_> {
     }
 
     fn qos_now(&self, qos: &str) -> Result<QosLimit, TargetError> {
-        let told = inventory::limits(self.slurm, &self.setup.cluster)?.qos.remove(qos);
-        told.ok_or_else(|| self.refuse(format!("there is no QOS {qos}")))
+        let shown = inventory::limits(self.slurm, &self.setup.cluster)?.qos.remove(qos);
+        shown.ok_or_else(|| self.refuse(format!("there is no QOS {qos}")))
     }
 
     /// Writes limit and description in one message, if the description is still the one that was
     /// read.
-    fn rewrite(&self, qos: &str, told: &QosLimit, wanted: &QosLoans) -> Result<String, TargetError> {
-        let (which, found) = (format!("name={qos}"), format!("description={}", told.description));
+    fn rewrite(&self, qos: &str, shown: &QosLimit, wanted: &QosLoans) -> Result<String, TargetError> {
+        let (which, found) = (format!("name={qos}"), format!("description={}", shown.description));
         let (limit, text) = (wanted.limit(), wanted.description());
         let set = [format!("GrpTRES=gres/gpu={limit}"), format!("Description={text}")];
         let mut args = vec!["-i", "modify", "qos", "where", &which];
         // sacctmgr cannot match an empty description.
-        if !told.description.is_empty() {
+        if !shown.description.is_empty() {
             args.push(&found);
         }
         args.extend(["set", &set[0], &set[1]]);
@@ -121,17 +121,15 @@ impl Act<'_> {
             _ if now.description == text && now.gpus == Some(limit) => {
                 Ok(format!("sacctmgr modify qos {qos} set {}", set[0]))
             }
-            Err(ChangeError::Rejected(_)) if now.description != told.description => {
-                let expected = format!("the description of QOS {qos} is {:?}", told.description);
+            Err(ChangeError::Rejected(_)) if now.description != shown.description => {
+                let expected = format!("the description of QOS {qos} is {:?}", shown.description);
                 Err(TargetError::Precondition(UnmetPrecondition {
                     expected,
                     found: format!("it is {:?}", now.description),
                 }))
             }
             Err(failed) => Err(failed.as_error(&self.action.id)),
-            Ok(_) => {
-                Err(unknown(format!("QOS {qos} was given {limit} GPUs, and what stands there is {now:?}")))
-            }
+            Ok(_) => Err(unknown(format!("QOS {qos} was given {limit} GPUs, but Slurm shows {now:?}"))),
         }
     }
 
@@ -153,16 +151,16 @@ impl Act<'_> {
     /// Submits the job that ends the loan, then raises the limit: never one that nothing lowers.
     fn set_loan(&self, wanted: &LoanSpec<'_>) -> Result<String, TargetError> {
         let LoanSpec { qos, id, gpus, end_us } = *wanted;
-        let told = self.qos_now(qos)?;
-        let mut lent = self.standing(qos, &told)?;
+        let shown = self.qos_now(qos)?;
+        let mut lent = self.standing(qos, &shown)?;
         let end_s = end_us.div_euclid(1_000_000);
         let word = QosLoan { to_gpus: gpus, gpus, end_s, generation: self.action.generation };
         if lent.loans.get(id).is_some_and(|there| (there.to_gpus, there.end_s) == (gpus, end_s)) {
-            return Ok(format!("loan {id} stands on QOS {qos} already"));
+            return Ok(format!("QOS {qos} has loan {id} already"));
         }
         self.will_end(qos, id, end_us)?;
         lent.loans.insert(id.to_owned(), word);
-        self.rewrite(qos, &told, &lent)
+        self.rewrite(qos, &shown, &lent)
     }
 
     /// Submits the job that begins when the loan ends and takes it off the limit (`restore.sh`),
@@ -193,19 +191,19 @@ impl Act<'_> {
             ("TIDEGATE_END", end_s.as_str()),
             ("TIDEGATE_PROGRAMS", programs.as_deref().unwrap_or_default()),
         ];
-        let told = self.slurm.submit(&args, RESTORE, &env);
-        told.map(|_| ()).map_err(|failed| failed.as_error(&self.action.id))
+        let result = self.slurm.submit(&args, RESTORE, &env);
+        result.map(|_| ()).map_err(|failed| failed.as_error(&self.action.id))
     }
 
     pub(super) fn check_reclaim_limit(
         &self,
-        (qos, told): (&str, &QosLimit),
+        (qos, shown): (&str, &QosLimit),
         nodes: &BTreeSet<String>,
     ) -> Result<Before, TargetError> {
         if !nodes.is_empty() {
             return Err(self.refuse(format!("a number of GPUs was lent by QOS {qos}, and no nodes")));
         }
-        self.standing(qos, told).map(|_| Before::default())
+        self.standing(qos, shown).map(|_| Before::default())
     }
 
     /// Lowers the limit: no job starts on what is called back. Running jobs are stopped by other
@@ -219,22 +217,22 @@ impl Act<'_> {
         let Some((qos, ..)) = qos_loans::of_loan(snapshot, loan) else {
             return Ok(format!("loan {loan} is over"));
         };
-        let told = self.qos_now(qos)?;
-        let mut lent = self.standing(qos, &told)?;
+        let shown = self.qos_now(qos)?;
+        let mut lent = self.standing(qos, &shown)?;
         match lent.loans.get_mut(loan) {
             Some(word) if word.to_gpus > to_gpus => {
                 (word.to_gpus, word.generation) = (to_gpus, self.action.generation);
             }
             _ => return Ok(format!("loan {loan} keeps {to_gpus} GPUs already")),
         }
-        self.rewrite(qos, &told, &lent)
+        self.rewrite(qos, &shown, &lent)
     }
 
     /// Removes a loan that was called back as a whole from the description.
     pub(in crate::slurm) fn forget(&self, snapshot: &Snapshot, loan: &str) {
-        let Some((qos, told, mut lent)) = qos_loans::of_loan(snapshot, loan) else { return };
+        let Some((qos, shown, mut lent)) = qos_loans::of_loan(snapshot, loan) else { return };
         let is_over = lent.loans.remove(loan).is_some_and(|word| word.to_gpus == 0);
-        if is_over && told.gpus == Some(lent.limit()) && self.rewrite(qos, told, &lent).is_ok() {
+        if is_over && shown.gpus == Some(lent.limit()) && self.rewrite(qos, shown, &lent).is_ok() {
             // The job that would have ended it is not needed; if it runs, it finds nothing to do.
             let name = format!("{}.", restore_name(loan));
             for job in

@@ -19,15 +19,15 @@ use crate::slurm::snapshot::Snapshot;
 impl Act<'_> {
     pub(super) fn check_lend(&self, snapshot: &Snapshot) -> Result<Before, TargetError> {
         let Change::Lend { from, to, pool, gpus, nodes, extends, .. } = &self.action.change else {
-            return Err(self.refuse("it is no loan"));
+            return Err(self.refuse("it is not a loan"));
         };
         let before = Before { restarts: None, nodes: nodes.iter().cloned().collect() };
         if let Some(loan) = extends {
-            if let Some((qos, told, _)) = qos_loans::of_loan(snapshot, loan) {
+            if let Some((qos, limit, _)) = qos_loans::of_loan(snapshot, loan) {
                 if !LoanNotes::for_loan(snapshot, loan).called.is_empty() {
                     return Err(self.refuse(format!("loan {loan} is being taken back")));
                 }
-                return self.check_reclaim_limit((qos, told), &BTreeSet::new());
+                return self.check_reclaim_limit((qos, limit), &BTreeSet::new());
             }
             let (name, _) = loans::reservation(snapshot, loan)
                 .ok_or_else(|| self.refuse(format!("there is no reservation of loan {loan}")))?;
@@ -58,7 +58,7 @@ impl Act<'_> {
 
     pub(super) fn lend(&self, snapshot: &Snapshot, entry: &mut Entry) -> Result<String, TargetError> {
         let Change::Lend { from, to, pool, gpus, nodes, expires_us, .. } = &self.action.change else {
-            return Err(self.refuse("it is no loan"));
+            return Err(self.refuse("it is not a loan"));
         };
         if let Some(qos) = self.lends_by(from, to, pool)? {
             return self.lend_by_limit(qos, *gpus, *expires_us);
@@ -103,16 +103,17 @@ impl Act<'_> {
         if qos_loans::of_loan(snapshot, loan).is_some() {
             return self.extend_limit(snapshot, loan, expires_us);
         }
-        let found = |told: &std::collections::BTreeMap<String, inventory::SlurmReservation>| {
-            let found = told.iter().find(|(name, _)| marker::loan_of(name).is_some_and(|(id, _)| id == loan));
-            found.map(|(name, told)| (name.clone(), told.end_s))
+        let found = |shown: &std::collections::BTreeMap<String, inventory::SlurmReservation>| {
+            let found =
+                shown.iter().find(|(name, _)| marker::loan_of(name).is_some_and(|(id, _)| id == loan));
+            found.map(|(name, shown)| (name.clone(), shown.end_s))
         };
         let (name, _) = found(&inventory::reservations(self.slurm)?)
             .ok_or_else(|| self.refuse(format!("loan {loan} is over")))?;
         self.update(&[format!("ReservationName={name}"), format!("EndTime={}", time(expires_us)?)])?;
         match found(&inventory::reservations(self.slurm)?) {
             Some((_, end_s)) if end_s == expires_us / 1_000_000 => Ok(format!("{name} ends at {end_s}")),
-            other => Err(unknown(format!("loan {loan} was prolonged, and what stands there is {other:?}"))),
+            other => Err(unknown(format!("loan {loan} was extended, but Slurm shows {other:?}"))),
         }
     }
 
@@ -123,16 +124,16 @@ impl Act<'_> {
         to_gpus: u32,
         nodes: &BTreeSet<String>,
     ) -> Result<Before, TargetError> {
-        if let Some((qos, told, _)) = qos_loans::of_loan(snapshot, loan) {
-            return self.check_reclaim_limit((qos, told), nodes);
+        if let Some((qos, limit, _)) = qos_loans::of_loan(snapshot, loan) {
+            return self.check_reclaim_limit((qos, limit), nodes);
         }
-        let (_, told) = loans::reservation(snapshot, loan)
+        let (_, shown) = loans::reservation(snapshot, loan)
             .ok_or_else(|| self.refuse(format!("there is no reservation of loan {loan}")))?;
         self.words(nodes)?;
         if nodes.is_empty() && to_gpus > 0 {
             return Err(self.refuse("name the nodes that come back: which ones is not ours to choose"));
         }
-        let lent: BTreeSet<String> = told
+        let lent: BTreeSet<String> = shown
             .nodes
             .iter()
             .cloned()
@@ -141,7 +142,7 @@ impl Act<'_> {
         if !nodes.is_subset(&lent) {
             return Err(self.refuse(format!("{nodes:?} are not all of loan {loan}")));
         }
-        let back = if nodes.is_empty() { &told.nodes } else { nodes };
+        let back = if nodes.is_empty() { &shown.nodes } else { nodes };
         Ok(Before { restarts: None, nodes: back.iter().cloned().collect() })
     }
 
@@ -157,19 +158,19 @@ impl Act<'_> {
         if qos_loans::of_loan(snapshot, loan).is_some() {
             return self.reclaim_limit(snapshot, loan, to_gpus);
         }
-        let Some((name, told)) = loans::reservation(snapshot, loan) else {
+        let Some((name, shown)) = loans::reservation(snapshot, loan) else {
             return Ok(format!("loan {loan} is over"));
         };
         let noted = LoanNotes::for_loan(snapshot, loan);
-        let kept: Vec<String> = told.nodes.difference(&noted.called).cloned().collect();
+        let kept: Vec<String> = shown.nodes.difference(&noted.called).cloned().collect();
         if !kept.is_empty() {
-            if kept.len() < told.nodes.len() {
+            if kept.len() < shown.nodes.len() {
                 self.update(&[format!("ReservationName={name}"), format!("Nodes={}", kept.join(","))])?;
             }
             return Ok(format!("{name} keeps {}", kept.join(",")));
         }
         let owner = self.lender(snapshot, loan);
-        match close(self.slurm, self.config, snapshot, &owner, name, told, &self.setup.user) {
+        match close(self.slurm, self.config, snapshot, &owner, name, shown, &self.setup.user) {
             Ok(done) => Ok(done),
             Err(failed) => Err(failed.as_error(&self.action.id)),
         }
@@ -191,7 +192,7 @@ pub(in crate::slurm) fn close(
     snapshot: &Snapshot,
     owner: &str,
     name: &str,
-    told: &inventory::SlurmReservation,
+    shown: &inventory::SlurmReservation,
     user: &str,
 ) -> Result<String, ChangeError> {
     let gone = slurm.run("scontrol", &["delete", &format!("ReservationName={name}")]);
@@ -200,14 +201,14 @@ pub(in crate::slurm) fn close(
         Err(failed @ (ChangeError::Unreachable(_) | ChangeError::Unknown(_))) => return Err(failed),
         Err(ChangeError::Rejected(_)) => {}
     }
-    let busy = loans::occupied(config, snapshot, owner, &told.nodes);
+    let busy = loans::occupied(config, snapshot, owner, &shown.nodes);
     let mut values = vec!["update".to_owned(), format!("ReservationName={name}")];
-    if !told.accounts.is_empty() {
+    if !shown.accounts.is_empty() {
         values.push(format!("Users={user}"));
         values.push("Accounts=".to_owned());
         values.push("Flags-=MAGNETIC".to_owned());
     }
-    if !busy.is_empty() && busy != told.nodes {
+    if !busy.is_empty() && busy != shown.nodes {
         values.push(format!("Nodes={}", busy.iter().cloned().collect::<Vec<_>>().join(",")));
     }
     if values.len() > 2 {

@@ -98,7 +98,7 @@ impl Act<'_> {
     /// Refuses names that Slurm could interpret otherwise.
     fn words<'n>(&self, names: impl IntoIterator<Item = &'n String>) -> Result<(), TargetError> {
         match names.into_iter().find(|name| !is_word(name)) {
-            Some(name) => Err(self.refuse(format!("{name:?} is no name that Slurm takes"))),
+            Some(name) => Err(self.refuse(format!("{name:?} is not a name that Slurm takes"))),
             None => Ok(()),
         }
     }

@@ -50,7 +50,7 @@ impl Act<'_> {
             Some(drain) if drain.reason == wanted => {
                 Ok(format!("scontrol update NodeName={name} State=DRAIN"))
             }
-            found => Err(unknown(format!("node {name} was drained, and what stands there is {found:?}"))),
+            found => Err(unknown(format!("node {name} was drained, but Slurm shows {found:?}"))),
         }
     }
 
@@ -92,7 +92,7 @@ impl Act<'_> {
         let after = inventory::nodes(self.slurm)?;
         match after.get(name).map(|node| observe::drain(name, node, &snapshot.notes)) {
             Some(None) => Ok(format!("scontrol update NodeName={name} State=UNDRAIN")),
-            found => Err(unknown(format!("node {name} was returned, and what stands there is {found:?}"))),
+            found => Err(unknown(format!("node {name} was returned, but Slurm shows {found:?}"))),
         }
     }
 

@@ -1,23 +1,24 @@
 #!/bin/bash
-# Takes off the limit of QOS TIDEGATE_QOS what of its loans has ended by TIDEGATE_END (seconds since 1970). Submitted with each loan to
-# begin when the loan ends, because a limit does not end by itself; nobody else needs to live for it. What a person wrote stands.
+# Ends loans by QOS: takes loans that have ended by TIDEGATE_END (seconds since 1970) off the limit
+# of QOS TIDEGATE_QOS. Submitted with each loan, to begin when it ends: a limit does not end by
+# itself, and nothing else of ours needs to run. A limit that a person changed is left alone.
 set -u -f
 PATH="$PATH:/usr/bin:/bin"
 [ -z "${TIDEGATE_PROGRAMS:-}" ] || PATH="$TIDEGATE_PROGRAMS:$PATH"
 now=$(date +%s)
 [ "$now" -ge "$TIDEGATE_END" ] || now=$TIDEGATE_END
 
-# Limits are in the answer as cpu=1,gres/gpu=8,...; says the number of GPUs.
+# Prints the number of GPUs in a limit such as cpu=1,gres/gpu=8.
 gpus() {
     sed -n 's|.*gres/gpu=\([0-9]*\).*|\1|p' <<<",$1"
 }
 
 for attempt in $(seq 60); do
     [ "$attempt" = 1 ] || sleep 10
-    told=$(sacctmgr -nP show qos where name="$TIDEGATE_QOS" format=grptres,description) || continue
-    [ -n "$told" ] || exit 0
-    limit=$(gpus "${told%%|*}")
-    description=${told#*|}
+    row=$(sacctmgr -nP show qos where name="$TIDEGATE_QOS" format=grptres,description) || continue
+    [ -n "$row" ] || exit 0
+    limit=$(gpus "${row%%|*}")
+    description=${row#*|}
     base='' others='' kept='' lent=0 left=0 ended=no
     for word in $description; do
         IFS=: read -r mark id to _ end _ <<<"$word"
@@ -40,13 +41,13 @@ for attempt in $(seq 60); do
         ours=yes
         set+=("GrpTRES=gres/gpu=$((base + left))")
     fi
-    # Only if it still stands as it was read.
+    # Only if the description is still the one that was read.
     sacctmgr -i modify qos where name="$TIDEGATE_QOS" description="$description" set "${set[@]}" && break
     ours=no
 done
 [ "$ours" = yes ] || exit 0
 
-# A lower limit stops nobody: what started last goes back to the queue until the rest is within it.
+# A lower limit stops no job: requeue the jobs that started last until the rest is within it.
 held=0 jobs=()
 while read -r job tres; do
     each=$(gpus "$tres")
@@ -56,7 +57,7 @@ while read -r job tres; do
 done < <(squeue --noheader --qos="$TIDEGATE_QOS" --states=RUNNING --sort=-S -O 'JobID:30,tres-alloc:300')
 for entry in ${jobs[@]+"${jobs[@]}"}; do
     [ "$held" -gt $((base + left)) ] || break
-    # One that may not start again stays, and nobody goes in its place.
+    # A job that may not be requeued stays, and no other is stopped in its place.
     scontrol requeue "${entry% *}"
     held=$((held - ${entry#* }))
 done

@@ -27,8 +27,8 @@ fn holding<'a>(snapshot: &'a Snapshot, qos: &str) -> Vec<(&'a QueueJob, u32)> {
 /// Open loans by QOS.
 pub(super) fn open(config: &SlurmConfig, snapshot: &Snapshot) -> BTreeMap<LoanId, Loan> {
     let mut loans = BTreeMap::new();
-    for (qos, told) in &snapshot.limits.qos {
-        let Some(lent) = QosLoans::parse(&told.description) else { continue };
+    for (qos, limit) in &snapshot.limits.qos {
+        let Some(lent) = QosLoans::parse(&limit.description) else { continue };
         let mut jobs = holding(snapshot, qos).into_iter().peekable();
         let held: u32 = holding(snapshot, qos).iter().map(|(_, gpus)| gpus).sum();
         let (mut over, mut beyond) = (held.saturating_sub(lent.limit()), held.saturating_sub(lent.base));
@@ -47,7 +47,7 @@ pub(super) fn open(config: &SlurmConfig, snapshot: &Snapshot) -> BTreeMap<LoanId
                 left = left.saturating_sub(held);
             }
             if gpus > 0 {
-                let is_ours = told.gpus == Some(lent.limit());
+                let is_ours = limit.gpus == Some(lent.limit());
                 loans.insert(
                     id.clone(),
                     loan(config, snapshot, qos, (id, word), is_ours, reclaiming_gpus, used),
