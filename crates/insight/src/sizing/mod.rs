@@ -1,8 +1,8 @@
 //! Sizing: how much capacity to commit to, and how to buy it.
 //!
-//! Start with [`reservation`]: one commitment at two prices is a quantile of demand. [`rules`]
-//! estimate that quantile, [`leader`] chooses among them by past costs, [`paths`] draws demand for
-//! terms longer than any forecast, and [`mix`] splits capacity over owned, reserved, spot and
+//! Start with `reservation`: one commitment at two prices is a quantile of demand. `rules`
+//! estimate that quantile, `leader` chooses among them by past costs, `paths` draws demand for
+//! terms longer than any forecast, and `mix` splits capacity over owned, reserved, spot and
 //! on-demand. Demand is the mean number of GPUs of an hour throughout.
 
 mod error;

@@ -52,11 +52,11 @@ pub fn describe(advice: &mut v1::SizingAdvice, hours: &[f64]) -> Option<&'static
 pub fn by_rules(
     advice: &mut v1::SizingAdvice,
     basis: Basis<'_>,
-    trail: &mut Backtest,
+    backtest: &mut Backtest,
     at_us: i64,
 ) -> Result<(), SizingError> {
     let Basis { hours, prices, node_gpus, seed } = basis;
-    let choice = trail.choose(hours, at_us, prices)?;
+    let choice = backtest.choose(hours, at_us, prices)?;
     let seen = Sample::new(hours[hours.len() - advice.hours as usize..].to_vec())?;
     let gpus = whole_nodes(&seen, prices, node_gpus, choice.blend_gpus.unwrap_or(choice.rule_gpus));
     let term = Term { hours: advice.term_hours, node_gpus, limit_gpus: None };

@@ -134,12 +134,12 @@ mod tests {
 
     /// Decides at each midnight of `days`.
     fn run(hours: &[f64], days: std::ops::RangeInclusive<usize>, prices: &Prices) -> (Backtest, Choice) {
-        let mut trail = Backtest::new(168);
+        let mut backtest = Backtest::new(168);
         let mut last = None;
         for day in days {
-            last = Some(trail.choose(&hours[..day * 24], day as i64 * DAY_US, prices).unwrap());
+            last = Some(backtest.choose(&hours[..day * 24], day as i64 * DAY_US, prices).unwrap());
         }
-        (trail, last.unwrap())
+        (backtest, last.unwrap())
     }
 
     #[test]
@@ -179,8 +179,8 @@ mod tests {
         // always that of the other kind of week.
         let hours: Vec<f64> = (0..168 * 12).map(|hour| if hour / 168 % 2 == 0 { 2.0 } else { 6.0 }).collect();
         let prices = Prices::new(2.0, 4.0, 0.0).unwrap();
-        let mut trail = Backtest::new(168);
-        let choice = trail.choose(&hours, 84 * DAY_US, &prices).unwrap();
+        let mut backtest = Backtest::new(168);
+        let choice = backtest.choose(&hours, 84 * DAY_US, &prices).unwrap();
         let mut totals = (0.0, 0.0);
         for day in (0..28).map(|back| 84 - 7 - back) {
             let term = &hours[day * 24..(day + 7) * 24];

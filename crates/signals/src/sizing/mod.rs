@@ -43,7 +43,7 @@ const MAX_SERIES: usize = 256;
 struct Series {
     hours: HourlyDemand,
     /// For a week and a month.
-    trails: [Backtest; 2],
+    backtests: [Backtest; 2],
     /// Prices of the last published advice.
     published: Option<PricesInForce>,
 }
@@ -198,8 +198,8 @@ impl Sizing {
 
 impl Series {
     fn new(hour_us: i64, at_us: i64) -> Self {
-        let trails = [WEEK_HOURS, MONTH_HOURS].map(Backtest::new);
-        Self { hours: HourlyDemand::new(hour_us, at_us), trails, published: None }
+        let backtests = [WEEK_HOURS, MONTH_HOURS].map(Backtest::new);
+        Self { hours: HourlyDemand::new(hour_us, at_us), backtests, published: None }
     }
 
     fn restart(&mut self, hour_us: i64, at_us: i64) {
@@ -216,13 +216,13 @@ impl Series {
         seed: u64,
     ) -> Vec<v1::SizingAdvice> {
         let hours = self.hours.known_at(at_us);
-        let [week, month] = &mut self.trails;
+        let [week, month] = &mut self.backtests;
         let terms = [
             ("WEEK", WEEK_HOURS, Some(week)),
             ("MONTH", MONTH_HOURS, Some(month)),
             ("YEAR", YEAR_HOURS, None),
         ];
-        let advice = terms.into_iter().map(|(term, term_hours, trail)| {
+        let advice = terms.into_iter().map(|(term, term_hours, backtest)| {
             let mut advice = draft.clone();
             (advice.term, advice.term_hours) = (term.into(), term_hours as u32);
             let reason = advice::describe(&mut advice, hours);
@@ -235,8 +235,10 @@ impl Series {
                     };
                     let node_gpus = draft.node_gpus.unwrap_or(1);
                     let basis = Basis { hours, prices: &prices, node_gpus, seed };
-                    let output = match trail {
-                        Some(trail) => advice::by_rules(&mut advice, basis, trail, at_us).map(|()| None),
+                    let output = match backtest {
+                        Some(backtest) => {
+                            advice::by_rules(&mut advice, basis, backtest, at_us).map(|()| None)
+                        }
                         None => advice::by_paths(&mut advice, basis, offered),
                     };
                     // Sizing refuses demand or prices beyond its range.
