@@ -1,4 +1,4 @@
-//! `tidegate pipeline`: list, draw, check, run and test pipelines, and build their tables anew.
+//! `tidegate pipeline`: lists, draws, checks, runs and tests pipelines, and rebuilds their tables.
 
 mod backfill;
 mod cases;
@@ -32,12 +32,12 @@ use super::{
   tidegate pipeline test my_pipelines/tests --pipelines my_pipelines")]
 pub struct PipelineArgs {
     #[command(subcommand)]
-    what: What,
+    command: PipelineCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// Show every pipeline: what it computes, from what, when
+enum PipelineCommand {
+    /// Show every pipeline: its sources, when it runs, and what it computes
     List {
         #[command(flatten)]
         data: DataArgs,
@@ -46,21 +46,21 @@ enum What {
     Graph(graph::GraphArgs),
     /// Check pipeline files against the rules that make results repeatable
     Check {
-        /// Files to check beside the shipped ones
+        /// Files to check, together with the shipped ones
         files: Vec<PathBuf>,
         #[command(flatten)]
         data: DataArgs,
     },
-    /// Take in what the log holds, commit it, and end
+    /// Process the log up to its end, commit the tables, and exit
     Run {
         #[command(flatten)]
         data: DataArgs,
         #[command(flatten)]
         log: LogArgs,
-        /// Go on with what comes in, until Ctrl-C or SIGTERM
+        /// Keep processing new events until Ctrl-C or SIGTERM
         #[arg(long)]
         follow: bool,
-        /// With --follow: answer SQL and GET /metrics on this address
+        /// With --follow: serve SQL and GET /metrics on this address
         #[arg(long, value_name = "HOST:PORT", requires = "follow")]
         listen: Option<String>,
         #[command(flatten)]
@@ -68,30 +68,31 @@ enum What {
         #[command(flatten)]
         keep: KeepArgs,
     },
-    /// Build every table anew from the log; queries see the old ones until the new ones are
-    /// complete
+    /// Rebuild every table from the log; queries see the old tables until the new ones are complete
     Backfill {
         #[command(flatten)]
         data: DataArgs,
         #[command(flatten)]
         log: LogArgs,
     },
-    /// Run cases with known results in five ways: at once, by windows, in pieces, with crashes, in
-    /// disorder
+    /// Run cases with known results in five ways: at once, by windows, in pieces, with crashes, out
+    /// of order
     Test(cases::TestArgs),
 }
 
 pub fn run(args: PipelineArgs) -> CommandResult {
-    match args.what {
-        What::List { data } => list(&data),
-        What::Graph(args) => graph::run(&args),
-        What::Check { files, data } => check(&files, &data),
-        What::Run { data, log, follow: false, pace, keep, .. } => catch_up(&data, &log, pace.pace(), &keep),
-        What::Run { data, log, follow: true, listen, pace, keep } => {
+    match args.command {
+        PipelineCommand::List { data } => list(&data),
+        PipelineCommand::Graph(args) => graph::run(&args),
+        PipelineCommand::Check { files, data } => check(&files, &data),
+        PipelineCommand::Run { data, log, follow: false, pace, keep, .. } => {
+            catch_up(&data, &log, pace.pace(), &keep)
+        }
+        PipelineCommand::Run { data, log, follow: true, listen, pace, keep } => {
             follow(&data, &log, listen.as_deref(), pace.pace(), &keep)
         }
-        What::Backfill { data, log } => backfill::run(&data, &log),
-        What::Test(args) => cases::run(&args),
+        PipelineCommand::Backfill { data, log } => backfill::run(&data, &log),
+        PipelineCommand::Test(args) => cases::run(&args),
     }
 }
 
@@ -128,7 +129,7 @@ fn catch_up(data: &DataArgs, log: &LogArgs, pace: Pace, keep: &KeepArgs) -> Comm
     let maintenance = block_on(keep.maintenance(&pipelines))??;
     let workspace = Workspace::open(&data.data, log)?;
     let progress = block_on_one_thread(async {
-        // Nobody can ask before it ends.
+        // No query is served before it ends.
         let pace = Pace { refresh_every: None, maintenance, ..pace };
         let mut runner = workspace.runner(pipelines, pace).await?;
         let progress = runner.catch_up(&mut |_| {}).await?;
@@ -154,7 +155,7 @@ fn follow(
     let running = async {
         let (stop, stopped) = watch::channel(false);
         stop_on_signals(stop)?;
-        // Without an address nobody can ask, so nothing needs to be made ready for it.
+        // Without an address no query is served, so the catalog is never refreshed for one.
         let refresh_every = listen.and(pace.refresh_every);
         let mut runner = workspace.runner(pipelines, Pace { refresh_every, maintenance, ..pace }).await?;
         let metrics = Arc::new(Metrics::default());
@@ -169,7 +170,7 @@ fn follow(
         runner.run(stopped, &mut |p| metrics.observe(p)).await?;
         Ok::<_, CommandError>(runner.progress().clone())
     };
-    // While this thread waits for the log, others answer queries.
+    // Other threads answer queries while this one waits for the log.
     let ended = if listen.is_some() { block_on(running)? } else { block_on_one_thread(running)? };
     let progress = ended.map_err(|e| name_full_disk(e, &data.data))?;
     report(&progress);

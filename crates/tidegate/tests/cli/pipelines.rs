@@ -17,7 +17,7 @@ fn test(cases: &Path) -> std::process::Command {
     command
 }
 
-/// A copy of a small shipped case with another expectation or input.
+/// Copies a small shipped case and changes its expected rows or its input.
 fn altered(folder: &Path, file: &str, from: &str, to: &str) -> PathBuf {
     let case = folder.join(format!("altered-{file}"));
     fs::create_dir(&case).unwrap();
@@ -31,7 +31,7 @@ fn altered(folder: &Path, file: &str, from: &str, to: &str) -> PathBuf {
     case
 }
 
-/// Runs each case in two ways to save time, and in all five with TIDEGATE_LONG=1.
+/// Runs each case in two ways to save time; in all five with TIDEGATE_LONG=1.
 #[test]
 fn shipped_cases_hold_in_every_way() {
     let is_long = std::env::var("TIDEGATE_LONG").is_ok_and(|long| long == "1");
@@ -110,10 +110,10 @@ fn backfill_builds_the_same_tables_and_new_ones() {
     let names = table_names(&data);
     let before = tables(&data, &names);
 
-    // What an interrupted try leaves behind must neither stay nor be taken for tables.
+    // Leftovers of an interrupted run are removed and never taken for tables.
     fs::create_dir(data.join("lake.rebuilt")).unwrap();
     fs::write(data.join("lake.rebuilt/half"), "").unwrap();
-    // A table that does not agree with the log any more is put right.
+    // A table that no longer matches the log is repaired.
     fs::remove_dir_all(data.join("lake/usage_1h")).unwrap();
     let backfill = || {
         let mut command = tidegate();

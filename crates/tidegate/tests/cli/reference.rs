@@ -1,4 +1,4 @@
-//! Every table and column is described, and the documentation says the same.
+//! Every table and column has a description, and the reference pages match the pipelines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,7 +15,7 @@ async fn plan() -> Plan {
     Plan::compile(shipped()).await.unwrap()
 }
 
-/// A query's columns of text, row by row.
+/// Runs a query and returns its rows as text.
 async fn texts(service: &QueryService, sql: &str) -> Vec<Vec<String>> {
     let mut rows = service.query(sql, Overrides::default()).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
     let mut found = Vec::new();
@@ -31,8 +31,8 @@ async fn texts(service: &QueryService, sql: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// What answers queries over a lake without any event; the folder must live as long.
-async fn over_nothing(plan: &Plan) -> (tempfile::TempDir, QueryService) {
+/// A query service over a lake without events. The folder must outlive it.
+async fn over_empty_lake(plan: &Plan) -> (tempfile::TempDir, QueryService) {
     let empty = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(empty.path()).unwrap();
     let catalog = committed_catalog(&root, plan, Limits::default()).await.unwrap();
@@ -41,9 +41,9 @@ async fn over_nothing(plan: &Plan) -> (tempfile::TempDir, QueryService) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn describe_tells_every_table_and_column() {
+async fn describe_lists_every_table_and_column() {
     let plan = plan().await;
-    let (_empty, service) = over_nothing(&plan).await;
+    let (_empty, service) = over_empty_lake(&plan).await;
 
     let tables: BTreeMap<String, String> =
         texts(&service, "describe").await.into_iter().map(|row| (row[0].clone(), row[3].clone())).collect();
@@ -59,13 +59,13 @@ async fn describe_tells_every_table_and_column() {
         for column in &columns {
             assert!(!column[2].trim().is_empty(), "{table}.{} has no description", column[0]);
         }
-        // What is described is what there is.
+        // The described columns are the actual ones.
         let standard = format!(
             "SELECT column_name FROM information_schema.columns WHERE table_name = '{table}' ORDER BY ordinal_position"
         );
         let described: Vec<_> = columns.iter().map(|c| vec![c[0].clone()]).collect();
         assert_eq!(texts(&service, &standard).await, described, "{table}");
-        // Catalogues are there without any event.
+        // Catalogues have rows without any event.
         let rows = texts(&service, &format!("SELECT * FROM {table}")).await.len();
         let is_catalogue = shipped().iter().any(|p| p.name == *table && p.sources.is_empty());
         assert_eq!(rows > 0, is_catalogue, "{table}");
@@ -116,9 +116,9 @@ fn links_of_the_generated_pages_hold() {
 }
 
 #[test]
-fn every_table_says_which_question_it_answers() {
+fn every_table_names_the_question_it_answers() {
     let mut asked = BTreeSet::new();
-    // Steps on the way to other pipelines are no tables.
+    // Intermediate steps of stored pipelines are not tables.
     for pipeline in shipped().iter().filter(|p| p.stored) {
         let name = &pipeline.name;
         let question = pipeline.question.as_ref().unwrap_or_else(|| panic!("{name} has no `question`"));
@@ -137,7 +137,7 @@ fn every_table_says_which_question_it_answers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_example_runs() {
-    let (_empty, service) = over_nothing(&plan().await).await;
+    let (_empty, service) = over_empty_lake(&plan().await).await;
     for example in shipped().iter().filter_map(|p| p.example.as_ref()) {
         texts(&service, example).await;
     }

@@ -1,5 +1,5 @@
-//! `tidegate pipeline backfill`: every table anew from the log, beside the tables that are in use,
-//! then in their place.
+//! `tidegate pipeline backfill`: rebuilds every table from the log in a second lake, then swaps it
+//! with the lake in use.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -40,17 +40,17 @@ pub fn run(data: &DataArgs, log: &LogArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the lake beside the one in use. Returns once it is complete and committed.
+/// Builds a second lake beside the one in use. Returns once it is complete and committed.
 async fn rebuild(
     workspace: &Workspace,
     plan: Plan,
-    seen: &mut (dyn FnMut(&Progress) + Send),
+    on_progress: &mut (dyn FnMut(&Progress) + Send),
 ) -> Result<(Progress, Vec<TableCount>), CommandError> {
     let folder = workspace.rebuilt_lake();
     std::fs::create_dir(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
     let lake = Lake::open(&folder_url(&folder)?, plan, Limits::default(), Sharing::Exclusive).await?;
     let mut runner = Runner::start_exclusive(workspace.log.clone(), lake, Pace::default()).await?;
-    let progress = runner.catch_up(seen).await?;
+    let progress = runner.catch_up(on_progress).await?;
     runner.maintain().await?;
     let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
     Ok((progress, table_counts(&service).await?))

@@ -1,5 +1,5 @@
-//! `tidegate pipeline test`: small inputs with known results, run in all the ways in which events
-//! can arrive.
+//! `tidegate pipeline test`: runs small inputs with known results in every way in which events can
+//! be delivered.
 //!
 //! A case is a folder: `case.toml` (pipeline, map, cluster), `input.csv` or `events.jsonl`, and
 //! `expected.csv`.
@@ -28,10 +28,10 @@ const CASE: &str = "case.toml";
 const INPUT: &str = "input.csv";
 const EVENTS: &str = "events.jsonl";
 const EXPECTED: &str = "expected.csv";
-/// RFC 3339 in UTC; fractions of a second only where there are any. The same as `tidegate sql
-/// --format csv` writes.
+/// RFC 3339 in UTC, with fractions of a second only if there are any, as `tidegate sql --format csv`
+/// writes it.
 const TIME: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
-/// Of cuts, crashes and disorder: the same in every run, so that a failure can be looked into.
+/// Seed of cuts, crashes and disorder. It is the same in every run, so that failures repeat.
 const SEED: u64 = 1;
 
 #[derive(Debug, Args)]
@@ -48,10 +48,10 @@ pub struct TestArgs {
     /// Case folders, or folders of case folders
     #[arg(required = true)]
     folders: Vec<PathBuf>,
-    /// Write the result as the expected one; read it before you keep it
+    /// Write the result as the expected one; review it before you keep it
     #[arg(long, env = "TIDEGATE_BLESS", value_parser = clap::builder::FalseyValueParser::new())]
     bless: bool,
-    /// Run each case in two ways instead of five: all at once and one other, taking turns
+    /// Run each case in two ways instead of five: all at once, and one of the others in turn
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -61,9 +61,9 @@ pub struct TestArgs {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CaseFile {
-    /// Table whose content is expected.
+    /// Table whose rows are compared.
     pipeline: String,
-    /// Name of a shipped mapping, or a file of the case's folder. Without one, the input is events.
+    /// Name of a shipped mapping, or of a file in the case's folder. Without it, the input is events.
     map: Option<String>,
     cluster: Option<String>,
 }
@@ -99,8 +99,8 @@ pub fn run(args: &TestArgs) -> CommandResult {
 /// The pipeline's table as CSV, once for each way.
 type Results = Vec<(Delivery, String)>;
 
-/// So many cases run beside each other: most of the time they wait for a disk, and each has a lake
-/// of its own in memory.
+/// Cases that run concurrently. Most of the time a case waits for the disk, and each has a lake of
+/// its own in memory.
 const AT_ONCE: usize = 8;
 
 async fn run_all(
@@ -109,7 +109,7 @@ async fn run_all(
     is_quick: bool,
 ) -> Result<Vec<(Case, Results)>, CommandError> {
     let places = Arc::new(Semaphore::new(AT_ONCE));
-    // One plan for all cases: to plan a pipeline's SQL takes longer than to run it on a few rows.
+    // One plan for all cases: planning a pipeline takes longer than running it on a few rows.
     let plan = Arc::new(Plan::compile(pipelines).await?);
     let running = cases.into_iter().enumerate().map(|(number, case)| {
         let ways = if is_quick { two_ways(number) } else { Delivery::ALL.to_vec() };
@@ -130,8 +130,8 @@ async fn run_all(
     Ok(done)
 }
 
-/// The ways in which a quick run tests the case with this number: all at once, and one of the other
-/// four in turn. Cases are sorted by name, so neighbours on the same subject get different ones.
+/// The two ways in which a quick run tests a case: all at once, and one of the other four by the
+/// number of the case. Cases are sorted by name, so neighbours on one subject get different ways.
 fn two_ways(number: usize) -> Vec<Delivery> {
     let [all_at_once, others @ ..] = Delivery::ALL;
     vec![all_at_once, others[number % others.len()]]
@@ -147,7 +147,7 @@ fn described(way: Delivery) -> &'static str {
     }
 }
 
-/// The folders that are cases, and those just below the ones that are not.
+/// Finds the folders that are cases, and the cases directly below folders that are not.
 fn find(folders: &[PathBuf]) -> Result<Vec<Case>, CommandError> {
     let mut found = BTreeSet::new();
     for folder in folders {
@@ -234,7 +234,7 @@ fn read(file: &Path) -> Result<String, CommandError> {
     std::fs::read_to_string(file).map_err(|e| format!("read {}: {e}", file.display()).into())
 }
 
-/// The pipeline and those it reads: others only take time.
+/// Returns the pipeline and all pipelines that it reads. Running others would only take time.
 fn needed<'a>(name: &'a str, plan: &'a Plan) -> BTreeSet<&'a str> {
     let mut names = BTreeSet::from([name]);
     let mut unread = vec![name];
@@ -264,7 +264,7 @@ fn to_csv(rows: &RecordBatch, key: &[String]) -> Result<String, CommandError> {
     Ok(String::from_utf8(bytes)?)
 }
 
-/// The first line in which the result is not what was expected, for reading.
+/// Describes the first line in which the result differs from the expected one.
 fn first_difference(expected: &str, result: &str) -> Option<String> {
     let (mut left, mut right) = (expected.lines(), result.lines());
     for line in 1.. {

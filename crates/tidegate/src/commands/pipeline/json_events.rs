@@ -1,7 +1,7 @@
-//! Events written as JSON, for cases of tables that no import fills.
+//! Reads events from JSON, for test cases of tables that no import fills.
 //!
-//! One event a line, `{"node_event": {…}}`: the name of a schema, and the message as Protobuf's
-//! JSON has it.
+//! Each line is one event, `{"node_event": {…}}`: the name of its schema and the message in
+//! Protobuf's JSON mapping.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use tidegate_events::{Event, SchemaId};
 
 use crate::commands::CommandError;
 
-/// Stands for the id until the event is sealed: 16 bytes.
+/// Placeholder for the id, 16 bytes, until the event is sealed.
 const NO_ID: &str = "AAAAAAAAAAAAAAAAAAAAAA==";
 
-/// The events of a file, sealed. Those without a cluster are of `cluster`.
+/// Reads and seals the events of a file. Events without a cluster get `cluster`.
 pub fn read(file: &Path, cluster: Option<&str>) -> Result<Vec<Event>, CommandError> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("read {}: {e}", file.display()))?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -47,7 +47,7 @@ fn event(line: &str, cluster: Option<&str>) -> Result<Event, CommandError> {
         envelope["cluster"] = cluster.into();
     }
     let message = DynamicMessage::deserialize(descriptor, message)?;
-    // Through the wire, as the event of another program would come.
+    // Through the wire format, as an event of another program would arrive.
     let mut event = Event::decode(schema.number(), &message.encode_to_vec())?;
     event.seal();
     Ok(event)
