@@ -129,6 +129,11 @@ build() {
     cp "$CARGO_TARGET_DIR/debug/tidegate" "$tidegate"
 }
 
+# Every page is in the site and links to what exists; plots show their figures.
+check_docs() {
+    docs/site.py --check && docs/results/plot.py --check
+}
+
 answers() {
     local folders=(--data-dir crates/tidegate/demo)
     # Millions of rows in a debug build: half an hour, which is asked for, not taken.
@@ -212,6 +217,7 @@ if $quick; then
     conclude
     exit
 fi
+section "docs" check_docs
 section "ssh-keygen" install_ssh_keygen
 section "kafka" tests/kafka/broker.sh install
 section "slurm" tests/slurm/cluster.sh install
@@ -225,7 +231,7 @@ if tests/slurm/cluster.sh check; then
 fi
 beside answers answers
 beside oracle oracle
-section "README" tests/readme/run.py
+section "README and guides" tests/docs/run.py
 section "python client" python3 -m unittest discover -s deploy/clients/python
 # Before the suites, whose clusters must come up in time.
 section "answers against DuckDB" joined answers

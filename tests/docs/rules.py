@@ -1,5 +1,5 @@
-"""What is special about single commands of README.md. A command that no rule fits is run as it
-stands and must succeed.
+"""What is special about single commands of README.md and the guides. A command that no rule fits is
+run as it stands and must succeed.
 """
 
 import re
@@ -37,15 +37,14 @@ class Rule:
     """Only with TIDEGATE_LONG=1: it takes minutes in an unoptimized build."""
 
     def fits(self, command: Command) -> bool:
-        return re.search(self.pattern, f"{command.section}\n{command.text}") is not None
+        return re.search(self.pattern, f"{command.page}: {command.section}\n{command.text}") is not None
 
 
 KAFKA = "it needs a Kafka cluster"
 SLURM = "it needs a Slurm cluster"
 MACHINE = "it would change this machine"
 
-# The first that fits holds. A pattern is looked for in the section's name, a line break, and the
-# command.
+# The first that fits holds. A pattern is searched in `PAGE: SECTION`, a line break, and the command.
 RULES = [
     Rule(r"^Try it\ncargo run ", How.DEMO),
     Rule(r"^Try it\nbash tests/run.sh", How.SKIP, "it is what runs this"),

@@ -1,4 +1,4 @@
-"""What README.md tells a reader to type, section by section, and what it says comes out."""
+"""What README.md and the guides tell a reader to type, section by section, and what they show."""
 
 import re
 import shlex
@@ -8,8 +8,9 @@ from pathlib import Path
 
 @dataclass
 class Command:
-    """One command as it stands in the file; `shown` is the output printed below it, if any."""
+    """One command as it stands in a page; `shown` is the output printed below it, if any."""
 
+    page: str
     section: str
     line: int
     text: str
@@ -26,10 +27,16 @@ class Block:
     """A fenced block: its language, its lines without the fence's indentation, and where it begins.
     """
 
+    page: str
     section: str
     language: str
     line: int
     lines: list[str] = field(default_factory=list)
+
+
+def pages() -> list[Path]:
+    """README.md first, since its first command makes what the others ask; then the guides."""
+    return [Path("README.md"), *sorted(Path("docs/guide").glob("*.md"))]
 
 
 def blocks(file: Path) -> list[Block]:
@@ -39,7 +46,7 @@ def blocks(file: Path) -> list[Block]:
         fence = re.match(r"^( *)```(\w*)$", line)
         if fence and not inside:
             inside, indent = True, len(fence[1])
-            found.append(Block(section, fence[2], number + 1))
+            found.append(Block(str(file), section, fence[2], number + 1))
         elif fence:
             inside = False
         elif inside:
@@ -70,7 +77,7 @@ def read(file: Path) -> tuple[list[Command], list[Block]]:
         is_session = any(line.startswith("$ ") for line in block.lines)
         is_plain = block.language == "" and block.lines[0].startswith("tidegate ")
         if block.language == "python":
-            found.append(Command(block.section, block.line, "\n".join(block.lines), "python"))
+            found.append(Command(block.page, block.section, block.line, "\n".join(block.lines), "python"))
         elif block.language == "sh" or is_session or is_plain:
             found += typed(block, is_session)
         elif block.language == "" and follows and found[-1].section == block.section:
@@ -98,10 +105,10 @@ def typed(block: Block, is_session: bool) -> list[Command]:
         else:
             begun, open_text = number, line.removeprefix("$ ")
         if is_complete(open_text):
-            found.append(Command(block.section, begun, open_text))
+            found.append(Command(block.page, block.section, begun, open_text))
             open_text = ""
     if open_text:
-        raise ValueError(f"{block.section}: the command of line {begun} does not end: {open_text}")
+        raise ValueError(f"{block.page}: the command of line {begun} does not end: {open_text}")
     return found
 
 

@@ -1,5 +1,5 @@
-"""A reader of README.md who types what it says: runs commands, keeps those that stay, ends them
-with their section.
+"""A reader who types what the pages say: runs commands, keeps those that stay, ends them with their
+section.
 """
 
 import os
@@ -21,7 +21,6 @@ PORT = 8428
 BUILD_S = 5_400
 PATIENCE_S = 600
 LONG_S = 7_200
-README = Path("README.md")
 # What the demo draws in another way each time: how large the lake is, and where it listens.
 VARIES = r"\s*(lake|SQL)\b"
 DEMO_ENDS = "The whole trace is in the tables."
@@ -51,7 +50,7 @@ def free_port() -> int:
 
 class Reader:
     def __init__(self):
-        self.section = ""
+        self.place = ("", "")
         self.staying: list[tuple[Command, subprocess.Popen, Path]] = []
         self.failures: list[tuple[Command, str]] = []
         self.port = free_port()
@@ -73,11 +72,12 @@ class Reader:
             process.wait()
         self.scratch.cleanup()
 
-    def enter(self, section: str) -> None:
+    def enter(self, command: Command) -> None:
         """Ends what stayed from the section before."""
-        if section != self.section:
+        place = (command.page, command.section)
+        if place != self.place:
             self.end_staying()
-            self.section = section
+            self.place = place
 
     def leave(self) -> list[tuple[Command, str]]:
         """Ends what still runs; returns what of all that stayed did not end well."""
@@ -126,7 +126,7 @@ class Reader:
             # How long it took and how much it wrote follow, and differ from run to run.
             shown, came = lines(command.shown), lines(ended.stdout)
             if shown != came[: len(shown)]:
-                raise Failed("README shows\n" + "\n".join(shown) + "\nand this came out\n" + "\n".join(came))
+                raise Failed("the page shows\n" + "\n".join(shown) + "\nand this came out\n" + "\n".join(came))
 
     def demo(self, command: Command) -> None:
         """Waits until the demo is through, ends it as Ctrl-C would, and makes files of policies
@@ -137,19 +137,19 @@ class Reader:
         status = end(process, signal.SIGINT)
         if status != 0:
             raise Failed(f"status {status} after Ctrl-C: {said.read_text()[-2000:]}")
-        self.compare_pictures(lines(said.read_text()))
+        self.compare_pictures(Path(command.page), lines(said.read_text()))
         for file in POLICIES:
             ended = self.run(f"tidegate policy show > {file}", Rule(""))
-            self.judge(Command("", 0, file), ended)
+            self.judge(Command("", "", 0, file), ended)
 
-    def compare_pictures(self, drawn: list[str]) -> None:
+    def compare_pictures(self, page: Path, drawn: list[str]) -> None:
         """Each line that the text shows of the demo was drawn, in whatever order; what is left out
         stands as dots.
         """
-        shown = [line for block in pictures(README) for line in lines("\n".join(block.lines)) if line != "..."]
+        shown = [line for block in pictures(page) for line in lines("\n".join(block.lines)) if line != "..."]
         missing = [line for line in shown if line not in drawn and not re.match(VARIES, line)]
         if missing or not shown:
-            raise Failed("README shows of the demo what it does not draw\n" + "\n".join(missing))
+            raise Failed("the page shows of the demo what it does not draw\n" + "\n".join(missing))
 
     def stay(self, command: Command) -> None:
         said, process = self.start(command)
@@ -180,7 +180,7 @@ class Reader:
             time.sleep(0.2)
 
     def start(self, command: Command) -> tuple[Path, subprocess.Popen]:
-        said = Path(self.scratch.name) / f"said-{command.line}"
+        said = Path(self.scratch.name) / f"said-{Path(command.page).stem}-{command.line}"
         with said.open("wb") as file:
             process = subprocess.Popen(
                 ["bash", "-c", self.text(command)], env=self.environment, stdin=subprocess.DEVNULL, stdout=file,

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Does what README.md says: types its commands, read from the file, in their order.
+"""Does what README.md and the guides say: types their commands, read from the pages, in order.
 
-    tests/readme/run.py [--section NAME]
+    tests/docs/run.py [--page FILE]... [--section NAME]...
 
 The working folder is a copy of the tree with nothing beside it, as a clone would be: README's first
 command makes `tidegate-data` there, and the commands of the other sections are run against it.
-Outputs that README shows must come out as shown. What rules.py says of a command is all that is
+Outputs that a page shows must come out as shown. What rules.py says of a command is all that is
 special about it. Programs come from `CARGO_TARGET_DIR`/debug, where the first command puts them.
 Needs Python 3.11.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import commands
 from commands import Command
-from reader import README, Failed, Reader
+from reader import Failed, Reader
 from rules import How, rule
 
 HERE = Path(__file__).resolve().parent
@@ -28,10 +28,13 @@ HERE = Path(__file__).resolve().parent
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--section", action="append", default=[], help="only this one; may be repeated")
-    sections = parser.parse_args().section
-    typed = [command for command in commands.commands(README) if not sections or command.section in sections]
+    parser.add_argument("--page", action="append", default=[], help="only this one; may be repeated")
+    args = parser.parse_args()
+    pages = [page for page in commands.pages() if not args.page or str(page) in args.page]
+    typed = [command for page in pages for command in commands.commands(page)]
+    typed = [command for command in typed if not args.section or command.section in args.section]
     if not typed:
-        print(f"{README} has no commands in {sections or 'any section'}")
+        print(f"no commands in {', '.join(args.page) or 'any page'}, {', '.join(args.section) or 'any section'}")
         return 1
     if Path("tidegate-data").exists():
         print("there is a tidegate-data in this folder: README begins where there is none")
@@ -41,7 +44,7 @@ def main() -> int:
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     with Reader() as reader:
         for command in typed:
-            reader.enter(command.section)
+            reader.enter(command)
             outcome, why = attempt(reader, command)
             counts[outcome] += 1
             tell(outcome, command, why)
@@ -50,7 +53,7 @@ def main() -> int:
             tell("failed", command, why)
     for made in set(os.listdir()) - there_before:
         shutil.rmtree(made) if Path(made).is_dir() else Path(made).unlink()
-    print("README: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    print("pages: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
     return 1 if counts["failed"] else 0
 
 
@@ -58,8 +61,8 @@ def lay_out() -> None:
     """Puts beside the tree what the text takes for there: a reader's own files."""
     shutil.copytree(HERE / "files", ".", dirs_exist_ok=True)
     Path("jobs.csv.gz").write_bytes(gzip.compress(Path("jobs.csv").read_bytes()))
-    for block in commands.blocks(README):
-        if block.language == "sql":
+    for block in (block for page in commands.pages() for block in commands.blocks(page)):
+        if block.language == "sql" and block.lines[0].startswith("--! name"):
             name = next(line for line in block.lines if line.startswith("--! name")).split('"')[1]
             Path(f"my_pipelines/{name}.sql").write_text("\n".join(block.lines) + "\n")
 
@@ -80,7 +83,7 @@ def attempt(reader: Reader, command: Command) -> tuple[str, str]:
 
 def tell(outcome: str, command: Command, why: str) -> None:
     """Says it, and notes it where TIDEGATE_RESULTS asks for it."""
-    name = f"README.md:{command.line} {command}"
+    name = f"{command.page}:{command.line} {command}"
     print(f"{outcome:8} {name}" + (f"\n         {why}" if why else ""), flush=True)
     if results := os.environ.get("TIDEGATE_RESULTS"):
         with open(results, "a", encoding="utf-8") as file:
