@@ -5,7 +5,7 @@
 
 Stages every page of docs/SUMMARY.md, and every file that a page links to, at its place in the
 repository, so that links work as they do in the repository; then runs `mdbook build`. Diagrams are
-drawn by Mermaid. Without mdbook or Mermaid it installs them with cargo and npm, below
+drawn by Mermaid. Decisions stand in the site as docs/adr/README.md lists them. Without mdbook or Mermaid it installs them with cargo and npm, below
 ~/.cache/tidegate/tools. `--check` stages only: it fails on a page that SUMMARY.md does not list, and on a
 link to nothing. Needs Python 3.11.
 """
@@ -56,10 +56,10 @@ def main() -> int:
 
 def stage(source: Path) -> list[str]:
     """Copies the pages and what they link to; returns what is wrong with them."""
-    summary = (ROOT / "docs" / "SUMMARY.md").read_text()
+    summary = with_decisions((ROOT / "docs" / "SUMMARY.md").read_text())
     listed = [path for path in linked(Path("docs/SUMMARY.md"), summary) if path.suffix == ".md"]
     pages = [path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")]
-    problems = [f"docs/SUMMARY.md does not list {page}" for page in sorted(pages) if page not in listed and page.name != "SUMMARY.md"]
+    problems = [f"neither docs/SUMMARY.md nor docs/adr/README.md lists {page}" for page in sorted(pages) if page not in listed and page.name != "SUMMARY.md"]
     for page in listed:
         if not (ROOT / page).is_file():
             problems.append(f"docs/SUMMARY.md lists {page}, which does not exist")
@@ -75,6 +75,13 @@ def stage(source: Path) -> list[str]:
     source.mkdir(parents=True, exist_ok=True)
     (source / "SUMMARY.md").write_text(rooted)
     return problems
+
+
+def with_decisions(summary: str) -> str:
+    """Puts the decisions that docs/adr/README.md links to below their line."""
+    decisions = re.findall(r"\[([^]]+)\]\((\d{4}-[^)]+)\)", (ROOT / "docs" / "adr" / "README.md").read_text())
+    lines = "".join(f"    - [{title}](adr/{file})\n" for title, file in decisions)
+    return summary.replace("- [Decisions](adr/README.md)\n", f"- [Decisions](adr/README.md)\n{lines}")
 
 
 def linked(page: Path, text: str) -> list[Path]:
