@@ -5,6 +5,8 @@
 //! in the following plan, and a hash of both plans with their reports. After an intended change run
 //! the test with `TIDEGATE_BLESS=1`.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{Rng, SeedableRng};
