@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use syn::visit::Visit;
+use syn::visit_mut::VisitMut;
 
 use super::{read, root};
 
@@ -54,11 +54,11 @@ fn segments(path: &syn::Path) -> Vec<String> {
 impl Modules {
     /// Reads the module `at` from `file` and the files of its children.
     fn read(&mut self, file: &Path, at: &ModulePath) {
-        let parsed = syn::parse_file(&read(file)).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        self.take(file, at, &parsed.items);
+        let mut parsed = syn::parse_file(&read(file)).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        self.take(file, at, &mut parsed.items);
     }
 
-    fn take(&mut self, file: &Path, at: &ModulePath, items: &[syn::Item]) {
+    fn take(&mut self, file: &Path, at: &ModulePath, items: &mut [syn::Item]) {
         let name = file.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
         let mut module = Module { file: name, ..Module::default() };
         for item in items {
@@ -67,7 +67,7 @@ impl Modules {
                     let name = child.ident.to_string();
                     let path: ModulePath = at.iter().cloned().chain([name.clone()]).collect();
                     module.names.insert(name.clone(), Name::Module(path.clone()));
-                    match &child.content {
+                    match &mut child.content {
                         Some((_, items)) => self.take(file, &path, items),
                         None => self.read(&child_file(file, at, &name), &path),
                     }
@@ -184,8 +184,8 @@ impl Module {
         }
     }
 
-    fn take_item(&mut self, item: &syn::Item) {
-        let (ident, attributes) = match item {
+    fn take_item(&mut self, item: &mut syn::Item) {
+        let (ident, attributes) = match &*item {
             syn::Item::Const(item) => (Some(&item.ident), &item.attrs),
             syn::Item::Enum(item) => (Some(&item.ident), &item.attrs),
             syn::Item::Fn(item) => (Some(&item.sig.ident), &item.attrs),
@@ -204,22 +204,23 @@ impl Module {
             self.names.insert(ident.to_string(), Name::Item);
         }
         let mut visitor = Paths::default();
-        visitor.visit_item(item);
+        visitor.visit_item_mut(item);
         self.paths.extend(visitor.0);
     }
 }
 
-/// Collects the paths of an item's code.
+/// Collects the paths of an item's code. It changes nothing: `visit-mut` is the visitor of `syn` that
+/// other crates build anyway, so nothing is built twice for this test.
 #[derive(Debug, Default)]
 struct Paths(Vec<Vec<String>>);
 
-impl<'ast> Visit<'ast> for Paths {
-    fn visit_path(&mut self, path: &'ast syn::Path) {
+impl VisitMut for Paths {
+    fn visit_path_mut(&mut self, path: &mut syn::Path) {
         self.0.push(segments(path));
-        syn::visit::visit_path(self, path);
+        syn::visit_mut::visit_path_mut(self, path);
     }
 
-    fn visit_item_use(&mut self, used: &'ast syn::ItemUse) {
+    fn visit_item_use_mut(&mut self, used: &mut syn::ItemUse) {
         let mut module = Module::default();
         module.take_use(&used.tree, &mut Vec::new(), false);
         self.0.extend(module.paths);
