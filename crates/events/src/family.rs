@@ -1,12 +1,12 @@
-//! Which jobs are runs of the same thing.
+//! Families: jobs that are runs of the same program.
 
 use crate::v1::{JobEvent, JobEventKind};
 
 /// Longest name of a family, bytes; a job whose parts are longer is a family of its own.
 const MAX_BYTES: usize = 512;
 
-/// What a job's events tell of who runs what on which devices. Jobs that are equal in it are taken
-/// to scale alike.
+/// Team, user, name and GPU model of a job, from its events. Jobs with equal values are assumed to
+/// scale alike.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct JobFamily {
     pub team: Option<String>,
@@ -16,7 +16,7 @@ pub struct JobFamily {
 }
 
 impl JobFamily {
-    /// Adds what an event tells. One of a step of the job has the step's name and tells nothing.
+    /// Adds what an event states. Events of a job's steps are ignored: they carry the step's name.
     pub fn learn(&mut self, event: &JobEvent) {
         if event.step_id.is_some() || event.kind() == JobEventKind::Observed {
             return;
@@ -34,7 +34,7 @@ impl JobFamily {
         }
     }
 
-    /// Adds what `later` knows.
+    /// Adds what `later` has.
     pub fn merge(&mut self, later: &Self) {
         self.team = later.team.clone().or(self.team.take());
         self.user_name = later.user_name.clone().or(self.user_name.take());
@@ -42,7 +42,7 @@ impl JobFamily {
         self.gpu_model = later.gpu_model.clone().or(self.gpu_model.take());
     }
 
-    /// Whether its jobs are told from others by a name; else each is on its own.
+    /// Whether the family has a name; otherwise each job is a family of its own.
     pub fn is_named(&self) -> bool {
         self.job_name.is_some()
             && self.parts().iter().flatten().map(|part| part.len()).sum::<usize>() <= MAX_BYTES

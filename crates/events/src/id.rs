@@ -20,12 +20,12 @@ use crate::{Event, v1};
 /// Length of an `event_id`.
 pub const EVENT_ID_BYTES: usize = 16;
 
-/// Room beyond the message that sealing takes for a moment: an id, a cluster name of usual length
+/// Bytes beyond the message that sealing uses temporarily: an id, a cluster name of usual length
 /// and the fixed trailer.
 pub(crate) const SCRATCH_BYTES: usize = 64;
 
 impl Event {
-    /// The id that this event's content has, whatever its envelope says.
+    /// The id of this event's content, whatever its envelope holds.
     pub fn content_id(&self) -> [u8; EVENT_ID_BYTES] {
         let mut buffer = Vec::with_capacity(self.encoded_len() + SCRATCH_BYTES);
         self.encode_into(&mut buffer);
@@ -54,8 +54,8 @@ impl Event {
         self.envelope_mut().event_id.copy_from_slice(&id);
     }
 
-    /// Hashes the message from `body` on together with what counts of the envelope; leaves the
-    /// buffer as it was.
+    /// Hashes the message from `body` on, with cluster, time and schema; leaves the buffer
+    /// unchanged.
     fn hash_content(&self, buffer: &mut Vec<u8>, body: usize) -> [u8; EVENT_ID_BYTES] {
         let message_len = buffer.len();
         let cluster = self.envelope().map_or("", |envelope| &envelope.cluster);

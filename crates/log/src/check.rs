@@ -1,4 +1,4 @@
-//! What every log checks of what it is handed, in the same words.
+//! Checks that both logs make of topics and batches, with the same errors.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

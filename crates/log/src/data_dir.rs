@@ -20,12 +20,12 @@ pub(crate) const ASKED_EVERY: Duration = Duration::from_millis(10);
 /// A data folder: `FORMAT`, `LOCK`, and below it the log and the lake.
 ///
 /// [`DataDir::open`] makes this process its only writer for as long as the value lives,
-/// [`DataDir::open_beside`] one of several; the operating system takes the lock back when the
-/// process dies, however it dies.
+/// [`DataDir::open_beside`] one of several. The operating system releases the lock when the process
+/// dies.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    /// Held, never read: closing the file gives the lock back.
+    /// Held, never read: closing the file releases the lock.
     _lock: Option<File>,
 }
 
@@ -39,10 +39,9 @@ impl DataDir {
         Self::open_as(path.as_ref(), Writers::One)
     }
 
-    /// Opens the folder for writing beside others who do the same, for a lake whose log is
-    /// elsewhere.
+    /// Opens the folder for writing, shared with other processes: for a lake whose log is on Kafka.
     ///
-    /// Fails as [`DataDir::open`] does while somebody has it for himself.
+    /// Fails as [`DataDir::open`] does while a process has the folder exclusively.
     pub fn open_beside(path: impl AsRef<Path>) -> Result<Self, LogError> {
         Self::open_as(path.as_ref(), Writers::Several)
     }
@@ -96,7 +95,7 @@ enum Writers {
     Several,
 }
 
-/// Makes this process the only one with a lock on the folder, until the file is closed.
+/// Locks the folder exclusively until the file is closed.
 pub(crate) fn lock(dir: &Path) -> Result<File, LogError> {
     lock_for(dir, Writers::One)
 }
@@ -129,7 +128,7 @@ fn lock_for(dir: &Path, writers: Writers) -> Result<File, LogError> {
     Ok(file)
 }
 
-/// Whether no such process runs; `false` where the system does not say.
+/// Whether the process is gone; `false` where the system cannot tell.
 fn is_gone(pid: u32) -> bool {
     Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{pid}")).exists()
 }

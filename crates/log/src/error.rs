@@ -119,7 +119,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// Whether waiting may mend it: the log cannot be reached right now.
+    /// Whether waiting may help: the log cannot be reached right now.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::KafkaUnavailable { .. } | Self::ServerUnavailable { .. })
     }

@@ -1,29 +1,28 @@
-//! Instants at which a crash leaves another state on the disk than a moment before, told to whoever
-//! watches.
+//! Crash points: instants at which a crash would leave a different state on disk than a moment
+//! before.
 //!
-//! Nobody does but tests of crashes, which copy the folder as it is then, or end the process there.
-//! Else an instant costs one atomic load.
+//! Crash tests register a watcher that copies the folder or ends the process there. Without a
+//! watcher a point costs one atomic load.
 
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Hears what was just done, and to which file or folder, on the thread that did it. If it panics,
-/// that thread goes no further.
+/// Called with the operation and the file or folder, on the thread that performed it. If it panics,
+/// that thread ends there.
 pub type Watcher = Box<dyn Fn(&'static str, &Path) + Send + Sync>;
 
 static WATCHER: OnceLock<Watcher> = OnceLock::new();
 
-/// Something durable was just done.
+/// Marks a crash point: something durable was just done.
 pub fn point(done: &'static str, place: &Path) {
     if let Some(watcher) = WATCHER.get() {
         watcher(done, place);
     }
 }
 
-/// From now on the watcher hears of every instant of this process.
+/// Registers the process's watcher of crash points.
 ///
-/// # Panics
-/// If somebody watches already.
+/// # Panics If a watcher is registered already.
 pub fn watch(watcher: Watcher) {
     assert!(WATCHER.set(watcher).is_ok(), "one watcher of crash points is enough");
 }

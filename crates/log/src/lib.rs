@@ -3,13 +3,13 @@
 //! A log holds topics, a topic holds partitions, a partition is a sequence of records with growing
 //! offsets: dense in the embedded log, with gaps on Kafka. The log knows nothing of what a record
 //! means; `tidegate-events` does.
+#![warn(missing_docs)]
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_events::EventRecord;
 
-mod alone;
 mod check;
 mod data_dir;
 mod embedded;
@@ -17,17 +17,18 @@ mod error;
 pub mod fault;
 mod kafka;
 mod partition;
+mod sole_member;
 pub mod tail;
 pub mod wire;
-mod written;
+mod write_marks;
 
-pub use alone::sole_member;
 pub use data_dir::DataDir;
 pub use embedded::{EmbeddedLog, EmbeddedOptions, LogStats, VerifyReport};
 pub use error::LogError;
 pub use kafka::copy::{CopyOptions, CopyProgress, CopyReport, CopyStep, Place, Spread, copy_to_kafka};
 pub use kafka::{GroupMember, KafkaLog, KafkaOptions, KafkaStats, KafkaUrl};
 pub use partition::partition_for;
+pub use sole_member::sole_member;
 
 /// Largest key and payload of one record, together.
 pub const MAX_RECORD_BYTES: usize = 8 << 20;
@@ -132,12 +133,12 @@ pub struct LogClock {
 
 /// What changed for a member of a consumer group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Share {
+pub enum RebalanceEvent {
     /// These partitions are this member's to read from now on, beside those it has.
-    Gained(Vec<TopicPartition>),
+    Assigned(Vec<TopicPartition>),
     /// These are to go to another member. Commit what was taken in of them: the next poll hands
     /// them over.
-    Leaving(Vec<TopicPartition>),
+    Revoking(Vec<TopicPartition>),
     /// These may be another member's already, because this one was away too long. Drop what was not
     /// committed.
     Lost(Vec<TopicPartition>),
@@ -149,7 +150,7 @@ pub trait Member: Send {
     /// `timeout`.
     ///
     /// To be called often: who is silent for `max.poll.interval.ms` (5 minutes) is taken for dead.
-    fn poll(&mut self, timeout: Duration) -> Result<Option<Share>, LogError>;
+    fn poll(&mut self, timeout: Duration) -> Result<Option<RebalanceEvent>, LogError>;
 
     /// Remembers how far the group got, as [`EventLog::commit_offset`] does, which Kafka refuses
     /// from anybody else while a group has members. Returns at once; if the commit fails for good, a

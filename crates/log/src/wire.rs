@@ -1,4 +1,4 @@
-//! How an append goes over HTTP, to a `tidegate up` that takes events in (`POST /v1/events`).
+//! The form of an append over HTTP, to `POST /v1/events` of a server that accepts events.
 //! schemas/README.md documents it.
 
 use bytes::Bytes;
@@ -15,7 +15,7 @@ pub struct AppendRequest {
     pub topic: String,
     #[prost(uint32, tag = "2")]
     pub partition: u32,
-    /// Who appends, as [`Producer`] has it.
+    /// The producer, as in [`Producer`].
     #[prost(string, tag = "3")]
     pub source: String,
     #[prost(uint64, tag = "4")]
@@ -95,7 +95,7 @@ pub struct TopicAnswer {
     pub partitions: u32,
 }
 
-/// Answer to what was refused or failed; `code` says which of the others are there.
+/// Answer to a refused or failed append; `code` says which other fields are present.
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub struct Refusal {
     pub code: String,

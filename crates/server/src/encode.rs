@@ -16,7 +16,7 @@ use arrow::util::pretty::pretty_format_batches_with_options;
 use crate::error::QueryError;
 use crate::format::Format;
 use crate::query::Rows;
-use crate::wide;
+use crate::row_width;
 
 /// Rows of a drawn table; column widths need all of them at once, and nobody reads more.
 pub const TABLE_ROWS: usize = 10_000;
@@ -102,7 +102,7 @@ impl Encoded {
         Ok(Some(batch.slice(0, rows)))
     }
 
-    /// The work's result if it comes within the query's time limit.
+    /// The result of the work, if it is done within the query's time limit.
     pub(crate) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, QueryError> {
         self.rows.in_time(work).await
     }
@@ -116,10 +116,10 @@ impl Encoded {
 /// So many of the first rows of a batch that they are no more than `most` bytes; one row at least.
 fn rows_within(batch: &RecordBatch, most: usize) -> Result<usize, QueryError> {
     let mut rows = batch.num_rows();
-    while rows > 1 && wide::written_bytes(&batch.slice(0, rows)) > most {
+    while rows > 1 && row_width::written_bytes(&batch.slice(0, rows)) > most {
         rows /= 2;
     }
-    match rows > 1 || wide::written_bytes(&batch.slice(0, rows)) <= ROW_BYTES {
+    match rows > 1 || row_width::written_bytes(&batch.slice(0, rows)) <= ROW_BYTES {
         true => Ok(rows),
         false => Err(QueryError::RowTooLarge { most: ROW_BYTES }),
     }
@@ -129,7 +129,7 @@ fn refused(format: Format, error: &ArrowError) -> QueryError {
     QueryError::Encode { format: format.name(), message: error.to_string() }
 }
 
-/// What encoders write to and [`Encoded`] takes from.
+/// The buffer between encoders and [`Encoded`].
 #[derive(Clone, Default)]
 struct Bytes(Arc<Mutex<Vec<u8>>>);
 
@@ -149,7 +149,7 @@ impl Write for Bytes {
     }
 }
 
-/// Whether an encoder has use for further rows.
+/// Whether an encoder accepts further rows.
 enum More {
     Wanted,
     Pointless,
@@ -217,7 +217,7 @@ impl Encoder {
         match self {
             Self::Table { batches, mut out, .. } => {
                 let options = FormatOptions::default().with_null("NULL").with_timestamp_tz_format(Some(TIME));
-                if wide::drawn_bytes(&batches) > TABLE_BYTES {
+                if row_width::drawn_bytes(&batches) > TABLE_BYTES {
                     return Err(ArrowError::InvalidArgumentError(format!(
                         "drawn, it takes more than {} MiB: cells are as wide as the widest of their column",
                         TABLE_BYTES >> 20

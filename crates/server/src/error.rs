@@ -1,4 +1,4 @@
-//! Why a query was refused or failed, in words for whoever wrote the query.
+//! Why a query was refused or failed, for its author.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
 
-use crate::wide::TooWide;
+use crate::row_width::TooWide;
 
 /// Everything a query can end with besides rows. [`QueryError::code`] is stable, for programs;
 /// [`QueryError::hint`] says what to do.
@@ -86,7 +86,7 @@ impl QueryError {
         }
     }
 
-    /// How to mend it, where there is something to say.
+    /// How to fix it, where there is advice.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Empty => "write a SELECT, or `describe` to see the tables".into(),
@@ -123,7 +123,7 @@ impl QueryError {
         })
     }
 
-    /// Says in the query's own terms what the engine reported. `tables` are the names there are.
+    /// Translates an error of the engine into the query's terms. `tables` are the existing names.
     pub(crate) fn from_engine(error: &DataFusionError, tables: impl Iterator<Item = String>) -> Self {
         // A collection reports every wrong item of a SELECT; the first one is enough to go on with.
         let error = match error.find_root() {
@@ -169,7 +169,7 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// The parser says the place at the end of its message: `… at Line: 1, Column: 8`.
+/// The parser's message ends with the place: `… at Line: 1, Column: 8`.
 fn syntax(error: &ParserError) -> QueryError {
     let text = match error {
         ParserError::TokenizerError(text) | ParserError::ParserError(text) => text.clone(),

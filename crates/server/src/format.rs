@@ -1,4 +1,4 @@
-//! Output formats and how they are asked for.
+//! Output formats, and how HTTP requests choose one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ pub enum Format {
 impl Format {
     pub const ALL: [Self; 5] = [Self::Table, Self::Json, Self::Jsonl, Self::Csv, Self::Arrow];
 
-    /// The name users give it.
+    /// Its name in commands and requests.
     pub fn name(self) -> &'static str {
         match self {
             Self::Table => "table",

@@ -1,5 +1,5 @@
-//! SQL over HTTP, for which there is no authentication yet, so that it belongs on a loopback
-//! address; and events over HTTP, for which there is (`ingest.rs`).
+//! SQL over HTTP. It has no authentication yet, so it belongs on a loopback address. Events over
+//! HTTP do (`ingest.rs`).
 
 use std::future::{Future, IntoFuture};
 use std::io;
@@ -97,7 +97,7 @@ fn router(service: QueryService, metrics: Arc<Metrics>) -> Router {
         .with_state(service)
 }
 
-/// A page for people, whose browsers ask for HTML; for others what paths there are.
+/// The web page for clients that accept HTML; a list of paths for others.
 async fn front(headers: HeaderMap) -> Response {
     let accepts = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     match accepts.contains("text/html") {
@@ -107,7 +107,7 @@ async fn front(headers: HeaderMap) -> Response {
 }
 
 const PAGE: &str = include_str!("page.html");
-/// The page brings everything itself and talks to nobody but this server.
+/// The page loads nothing from elsewhere and talks to this server only.
 const PAGE_MAY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'";
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -184,7 +184,7 @@ async fn post_sql(
     respond(&service, request, &headers).await
 }
 
-/// What the request says itself goes before its `Accept` header.
+/// A format in the request takes precedence over its `Accept` header.
 fn chosen_format(request: &SqlRequest, headers: &HeaderMap) -> Result<Format, HttpError> {
     if let Some(name) = &request.format {
         return name.parse().map_err(HttpError::bad_request);
@@ -238,7 +238,7 @@ fn streamed(head: Vec<u8>, encoded: Encoded) -> Body {
     Body::from_stream(futures::StreamExt::chain(stream::iter([Ok(Bytes::from(head))]), rest))
 }
 
-/// Part of a response that is being written. What ends without an [`Part::End`] was cut.
+/// Part of a streamed response. A response without [`Part::End`] was cut.
 enum Part {
     Piece(Vec<u8>),
     End,

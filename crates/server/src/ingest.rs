@@ -1,4 +1,4 @@
-//! Events over HTTP: what agents append where there is no Kafka.
+//! Events over HTTP: agents append here where there is no Kafka.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,12 +20,12 @@ use tokio::time::timeout;
 
 /// Longest request: the largest record and what goes with it.
 const MAX_BODY_BYTES: usize = MAX_RECORD_BYTES + (1 << 20);
-/// Requests that are taken in at the same time; others wait.
+/// Requests handled at a time; others wait.
 const MAX_AT_ONCE: usize = 32;
 /// How long a client may take to send a request.
 const SENDING: Duration = Duration::from_secs(30);
 
-/// Appends events that come over HTTP to a log.
+/// Appends events received over HTTP to a log.
 #[derive(Clone)]
 pub struct Ingest {
     log: Arc<dyn EventLog>,
@@ -34,7 +34,7 @@ pub struct Ingest {
 }
 
 impl Ingest {
-    /// Whoever knows the token may append; without one, everybody who reaches the address.
+    /// The token that appends must carry; `None` accepts every client that reaches the address.
     pub fn new(log: Arc<dyn EventLog>, token: Option<&str>) -> Self {
         Self { log, token: token.map(Into::into), turns: Arc::new(Semaphore::new(MAX_AT_ONCE)) }
     }
@@ -55,7 +55,7 @@ impl Ingest {
         }
     }
 
-    /// Runs what may wait for the disk or for Kafka off the threads that answer requests.
+    /// Runs work that may wait for the disk or Kafka off the threads that answer requests.
     async fn with_log<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn EventLog) -> Result<T, LogError> + Send + 'static,
@@ -113,7 +113,7 @@ async fn append(State(ingest): State<Ingest>, request: Request) -> Result<Respon
     Ok(Json(answer).into_response())
 }
 
-/// The request, with nothing in it but events that belong where it says.
+/// Decodes the request, and checks that its events belong to the topic and partition that it names.
 async fn decode(body: Body) -> Result<AppendRequest, Refused> {
     let body = match timeout(SENDING, to_bytes(body, MAX_BODY_BYTES)).await {
         Ok(Ok(body)) => body,

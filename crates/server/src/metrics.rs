@@ -1,4 +1,4 @@
-//! What monitoring asks of a process that keeps tables, in the OpenMetrics text format.
+//! Metrics of a process that maintains tables, in the OpenMetrics text format.
 
 mod autopilot;
 
@@ -25,8 +25,7 @@ struct Partition {
 /// Metrics of one runner, as [`Metrics::observe`] last saw it.
 pub struct Metrics {
     registry: Registry,
-    /// Totals are told as they are; Prometheus wants counters that only grow, so the difference is
-    /// added.
+    /// The runner reports totals; Prometheus counters only grow, so the difference is added.
     last: Mutex<Progress>,
     records: Counter,
     undecodable: Counter,
@@ -87,12 +86,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Shows how an autopilot does from now on.
+    /// Exports the autopilot's metrics from now on.
     pub fn observe_autopilot(&self, kept: &AutopilotKept) {
         self.autopilot.observe(kept);
     }
 
-    /// Shows the runner's progress from now on.
+    /// Exports the runner's progress from now on.
     pub fn observe(&self, progress: &Progress) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         self.records.inc_by(progress.records - last.records);

@@ -25,15 +25,15 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::bounded::Bounds;
+use crate::bounded_functions::Bounds;
+use crate::cancellation::Stop;
 use crate::error::QueryError;
-use crate::meter::{self, Meter};
-use crate::stop::Stop;
-use crate::{guard, reference, wide};
+use crate::memory_meter::{self, Meter};
+use crate::{admission, reference, row_width};
 
 /// Longest query text, bytes.
 const MAX_SQL_BYTES: usize = 64 << 10;
-/// Stack of a query thread: planning recurses over expressions as deep as [`guard`] lets them be.
+/// Stack of a query thread: planning recurses over expressions as deep as [`admission`] lets them be.
 /// Only what is used of it costs memory.
 const STACK_BYTES: usize = 64 << 20;
 /// Threads for file access, which the engine moves out of its way.
@@ -91,7 +91,8 @@ pub struct QueryService {
     engine: Arc<Engine>,
 }
 
-/// Threads of their own for queries, so that a heavy one holds up neither ingest nor health checks.
+/// The runtime of queries: separate threads, so that a heavy query delays neither ingest nor health
+/// checks.
 #[derive(Debug)]
 struct Engine {
     limits: QueryLimits,
@@ -120,11 +121,11 @@ impl QueryService {
             .max_blocking_threads(MAX_BLOCKING_THREADS)
             .thread_stack_size(STACK_BYTES)
             .thread_name("query")
-            .on_thread_start(|| meter::gauge().into_iter().for_each(Gauge::adopt_thread))
+            .on_thread_start(|| memory_meter::gauge().into_iter().for_each(Gauge::adopt_thread))
             .enable_all()
             .build()
             .map_err(|e| QueryError::Internal(format!("start query threads: {e}")))?;
-        let memory = engine::measured_runtime(engine_limits(limits), meter::gauge())
+        let memory = engine::measured_runtime(engine_limits(limits), memory_meter::gauge())
             .map_err(|e| QueryError::Internal(e.to_string()))?;
         let slots = Arc::new(Semaphore::new(limits.concurrent.max(1)));
         let handle = threads.handle().clone();
@@ -132,7 +133,7 @@ impl QueryService {
         Ok(Self { source, engine: Arc::new(engine) })
     }
 
-    /// The same threads and limits over other tables.
+    /// The same threads and limits, with other tables.
     pub fn over(&self, source: CatalogSource) -> Self {
         Self { source, engine: Arc::clone(&self.engine) }
     }
@@ -153,7 +154,7 @@ impl QueryService {
         let stop = Stop::after(time_max);
         let (schema_sender, schema) = oneshot::channel();
         let (batch_sender, batches) = mpsc::channel(BATCHES_AHEAD);
-        let out = Out {
+        let out = QueryOutput {
             schema: Some(schema_sender),
             rows: 0,
             batches: batch_sender,
@@ -223,8 +224,8 @@ impl Rows {
     }
 }
 
-/// Where a running query puts what it finds.
-struct Out {
+/// Where a running query sends its rows.
+struct QueryOutput {
     /// Taken by the first attempt that gets so far.
     schema: Option<oneshot::Sender<SchemaRef>>,
     batches: mpsc::Sender<RecordBatch>,
@@ -237,14 +238,14 @@ async fn run(
     engine: Arc<Engine>,
     catalog: Arc<Catalog>,
     sql: String,
-    mut out: Out,
+    mut out: QueryOutput,
 ) -> Result<(), QueryError> {
     let slots = Arc::clone(&engine.slots);
     let _slot = slots.acquire_owned().await.map_err(|e| QueryError::Internal(e.to_string()))?;
     if let Some(batch) = reference::answer(&catalog, &sql)? {
         return pass_on(memory_stream(batch)?, &catalog, &mut out).await;
     }
-    let mut rows_at_a_time = wide::BATCH_ROWS;
+    let mut rows_at_a_time = row_width::BATCH_ROWS;
     loop {
         let attempt = match start(&engine, &catalog, &sql, &out.stop, rows_at_a_time).await {
             Ok(stream) => pass_on(stream, &catalog, &mut out).await,
@@ -266,11 +267,11 @@ async fn run(
     Ok(())
 }
 
-/// Passes rows on to whoever asked, who may have gone.
+/// Sends rows to the client, which may be gone.
 async fn pass_on(
     mut stream: SendableRecordBatchStream,
     catalog: &Catalog,
-    out: &mut Out,
+    out: &mut QueryOutput,
 ) -> Result<(), QueryError> {
     if let Some(schema) = out.schema.take()
         && schema.send(stream.schema()).is_err()
@@ -321,7 +322,7 @@ async fn start(
     read_only.verify_plan(&plan).map_err(explain)?;
     let plan = rollup::rewrite_onto_rollups(&ctx, catalog, plan).map_err(explain)?;
     let plan = ctx.state().optimize(&plan).map_err(explain)?;
-    let batch_rows = wide::batch_rows(&plan, step_bytes).map_err(explain)?.min(rows_at_a_time);
+    let batch_rows = row_width::batch_rows(&plan, step_bytes).map_err(explain)?.min(rows_at_a_time);
     let meter = Meter { pool: Arc::clone(&engine.memory.memory_pool), step_bytes, batch_rows };
     let watching = Watching { meter, stop: stop.clone() };
     {
@@ -337,7 +338,7 @@ async fn start(
     execute_stream(plan, ctx.task_ctx()).map_err(explain)
 }
 
-/// The statement in a text that holds no other, if it only reads and is not too large to plan.
+/// Parses a text that must hold one statement, which only reads and is not too large to plan.
 fn only_statement(
     sql: &str,
     explain: impl Fn(DataFusionError) -> QueryError,
@@ -355,7 +356,7 @@ fn only_statement(
         (Some(statement), 0) => statement,
         (Some(_), more) => return Err(QueryError::SeveralStatements(more + 1)),
     };
-    guard::admit(&statement)?;
+    admission::admit(&statement)?;
     Ok(statement)
 }
 

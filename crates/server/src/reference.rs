@@ -1,4 +1,4 @@
-//! What tables, columns and functions there are: for `describe`, for `GET /v1/tables`, and for the
+//! Reference of tables, columns and functions: for `describe`, for `GET /v1/tables`, and for the
 //! documentation.
 
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub fn functions() -> Vec<FunctionDoc> {
     functions::DOCS.iter().map(|(name, usage, doc)| FunctionDoc { name, usage, doc }).collect()
 }
 
-/// The type in SQL's words.
+/// The SQL name of a type.
 fn type_name(data_type: &DataType) -> String {
     match data_type {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "text".into(),

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use tidegate_log::{
-    Appended, Batch, EventLog, LogError, MAX_BATCH_BYTES, MAX_RECORD_BYTES, Member, Producer, Record, Share,
-    StoredRecord, TopicConfig, TopicPartition,
+    Appended, Batch, EventLog, LogError, MAX_BATCH_BYTES, MAX_RECORD_BYTES, Member, Producer, RebalanceEvent,
+    Record, StoredRecord, TopicConfig, TopicPartition,
 };
 
 /// Long enough for a slow machine; no case waits that long unless it fails.
@@ -441,7 +441,7 @@ pub fn one_member_holds_all_that_it_asks_for(harness: &mut dyn Harness) {
         let (began, mut gained) = (Instant::now(), Vec::new());
         while gained.len() < all.len() {
             match member.poll(Duration::from_millis(100)).unwrap() {
-                Some(Share::Gained(more)) => gained.extend(more),
+                Some(RebalanceEvent::Assigned(more)) => gained.extend(more),
                 Some(other) => panic!("{other:?}"),
                 None => assert!(began.elapsed() < PATIENCE, "only {gained:?}"),
             }

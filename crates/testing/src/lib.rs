@@ -3,6 +3,7 @@
 //!
 //! A crate of its own and no feature of `tidegate-log`: with it, `cargo test` and `cargo run` would
 //! each build that crate, and all above it, in their own way.
+#![warn(missing_docs)]
 
 #![allow(clippy::unwrap_used)]
 

@@ -129,7 +129,7 @@ impl Found {
         }
     }
 
-    /// Says what became of the old entries, and returns those that are new.
+    /// Reports changes of the old entries, and returns the new ones.
     fn entries(&mut self, place: &Place<'_>, old: &[Entry], new: Vec<Entry>) -> Vec<Entry> {
         let Place { file, owner, entry } = place;
         let mut breaks = |name: &str, what: String| {

@@ -1,4 +1,4 @@
-//! The contract as this build knows it, and what a change of it would break.
+//! The contract of this build, and what a change of it would break.
 
 mod changes;
 
@@ -47,7 +47,7 @@ pub enum Effect {
     Breaks,
     /// It can be done, with care.
     Warns,
-    /// Nobody notices who does not look for it.
+    /// Existing programs are not affected.
     Adds,
 }
 

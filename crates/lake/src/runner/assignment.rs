@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_log::{Extent, LogError, Share, TopicPartition};
+use tidegate_log::{Extent, LogError, RebalanceEvent, TopicPartition};
 
 use super::{Cursor, PartitionProgress, Runner, topic_group, topics};
 use crate::error::{LakeError, Result};
@@ -88,7 +88,7 @@ impl Runner {
             changed = true;
             self.progress.rebalances += 1;
             match share {
-                Share::Gained(gained) => {
+                RebalanceEvent::Assigned(gained) => {
                     if let Err(e) = self.attach_partitions(gained).await {
                         // The event comes only once. If the partitions could not be attached,
                         // joining again gets them.
@@ -96,11 +96,11 @@ impl Runner {
                         return Err(e);
                     }
                 }
-                Share::Leaving(leaving) => {
+                RebalanceEvent::Revoking(leaving) => {
                     self.flush().await?;
                     self.detach_partitions(&leaving).await?;
                 }
-                Share::Lost(lost) => self.detach_partitions(&lost).await?,
+                RebalanceEvent::Lost(lost) => self.detach_partitions(&lost).await?,
             }
         }
         Ok(changed)

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_log::{
-    Appended, Batch, EmbeddedLog, EventLog, Extent, LogError, Member, Share, StoredRecord, TopicConfig,
-    TopicPartition,
+    Appended, Batch, EmbeddedLog, EventLog, Extent, LogError, Member, RebalanceEvent, StoredRecord,
+    TopicConfig, TopicPartition,
 };
 
 /// Which of two processes has which partition, and which should.
@@ -72,7 +72,7 @@ struct TopicMember {
 }
 
 impl Member for TopicMember {
-    fn poll(&mut self, _: Duration) -> Result<Option<Share>, LogError> {
+    fn poll(&mut self, _: Duration) -> Result<Option<RebalanceEvent>, LogError> {
         let mut shares = self.handle.shares();
         let who = self.handle.who;
         for at in self.leaving.drain(..) {
@@ -88,15 +88,15 @@ impl Member for TopicMember {
         let gained: Vec<_> = self.all.iter().filter(free).cloned().collect();
         let share = if !lost.is_empty() {
             takes(&mut self.held, &lost);
-            Share::Lost(lost)
+            RebalanceEvent::Lost(lost)
         } else if !leaving.is_empty() {
             takes(&mut self.held, &leaving);
             self.leaving.clone_from(&leaving);
-            Share::Leaving(leaving)
+            RebalanceEvent::Revoking(leaving)
         } else if !gained.is_empty() {
             shares.held.extend(gained.iter().map(|at| (at.clone(), who)));
             self.held.extend(gained.iter().cloned());
-            Share::Gained(gained)
+            RebalanceEvent::Assigned(gained)
         } else {
             return Ok(None);
         };

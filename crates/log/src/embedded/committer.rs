@@ -1,5 +1,5 @@
-//! Group commit: one thread takes everything that waits, writes it in one atomic step, syncs once,
-//! then answers all.
+//! Group commit: one thread takes all waiting requests, writes them in one atomic step, syncs once,
+//! then answers them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,19 +21,19 @@ use crate::{Appended, Batch, LogError};
 const QUEUE_BYTES: usize = 64 << 20;
 /// Encoded bytes in one commit, to bound how long the first of them waits.
 const GROUP_BYTES: usize = 16 << 20;
-/// The store blocks without end at four unflushed tables if its background thread died; stay below
-/// and look.
+/// At four unflushed tables the store blocks for ever if its background thread died. Stay below,
+/// and check that it lives.
 const MAX_UNFLUSHED_TABLES: usize = 2;
 
 /// Work for the committer.
 struct Request {
-    /// Of the handle that asks.
+    /// Generation of the handle that sent the request.
     generation: u64,
     work: Work,
     reply: SyncSender<Result<Appended, LogError>>,
 }
 
-/// Everything that changes the log in order. Only an append has something to say in its answer.
+/// Requests that change the log, in order. Only an append is answered with a value.
 pub(super) enum Work {
     Append { partition: Arc<Partition>, batch: Batch, body: Body },
     Trim { partition: Arc<Partition>, start: u64 },
@@ -66,7 +66,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Hands work to the committer and waits for its answer.
+    /// Queues a request and waits for its answer.
     pub fn run(&self, generation: u64, work: Work) -> Result<Appended, LogError> {
         let (reply, answer): (_, Receiver<_>) = sync_channel(1);
         let bytes = work.bytes();
@@ -91,8 +91,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Turns away everything that waits or will come: their answers are dropped, which wakes who
-    /// waits for them.
+    /// Rejects all waiting and future requests: their answer channels are dropped, which wakes the
+    /// callers.
     fn abandon(&self) {
         let mut waiting = lock(&self.waiting);
         waiting.closed = true;
@@ -101,7 +101,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// What goes into the next commit; `None` once closed and empty.
+    /// The requests of the next commit; `None` once closed and empty.
     fn take_group(&self) -> Option<Vec<Request>> {
         let idle = |waiting: &mut Waiting| waiting.requests.is_empty() && !waiting.closed;
         let waiting = self.changed.wait_while(lock(&self.waiting), idle);
@@ -161,13 +161,13 @@ pub(super) struct Committer {
 }
 
 impl Drop for Committer {
-    /// However the thread ended, nobody waits for it in vain.
+    /// However the thread ends, no caller waits for ever.
     fn drop(&mut self) {
         self.queue.abandon();
     }
 }
 
-/// One commit in the making.
+/// A commit being assembled.
 struct Group {
     write: OwnedWriteBatch,
     touched: Vec<Arc<Partition>>,
@@ -301,7 +301,7 @@ impl Committer {
         Ok(())
     }
 
-    /// The commit is durable: lets readers and the witnesses know.
+    /// Publishes a durable commit to readers and witness files.
     fn publish(&self, touched: &[Arc<Partition>], trims: Vec<(Arc<Partition>, u64)>) {
         for partition in touched {
             let writer = &mut *lock(&partition.writer);

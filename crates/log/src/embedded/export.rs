@@ -1,5 +1,4 @@
-//! What a copy takes out of the log: batches with their producers, and what the log remembers
-//! beside its records.
+//! Export for a copy: batches with their producers, progress of sources, offsets of groups.
 
 use super::EmbeddedLog;
 use super::frame::StoredBatch;

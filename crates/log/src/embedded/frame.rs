@@ -1,5 +1,4 @@
-//! How one appended batch is stored: a key that says where it stands, and a checksummed frame that
-//! holds it.
+//! The stored form of a batch: a key with its place, and a checksummed frame with its records.
 //!
 //! Key, 32 bytes, big-endian so that keys sort by offset: base offset u64, count u32, oldest event
 //! time i64, newest event time i64, frame length u32. A scan over the keys alone answers "which
@@ -31,7 +30,7 @@ const COMPRESS_FROM_BYTES: usize = 512;
 
 pub(super) const KEY_BYTES: usize = 32;
 
-/// What the key of a batch says about it.
+/// The fields of a batch's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchHeader {
     pub base: u64,
@@ -69,7 +68,7 @@ impl BatchHeader {
     }
 }
 
-/// A batch's records, encoded and compressed, before it is known at which offset they will stand.
+/// A batch's records, encoded and compressed, before their offset is assigned.
 pub(super) struct Body {
     count: u32,
     min_time_ms: i64,
@@ -116,7 +115,7 @@ impl Body {
         self.bytes.len()
     }
 
-    /// The key and the frame to store once the batch has its place.
+    /// The key and the frame to store, now that the batch has its offset.
     pub fn seal(&self, base: u64, producer: &Producer, first_seq: u64) -> (BatchHeader, Vec<u8>) {
         let source = producer.source.as_bytes();
         let mut frame = Vec::with_capacity(HEADER_BYTES + source.len() + self.bytes.len());
@@ -265,7 +264,7 @@ thread_local! {
         RefCell::new(zstd::bulk::Decompressor::new().ok());
 }
 
-/// Compresses where that pays; a compressor that cannot be had costs space, not the append.
+/// Compresses where that saves bytes. If the compressor fails, the frame stays uncompressed.
 fn compress(raw: Vec<u8>) -> (u8, Vec<u8>) {
     if raw.len() < COMPRESS_FROM_BYTES {
         return (RAW, raw);
@@ -300,7 +299,7 @@ fn put_signed(out: &mut Vec<u8>, value: i64) {
     put_varint(out, ((value << 1) ^ (value >> 63)) as u64);
 }
 
-/// What is left to read of some bytes; every method gives `None` when they end too early.
+/// A cursor over bytes; every method returns `None` when they end too early.
 pub(super) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {

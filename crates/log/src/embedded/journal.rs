@@ -1,4 +1,4 @@
-//! Looks through the store's journals before the store does.
+//! Checks the store's journals before the store replays them.
 //!
 //! The store replays a journal up to the first entry that it cannot decode and cuts the rest off,
 //! and refuses to open over a commit whose checksum is wrong. Both are wrong for a log: a flipped
@@ -10,7 +10,7 @@
 //! A commit in a journal of store format 3, little-endian: start tag 1, item count u32, sequence
 //! number u64; per item tag 2, value type u8, compression u8, keyspace u64, key length u16, value
 //! length u32, stored value length u32, key, value; end tag 3, xxh3 of the items u64, `FJL\x03`.
-//! Zeros follow where space was set aside.
+//! Preallocated space follows as zeros.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -22,12 +22,12 @@ use super::frame::Reader;
 use crate::LogError;
 
 const END_OF_COMMIT: &[u8] = b"FJL\x03";
-/// Compared in pieces, because most of a journal's 64 MiB is usually set aside and empty.
+/// Compared in pieces, because most of a journal's 64 MiB is usually preallocated and empty.
 const ZEROS: [u8; 4096] = [0; 4096];
 const CLEAR_BYTES: usize = 8;
 
-/// Refuses a store with a damaged journal; cuts off a torn last commit. Nobody else may have the
-/// store open.
+/// Rejects a store with a damaged journal and truncates a torn last commit. The store must not be
+/// open.
 pub(super) fn check(log_dir: &Path, store_dir: &Path) -> Result<(), LogError> {
     let io = |e| LogError::io(log_dir, format!("checking the journals in {}", store_dir.display()), e);
     let journals = journals(store_dir).map_err(io)?;
@@ -97,7 +97,7 @@ fn commit_bytes(bytes: &[u8]) -> Option<usize> {
     whole.then_some(bytes.len() - reader.0.len())
 }
 
-/// Whether a whole commit begins anywhere behind the end of another one.
+/// Whether a complete commit begins anywhere after the first one.
 fn holds_a_commit(bytes: &[u8]) -> bool {
     let ends = bytes.windows(END_OF_COMMIT.len()).enumerate().filter(|(_, window)| *window == END_OF_COMMIT);
     ends.map(|(end, window)| end + window.len()).any(|next| commit_bytes(&bytes[next..]).is_some())

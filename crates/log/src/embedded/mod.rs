@@ -1,4 +1,4 @@
-//! The embedded log: durable, local, in one process; for everyone who has no Kafka.
+//! The embedded log: durable, local, in one process.
 //!
 //! Layout of its folder: `store/` is a [fjall] database, `acknowledged/` holds the witness files.
 //! One stored entry is one appended batch; producers' progress, ends and records of a commit are
@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::check::{check_batch, check_topic, lock};
-use crate::written::Written;
+use crate::write_marks::Written;
 use crate::{
     Appended, Batch, EventLog, Extent, LogError, Member, StoredRecord, TopicConfig, TopicPartition,
     sole_member,
@@ -39,7 +39,7 @@ use store::{MetaKey, Store};
 pub use verify::VerifyReport;
 use witness::Witness;
 
-/// How the embedded log lays out its files. The defaults suit everybody but tests.
+/// Sizes of the embedded log's files. Only tests need other values than the defaults.
 #[derive(Debug, Clone, Copy)]
 pub struct EmbeddedOptions {
     /// Stored bytes after which a partition starts a new segment, the unit in which space is given
@@ -159,7 +159,7 @@ impl EmbeddedLog {
         self.core.queue.run(self.generation.load(Ordering::SeqCst), work)
     }
 
-    /// How far every group that ever committed on the partition got; the end if there is none.
+    /// The least offset that any group committed on the partition; the end if there is none.
     fn passed_by_all(&self, partition: &Partition) -> Result<u64, LogError> {
         let store = &self.core.store;
         let mut passed = partition.extent().end;
@@ -170,7 +170,8 @@ impl EmbeddedLog {
         Ok(passed)
     }
 
-    /// End of what was written `retain_ms` ago; notes how far the partition reaches now.
+    /// The offset below which records are older than `retain_ms`. Marks the partition's present
+    /// end.
     fn aged(&self, partition: &Partition, now_ms: i64, retain_ms: u64) -> Result<u64, LogError> {
         let (store, key) = (&self.core.store, MetaKey::Written(&partition.at));
         let mut written: Written = store.json(&key)?.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One partition: what readers share, and the state of its only writer, the committer.
+//! One partition: the state that readers share, and that of its only writer, the committer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
@@ -18,11 +18,11 @@ pub(super) struct Partition {
     grown: Condvar,
     /// By base offset. All but the last are sealed.
     segments: RwLock<Vec<Arc<Segment>>>,
-    /// A batch that the last read did not use up, so that small reads in sequence decode it once.
+    /// The batch that the last read did not finish, so that small reads in sequence decode it once.
     decoded: Mutex<Option<Arc<Vec<StoredRecord>>>>,
 }
 
-/// What the committer knows of a partition. It runs ahead of the store within one commit.
+/// The committer's state of a partition. Within one commit it is ahead of the store.
 pub(super) struct Writer {
     /// The last segment, to which batches are appended; `None` until the first append.
     pub active: Option<Arc<Segment>>,
@@ -104,7 +104,7 @@ impl Partition {
         Ok(taken.records)
     }
 
-    /// A batch that is not there was dropped by a trim meanwhile, or is lost.
+    /// A missing batch was dropped by a trim in the meantime, or is lost.
     fn lost(&self, offset: u64, segment: &Segment) -> Result<Vec<StoredRecord>, LogError> {
         check_offset(offset, self.extent())?;
         Err(segment.corrupt(offset, "the batch that holds this offset is missing"))
@@ -204,7 +204,7 @@ impl Partition {
         self.headers_where(extent, |_| true).map(|header| Ok(u64::from(header?.1.frame_bytes))).sum()
     }
 
-    /// Moves the start, which is stored already, and lets go of the segments wholly below it.
+    /// Moves the start, which is stored already, and drops the segments wholly below it.
     pub fn drop_before(&self, store: &Store, start: u64) {
         lock(&self.extent).start = start;
         *lock(&self.decoded) = None;
@@ -236,7 +236,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Takes what follows `next` from a batch, if it holds that; whether there is room for more.
+    /// Takes the records from `next` on out of a batch. Returns whether there is room for more.
     fn take(&mut self, batch: &[StoredRecord]) -> bool {
         let Some(skip) = batch.first().and_then(|first| self.next.checked_sub(first.offset)) else {
             return true;

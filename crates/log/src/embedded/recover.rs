@@ -1,5 +1,4 @@
-//! Reading a log back: what the store holds must fit together, and hold everything that was
-//! acknowledged.
+//! Recovery: reads a log back, and checks that it is consistent and holds everything acknowledged.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -94,8 +93,8 @@ fn producers(store: &Store) -> Result<HashMap<TopicPartition, HashMap<String, Pr
     Ok(producers)
 }
 
-/// Puts a partition together. The last segment's batches are checked one by one, earlier segments
-/// by where they begin and end; `verify` checks all.
+/// Recovers a partition. Checks each batch of the last segment, and only the bounds of earlier
+/// segments; `verify` checks all.
 fn partition(
     store: &Store,
     at: TopicPartition,

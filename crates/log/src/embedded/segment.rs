@@ -43,7 +43,7 @@ impl Totals {
 
 const KEYSPACE_PREFIX: &str = "records/";
 
-/// Takes a segment's keyspace name apart; `None` for other keyspaces.
+/// Parses a segment's keyspace name; `None` for other keyspaces.
 pub(super) fn parse_name(name: &str) -> Option<(TopicPartition, u64)> {
     let mut parts = name.strip_prefix(KEYSPACE_PREFIX)?.split('/');
     let topic = parts.next()?.to_string();
@@ -101,7 +101,7 @@ impl Segment {
         })
     }
 
-    /// Counts what the segment holds, checking that its batches follow on each other without a gap.
+    /// Counts the segment's batches and checks that there is no gap between them.
     pub fn scan(self: &Arc<Self>) -> Result<Totals, LogError> {
         let mut totals = Totals::empty(self.base);
         for header in self.headers(self.base) {
@@ -114,7 +114,7 @@ impl Segment {
         Ok(totals)
     }
 
-    /// Notes that nothing is appended any more, and what the segment then holds.
+    /// Seals the segment: no batch follows, and these are its totals.
     pub fn seal(&self, totals: Totals) {
         self.totals.get_or_init(|| totals);
     }

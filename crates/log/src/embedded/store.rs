@@ -1,4 +1,5 @@
-//! The key-value store below the log: opening it, its small state, and what its errors mean.
+//! The key-value store below the log: opening it, small metadata, and its errors in the log's
+//! terms.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -19,7 +20,7 @@ use crate::{LogError, TopicPartition};
 /// Frames of at least this size go to blob files at their first flush and are never rewritten by
 /// compaction.
 const SEPARATE_FROM_BYTES: u32 = 1024;
-/// How much journal may pile up before memory tables are flushed; bounds the time a restart takes.
+/// Bytes of journal after which memory tables are flushed; bounds the time of a restart.
 const JOURNAL_BYTES: u64 = 128 << 20;
 /// As large as what the store writes in the background at once, a memory table of the default size.
 const PROBE_BYTES: usize = 16 << 20;
@@ -33,7 +34,7 @@ pub(super) struct Store {
     pub meta: Keyspace,
     memory_table_bytes: u64,
     failure: OnceLock<LogError>,
-    /// Given back last, when the store below is closed.
+    /// Released last, after the store is closed.
     _lock: File,
 }
 
@@ -102,7 +103,7 @@ impl Store {
         Ok(keyspace)
     }
 
-    /// Gives a segment's space back, once its last reader is done.
+    /// Frees a segment's space once its last reader is done.
     pub fn delete_segment(&self, keyspace: &Keyspace) -> Result<(), LogError> {
         let deleted = self.db.delete_keyspace(keyspace.clone());
         point("segment dropped", &self.dir);
@@ -187,7 +188,7 @@ impl Store {
     }
 }
 
-/// Makes an empty store aside and renames it: a store whose making was interrupted does not open.
+/// Creates an empty store under another name and renames it: a half-created store would not open.
 fn create(dir: &Path, path: &Path, memory_table_bytes: u64) -> Result<(), LogError> {
     let io = |e| LogError::io(dir, format!("creating {}", path.display()), e);
     let aside = dir.join("store.new");
@@ -225,7 +226,7 @@ fn open_database(path: &Path, memory_table_bytes: u64) -> fjall::Result<(Databas
     }
 }
 
-/// What an error of the store means for the log.
+/// Translates an error of the store.
 fn classify(dir: &Path, what: &str, source: fjall::Error) -> LogError {
     use fjall::Error;
     match source {
@@ -245,8 +246,8 @@ fn classify(dir: &Path, what: &str, source: fjall::Error) -> LogError {
     }
 }
 
-/// Tells a failed operation (`Ok`) from damaged files (`Err`, what is wrong); a file that is
-/// missing, too short or there when it should not be is damage.
+/// Separates failed operations (`Ok`) from damage (`Err` with a description). A file that is
+/// missing, too short or unexpected is damage.
 pub(super) fn damage_or_io(source: fjall::Error) -> Result<std::io::Error, String> {
     use ErrorKind::{AlreadyExists, InvalidData, InvalidInput, NotFound, UnexpectedEof};
     use fjall::{Error, LsmError};

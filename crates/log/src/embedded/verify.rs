@@ -1,4 +1,4 @@
-//! Reading everything, to know that everything can be read.
+//! Verification: reads and checks every record.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::partition::Partition;
 use crate::LogError;
 use crate::check::Progress;
 
-/// What a whole log holds; every record of it was read and checked.
+/// Totals of a log whose every record was read and checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     pub partitions: u64,

@@ -1,4 +1,4 @@
-//! The witness: what was acknowledged, written where the store cannot lose it.
+//! The witness file: a partition's acknowledged end, kept where the store cannot lose it.
 //!
 //! The store below the log takes an undecodable journal entry for the torn end of an unfinished
 //! write and drops it with everything after it, which is right after a crash and wrong after a
@@ -22,7 +22,7 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    /// Opens the partition's witness, which then says `end`.
+    /// Opens the partition's witness and sets it to `end`.
     pub fn create(log_dir: &Path, at: &TopicPartition, end: u64) -> Result<Self, LogError> {
         let path = path(log_dir, at);
         let io = |e| LogError::io(log_dir, format!("writing {}", path.display()), e);

@@ -42,12 +42,12 @@ use crate::{Appended, Batch, LogError, TopicPartition};
 /// opens a new one.
 const MAX_OPEN: usize = 24;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The least time that another process is left a transactional id that it took; at most twice as
+/// How long a transactional id is left to another process that took it, at least; at most twice as
 /// long.
 const TURN: Duration = Duration::from_millis(700);
 
-/// A family's producer, and how far its sources got that appended through it; for the others, what
-/// [`State`] last read.
+/// A family's producer and the progress of its sources: as appended through it, otherwise as
+/// [`State`] last read it.
 struct Open {
     writer: Writer,
     progress: HashMap<String, SourceProgress>,
@@ -63,7 +63,7 @@ struct Slot {
 pub(super) struct Sources(Mutex<HashMap<String, (Arc<Slot>, Instant)>>);
 
 impl Sources {
-    /// The slot of a family. Producers of those that rest longest are closed, beyond a number.
+    /// The slot of a family. Beyond [`MAX_OPEN`], producers idle for longest are closed.
     fn slot(&self, family: &str) -> Arc<Slot> {
         let mut slots = lock(&self.0);
         if let Some((slot, used)) = slots.get_mut(family) {
@@ -114,7 +114,7 @@ impl Appender<'_> {
     ) -> Result<Appended, LogError> {
         let slot = self.sources.slot(family(&batch.producer.source));
         let mut open = lock(&slot.open);
-        let mut tried: Option<Tried> = None;
+        let mut tried: Option<Attempt> = None;
         let mut pause = Duration::from_millis(10);
         loop {
             if open.is_none() {
@@ -124,7 +124,7 @@ impl Appender<'_> {
             let reason = match self.attempt(opened, at, batch, &mut tried, deadline) {
                 Ok(appended) => return Ok(appended),
                 Err(Failure::Refused(refused)) => {
-                    if !opened.writer.usable() {
+                    if !opened.writer.is_usable() {
                         *open = None;
                     }
                     let LogError::UnknownTopic(_) = refused else { return Err(refused) };
@@ -148,7 +148,7 @@ impl Appender<'_> {
             if deadline.passed() {
                 *open = None;
                 let doing = format!("appending to {}/{}", at.topic, at.partition);
-                return Err(self.cluster.too_late(&doing, deadline, &reason));
+                return Err(self.cluster.timed_out(&doing, deadline, &reason));
             }
             thread::sleep(pause.min(deadline.left()));
             pause = (pause * 2).min(PAUSE_MAX);
@@ -170,13 +170,13 @@ impl Appender<'_> {
         open: &mut Open,
         at: &TopicPartition,
         batch: &Batch,
-        tried: &mut Option<Tried>,
+        tried: &mut Option<Attempt>,
         deadline: Deadline,
     ) -> Result<Appended, Failure> {
         let source = &batch.producer.source;
         let noted = open.progress.get(source).and_then(|noted| noted.get(at)).copied();
         let known = noted.or_else(|| self.state.last_read(source, at));
-        if let Some(appended) = tried.take().and_then(|tried| tried.came_through(known)) {
+        if let Some(appended) = tried.take().and_then(|tried| tried.was_committed(known)) {
             return Ok(appended);
         }
         let (duplicates, topic) = (Progress::count_duplicates(known, batch), self.cluster.name(&at.topic));
@@ -194,7 +194,7 @@ impl Appender<'_> {
         let progress =
             Progress { epoch: batch.producer.epoch, next_seq: batch.first_seq + duplicates + written };
         let mut appended = Appended { first_offset: 0, written, duplicates };
-        let attempted = tried.insert(Tried { progress, appended });
+        let attempted = tried.insert(Attempt { progress, appended });
         let writer = &open.writer;
         let delivered = writer.transact(
             self.cluster,
@@ -213,8 +213,8 @@ impl Appender<'_> {
         Ok(appended)
     }
 
-    /// An answer that needs no transaction finds out by itself whether another process took the
-    /// source over.
+    /// Answers an append that needs no transaction, after checking that no other process has taken
+    /// the source over.
     fn check_known(
         &self,
         source: &str,
@@ -270,26 +270,26 @@ impl Appender<'_> {
     /// records are safe.
     fn show(&self, topic: &str, partition: u32, last: u64) {
         let deadline = Deadline::after(Duration::from_secs(5));
-        if let Err(error) = self.cluster.settle(topic, partition, last + 1, deadline) {
+        if let Err(error) = self.cluster.wait_until_settled(topic, partition, last + 1, deadline) {
             tracing::debug!(target: "kafka", %error, "an append is not readable yet");
         }
     }
 }
 
-/// From 0 to 1, another one in each process and each time.
+/// A fraction from 0 to 1, different in each process and at each call.
 fn fraction() -> f64 {
     f64::from(RandomState::new().hash_one(()) as u32) / f64::from(u32::MAX)
 }
 
 /// A transaction that may or may not have been committed.
-struct Tried {
+struct Attempt {
     progress: Progress,
     appended: Appended,
 }
 
-impl Tried {
-    /// What to answer if it was.
-    fn came_through(self, known: Option<Progress>) -> Option<Appended> {
+impl Attempt {
+    /// The answer if it was committed.
+    fn was_committed(self, known: Option<Progress>) -> Option<Appended> {
         (known == Some(self.progress)).then_some(self.appended)
     }
 }

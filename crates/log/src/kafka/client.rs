@@ -9,7 +9,7 @@ use rdkafka::config::{ClientConfig, FromClientConfigAndContext};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult};
 
-use super::complaints::{Complaints, Context, Kind, code, is_passing, kind, refused};
+use super::client_errors::{Complaints, Context, Kind, code, is_passing, kind, refused};
 use super::deadline::Deadline;
 use super::options::KafkaOptions;
 use super::producer_context::probe_refusal;
@@ -48,7 +48,7 @@ impl Cluster {
 
     pub fn id(&self, deadline: Deadline) -> Result<String, LogError> {
         let id = self.committed.client().fetch_cluster_id(deadline.left());
-        id.ok_or_else(|| self.too_late("asking for the cluster's id", deadline, "no answer"))
+        id.ok_or_else(|| self.timed_out("asking for the cluster's id", deadline, "no answer"))
     }
 
     pub fn deadline(&self) -> Deadline {
@@ -71,8 +71,8 @@ impl Cluster {
             .map_err(|error| self.error("creating a consumer", &error, self.options.timeout))
     }
 
-    /// Asks until there is an answer, a refusal, or no time left.
-    pub fn ask<T>(
+    /// Retries a request until it is answered or refused, or the deadline passes.
+    pub fn retry<T>(
         &self,
         doing: &str,
         deadline: Deadline,
@@ -83,7 +83,7 @@ impl Cluster {
             match request(deadline.request()) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => {
-                    self.listen();
+                    self.poll_errors();
                     if deadline.passed() {
                         probe_refusal(&self.options, &self.complaints);
                     }
@@ -107,9 +107,8 @@ impl Cluster {
         }
     }
 
-    /// Hears what the client has to complain of; that is only told to who polls, and to a consumer
-    /// without the reason.
-    fn listen(&self) {
+    /// Polls the client for errors. librdkafka reports them only to callers that poll.
+    fn poll_errors(&self) {
         for _ in 0..16 {
             match self.committed.poll(Duration::ZERO) {
                 Some(Err(error)) => self.complaints.hear(&error, &error.to_string()),
@@ -119,7 +118,7 @@ impl Cluster {
         }
     }
 
-    /// Says in the log's words what a request ran into.
+    /// Translates a request's error into the log's terms.
     pub fn error(&self, doing: &str, error: &KafkaError, waited: Duration) -> LogError {
         match code(error).map(kind) {
             Some(Kind::Refused(mend)) => refused(&self.options, doing, error, mend),
@@ -138,14 +137,14 @@ impl Cluster {
         LogError::KafkaUnavailable { servers, doing: doing.into(), seconds: waited.as_secs(), reason }
     }
 
-    pub fn too_late(&self, doing: &str, deadline: Deadline, reason: &str) -> LogError {
+    pub fn timed_out(&self, doing: &str, deadline: Deadline, reason: &str) -> LogError {
         self.unavailable(doing, deadline.limit, reason)
     }
 }
 
-/// Finds out who leads the topic's partitions now. By itself the client would go on asking a leader
-/// that died.
-pub(super) fn look_again(client: &Client, topic: &str, left: Duration) {
+/// Refreshes the leaders of the topic's partitions. By itself the client would keep asking a dead
+/// leader.
+pub(super) fn refresh_leaders(client: &Client, topic: &str, left: Duration) {
     if let Err(error) = client.fetch_metadata(Some(topic), left) {
         tracing::debug!(target: "kafka", topic, %error, "no news of its leaders");
     }

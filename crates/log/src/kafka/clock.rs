@@ -1,4 +1,4 @@
-//! What time it is for the brokers: the time that one of them writes on a message.
+//! The brokers' clock: the timestamp that a broker writes on a message.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -15,12 +15,12 @@ use super::delivery::Wait;
 use crate::check::lock;
 use crate::{LogClock, LogError};
 
-/// The topic of messages that nobody reads.
+/// Topic of the messages whose timestamps are read.
 pub(super) const TOPIC: &str = "clock";
-/// Of several messages, the one that was answered soonest says most exactly when it was written.
+/// Messages sent. The one with the shortest round trip bounds the broker's time most tightly.
 const ASKED: usize = 3;
 
-/// What became of a message.
+/// Delivery of a message.
 #[derive(Default)]
 struct Delivered(Mutex<Option<Result<i64, KafkaError>>>);
 
@@ -45,8 +45,8 @@ impl ProducerContext for Delivered {
     }
 }
 
-/// Writes messages to a topic whose timestamps are the broker's, and looks at them. The producer
-/// lasts for the call: it is asked every ten minutes or so, and would cost memory in between.
+/// Writes messages to a topic with broker timestamps and reads these. The producer lasts for one
+/// call: calls come every ten minutes or so, and it would cost memory in between.
 pub(super) fn ask(cluster: &Cluster, deadline: Deadline) -> Result<LogClock, LogError> {
     let topic = cluster.name(TOPIC);
     if cluster.partitions(&topic, 1, deadline)?.is_none() {
@@ -76,7 +76,7 @@ pub(super) fn ask(cluster: &Cluster, deadline: Deadline) -> Result<LogClock, Log
         let answered = Instant::now();
         let written_ms = match lock(&producer.context().0).take() {
             Some(written) => written.map_err(failed)?,
-            None => return Err(cluster.too_late(doing, deadline, "no answer")),
+            None => return Err(cluster.timed_out(doing, deadline, "no answer")),
         };
         // It was written somewhere between the two; the broker's clock shows whole milliseconds.
         let half = (answered - sent) / 2;
@@ -85,7 +85,7 @@ pub(super) fn ask(cluster: &Cluster, deadline: Deadline) -> Result<LogClock, Log
             best = Some((LogClock { at_ms: written_ms, uncertainty_ms }, sent + half));
         }
     }
-    let (clock, at) = best.ok_or_else(|| cluster.too_late(doing, deadline, "no answer"))?;
+    let (clock, at) = best.ok_or_else(|| cluster.timed_out(doing, deadline, "no answer"))?;
     let since_ms = i64::try_from(at.elapsed().as_millis()).unwrap_or(0);
     Ok(LogClock { at_ms: clock.at_ms + since_ms, ..clock })
 }

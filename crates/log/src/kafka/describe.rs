@@ -1,10 +1,10 @@
-//! Who is in a consumer group, as Kafka tells anybody who asks.
+//! Members of a consumer group, as Kafka reports them.
 
 use super::client::Cluster;
 use super::deadline::Deadline;
 use crate::{LogError, TopicPartition};
 
-/// A process in a consumer group, and the partitions that it was given.
+/// A process in a consumer group, and its partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMember {
     /// `tidegate-HOST-PID` for a member of ours, unless its properties name a `client.id`.
@@ -12,14 +12,14 @@ pub struct GroupMember {
     pub partitions: Vec<TopicPartition>,
 }
 
-/// Members of a group, by name; none of a group that there is not.
+/// Members of a group, by name; empty for a group that does not exist.
 pub(super) fn members(
     cluster: &Cluster,
     group: &str,
     deadline: Deadline,
 ) -> Result<Vec<GroupMember>, LogError> {
     let prefix = cluster.name("");
-    cluster.ask(&format!("asking who is in group {group}"), deadline, |left| {
+    cluster.retry(&format!("asking who is in group {group}"), deadline, |left| {
         let groups = cluster.group_list(group, left)?;
         let members = groups.groups().iter().filter(|found| found.name() == group).flat_map(|g| g.members());
         let mut members: Vec<GroupMember> = members

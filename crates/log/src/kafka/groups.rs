@@ -1,4 +1,4 @@
-//! Offsets of consumer groups: Kafka's own, of groups named `PREFIX.GROUP`.
+//! Offsets of consumer groups, kept by Kafka under `PREFIX.GROUP`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use rdkafka::error::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::{Client, Cluster};
-use super::complaints::refused;
+use super::client_errors::refused;
 use super::deadline::Deadline;
 use super::record::offset;
 use crate::LogError;
@@ -17,7 +17,7 @@ use crate::check::lock;
 /// Groups whose clients are kept.
 const MAX_CLIENTS: usize = 16;
 
-/// A client for each group that was asked for; Kafka's protocol ties a client to a group.
+/// One client a group: Kafka's protocol ties a client to a group.
 #[derive(Default)]
 pub(super) struct Groups(Mutex<HashMap<String, Arc<Client>>>);
 
@@ -47,7 +47,7 @@ impl Groups {
     ) -> Result<(), LogError> {
         let client = self.client(cluster, group)?;
         let (doing, mut members) = (format!("committing an offset of group {group}"), None);
-        cluster.ask_of(topic, &doing, deadline, |_| {
+        cluster.retry_for_topic(topic, &doing, deadline, |_| {
             let mut offsets = TopicPartitionList::new();
             offsets.add_partition_offset(topic, partition as i32, Offset::Offset(at as i64))?;
             match client.commit(&offsets, CommitMode::Sync) {
@@ -75,7 +75,7 @@ impl Groups {
         deadline: Deadline,
     ) -> Result<Option<u64>, LogError> {
         let client = self.client(cluster, group)?;
-        cluster.ask_of(topic, &format!("asking for an offset of group {group}"), deadline, |left| {
+        cluster.retry_for_topic(topic, &format!("asking for an offset of group {group}"), deadline, |left| {
             let mut asked = TopicPartitionList::new();
             asked.add_partition(topic, partition as i32);
             let committed = client.committed_offsets(asked, left)?;

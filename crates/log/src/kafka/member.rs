@@ -11,7 +11,7 @@
 //! from the library's own thread.
 //!
 //! Who was away for too long is told so by the broker or by the library's clock. Its partitions may
-//! have been given to another member by then: [`Share::Lost`]. Nothing here can prove that two
+//! have been given to another member by then: [`RebalanceEvent::Lost`]. Nothing here can prove that two
 //! processes never believe to hold the same partition for a moment; that the slower one writes
 //! nothing is up to the output's own fence.
 //!
@@ -35,19 +35,19 @@ use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::Cluster;
-use super::complaints::{Complaints, is_passing};
+use super::client_errors::{Complaints, is_passing};
 use super::deadline::Deadline;
 use crate::check::lock;
-use crate::{LogError, Member, Share, TopicPartition};
+use crate::{LogError, Member, RebalanceEvent, TopicPartition};
 
-/// What the group told, until [`Joined::poll`] passes it on.
+/// Rebalance events, until [`Joined::poll`] returns them.
 struct Shares {
     complaints: Complaints,
-    /// What names of the log's topics begin with in Kafka.
+    /// Prefix of the log's topics in Kafka.
     prefix: String,
-    told: Mutex<VecDeque<KafkaResult<Share>>>,
+    told: Mutex<VecDeque<KafkaResult<RebalanceEvent>>>,
     rebalances: AtomicU64,
-    /// Set when the member leaves and nobody is told any more.
+    /// Set when the member leaves; no event is recorded from then on.
     closing: AtomicBool,
 }
 
@@ -61,31 +61,32 @@ impl Shares {
         list.elements().iter().map(|element| at((element.topic(), element.partition()))).collect()
     }
 
-    fn tell(&self, share: Share) {
-        let (Share::Gained(which) | Share::Leaving(which) | Share::Lost(which)) = &share;
+    fn tell(&self, share: RebalanceEvent) {
+        let (RebalanceEvent::Assigned(which) | RebalanceEvent::Revoking(which) | RebalanceEvent::Lost(which)) =
+            &share;
         if !which.is_empty() {
             lock(&self.told).push_back(Ok(share));
         }
     }
 
-    /// Takes what was assigned; at the end of each partition, so that nothing is fetched before it
-    /// is paused.
+    /// Accepts an assignment, at the end of each partition, so that nothing is fetched before the
+    /// pause.
     fn take(&self, consumer: &BaseConsumer<Self>, list: &mut TopicPartitionList) -> KafkaResult<()> {
         list.set_all_offsets(Offset::End)?;
         consumer.incremental_assign(list)?;
-        self.tell(Share::Gained(self.partitions(list)));
+        self.tell(RebalanceEvent::Assigned(self.partitions(list)));
         consumer.pause(list)
     }
 
-    /// Lets go at once of what is another's already, or of everything when we leave; of the rest,
-    /// when the caller is ready.
+    /// Gives partitions up: at once if another member has them already or this one leaves;
+    /// otherwise when the caller polls next.
     fn give(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) -> KafkaResult<()> {
         let lost = consumer.assignment_lost();
         if lost || self.closing.load(Ordering::SeqCst) || list.count() == 0 {
             consumer.incremental_unassign(list)?;
         }
         let which = self.partitions(list);
-        self.tell(if lost { Share::Lost(which) } else { Share::Leaving(which) });
+        self.tell(if lost { RebalanceEvent::Lost(which) } else { RebalanceEvent::Revoking(which) });
         Ok(())
     }
 }
@@ -190,15 +191,15 @@ impl Joined {
         given.map_err(|error| self.error("handing over partitions of", &error))
     }
 
-    fn pass_on(&mut self, share: Share) -> Share {
+    fn pass_on(&mut self, share: RebalanceEvent) -> RebalanceEvent {
         tracing::debug!(target: "kafka", group = self.group, ?share, "a rebalance");
         match &share {
-            Share::Gained(which) => self.held.extend(which.iter().cloned()),
-            Share::Leaving(which) | Share::Lost(which) => which.iter().for_each(|at| {
+            RebalanceEvent::Assigned(which) => self.held.extend(which.iter().cloned()),
+            RebalanceEvent::Revoking(which) | RebalanceEvent::Lost(which) => which.iter().for_each(|at| {
                 self.held.remove(at);
             }),
         }
-        if let Share::Leaving(which) = &share {
+        if let RebalanceEvent::Revoking(which) = &share {
             self.leaving.clone_from(which);
         }
         share
@@ -206,13 +207,13 @@ impl Joined {
 
     /// Joins as somebody new, with nothing. Once the library's clock ran out it has left the group,
     /// and what it then says of the partitions it held depends on what else it was about.
-    fn start_over(&mut self) -> Result<Option<Share>, LogError> {
+    fn start_over(&mut self) -> Result<Option<RebalanceEvent>, LogError> {
         let consumer = enter(&self.cluster, &self.group, &self.topics)?;
         self.before += self.consumer.context().rebalances.load(Ordering::Relaxed);
         self.consumer.context().closing.store(true, Ordering::SeqCst);
         (self.consumer, self.commits) = (Arc::new(consumer), Commits::default());
         let lost: Vec<_> = std::mem::take(&mut self.held).into_iter().collect();
-        Ok((!lost.is_empty()).then_some(Share::Lost(lost)))
+        Ok((!lost.is_empty()).then_some(RebalanceEvent::Lost(lost)))
     }
 
     /// Starts a commit of `unsent`, if one is due and none is running.
@@ -240,7 +241,7 @@ impl Joined {
 
     /// Collects the result of the running commit, then starts the next one. Offsets whose commit
     /// failed go into the next one, unless another member has the partition by now.
-    fn hear_commit(&mut self) -> Result<(), LogError> {
+    fn poll_commit(&mut self) -> Result<(), LogError> {
         let is_over =
             |running: &mut Running| running.thread.is_finished() || running.since.elapsed() >= UNANSWERED;
         if let Some(Running { offsets, thread, .. }) = self.commits.running.take_if(is_over) {
@@ -286,9 +287,9 @@ fn enter(cluster: &Cluster, group: &str, topics: &[String]) -> Result<BaseConsum
 }
 
 impl Member for Joined {
-    fn poll(&mut self, timeout: Duration) -> Result<Option<Share>, LogError> {
+    fn poll(&mut self, timeout: Duration) -> Result<Option<RebalanceEvent>, LogError> {
         self.hand_over()?;
-        self.hear_commit()?;
+        self.poll_commit()?;
         let deadline = Deadline::after(timeout);
         loop {
             let told = lock(&self.consumer.context().told).pop_front();
@@ -343,14 +344,14 @@ impl Drop for Joined {
         while (self.commits.running.is_some() || self.commits.due.is_some()) && !deadline.passed() {
             // The commit may be waiting for a rebalance that needs this member to poll.
             self.consumer.poll(Duration::from_millis(10));
-            if self.hear_commit().is_err() {
+            if self.poll_commit().is_err() {
                 break;
             }
         }
         self.consumer.context().closing.store(true, Ordering::SeqCst);
         let told = std::mem::take(&mut *lock(&self.consumer.context().told));
         let unseen = told.into_iter().filter_map(|share| match share {
-            Ok(Share::Leaving(which)) => Some(which),
+            Ok(RebalanceEvent::Revoking(which)) => Some(which),
             _ => None,
         });
         self.leaving.extend(unseen.flatten());

@@ -58,8 +58,8 @@
 
 mod append;
 mod client;
+mod client_errors;
 mod clock;
-mod complaints;
 pub(crate) mod copy;
 mod deadline;
 mod delivery;
@@ -100,7 +100,7 @@ pub use self::stats::KafkaStats;
 pub use self::url::KafkaUrl;
 use self::writer::{Failure, Writer};
 use crate::check::{check_batch, check_topic};
-use crate::written::Written;
+use crate::write_marks::Written;
 use crate::{
     Appended, Batch, EventLog, Extent, LogClock, LogError, Member, StoredRecord, TopicConfig, TopicPartition,
 };
@@ -313,7 +313,7 @@ impl KafkaLog {
                 Err(Failure::Aborted(reason) | Failure::Lost(reason) | Failure::Taken(reason)) => reason,
             };
             if deadline.passed() {
-                return Err(self.cluster.too_late("writing to the topic of progress", deadline, &reason));
+                return Err(self.cluster.timed_out("writing to the topic of progress", deadline, &reason));
             }
             thread::sleep(pause.min(deadline.left()));
             pause = (pause * 2).min(PAUSE_MAX);
@@ -492,7 +492,7 @@ impl EventLog for KafkaLog {
             let name = self.cluster.name(&topic);
             for partition in 0..partitions {
                 let end = self.cluster.high_watermark(&name, partition, deadline)?;
-                self.cluster.settle(&name, partition, end, deadline)?;
+                self.cluster.wait_until_settled(&name, partition, end, deadline)?;
             }
         }
         self.generation.store(generation, Ordering::SeqCst);

@@ -10,7 +10,7 @@ use rdkafka::error::KafkaResult;
 use rdkafka::groups::GroupList;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{Client, Cluster, LEADER, look_again};
+use super::client::{Client, Cluster, LEADER, refresh_leaders};
 use super::deadline::Deadline;
 use super::record::offset;
 use crate::{Extent, LogError};
@@ -35,16 +35,16 @@ impl Cluster {
         deadline: Deadline,
     ) -> Result<(u64, u64), LogError> {
         let doing = format!("asking for the ends of {topic}/{partition}");
-        let (low, high) = self.ask_of(topic, &doing, deadline, |left| {
+        let (low, high) = self.retry_for_topic(topic, &doing, deadline, |left| {
             let asked = of.fetch_watermarks(topic, partition as i32, left.min(LEADER));
-            asked.inspect_err(|_| look_again(of, topic, left))
+            asked.inspect_err(|_| refresh_leaders(of, topic, left))
         })?;
         Ok((offset(low), offset(high)))
     }
 
     /// Waits until everything that the partition holds below `end` is finished, committed or given
     /// up.
-    pub fn settle(
+    pub fn wait_until_settled(
         &self,
         topic: &str,
         partition: u32,
@@ -59,7 +59,7 @@ impl Cluster {
             }
             if deadline.passed() {
                 let doing = format!("waiting for unfinished appends to {topic}/{partition}");
-                return Err(self.too_late(
+                return Err(self.timed_out(
                     &doing,
                     deadline,
                     "another process left one and Kafka still waits for it",
@@ -78,11 +78,11 @@ impl Cluster {
         time_ms: i64,
         deadline: Deadline,
     ) -> Result<Option<u64>, LogError> {
-        self.ask_of(topic, &format!("looking for a time in {topic}/{partition}"), deadline, |left| {
+        self.retry_for_topic(topic, &format!("looking for a time in {topic}/{partition}"), deadline, |left| {
             let mut wanted = TopicPartitionList::new();
             wanted.add_partition_offset(topic, partition as i32, Offset::Offset(time_ms))?;
             let found = self.committed.offsets_for_times(wanted, left.min(LEADER));
-            let found = found.inspect_err(|_| look_again(&self.committed, topic, left))?;
+            let found = found.inspect_err(|_| refresh_leaders(&self.committed, topic, left))?;
             let found = found.elements().first().map(|found| (found.error(), found.offset()));
             match found {
                 Some((Err(error), _)) => Err(error),
@@ -99,7 +99,7 @@ impl Cluster {
         before: u64,
         deadline: Deadline,
     ) -> Result<(), LogError> {
-        self.ask_of(topic, &format!("trimming {topic}/{partition}"), deadline, |left| {
+        self.retry_for_topic(topic, &format!("trimming {topic}/{partition}"), deadline, |left| {
             let mut wanted = TopicPartitionList::new();
             wanted.add_partition_offset(topic, partition as i32, Offset::Offset(before as i64))?;
             let options = AdminOptions::new().request_timeout(Some(left)).operation_timeout(Some(left));
@@ -111,7 +111,7 @@ impl Cluster {
     /// Names of all consumer groups of the cluster that belong to this log, as Kafka spells them.
     pub fn groups(&self, deadline: Deadline) -> Result<Vec<String>, LogError> {
         let prefix = self.name("");
-        self.ask("listing consumer groups", deadline, |left| {
+        self.retry("listing consumer groups", deadline, |left| {
             let groups = self.committed.fetch_group_list(None, left)?;
             let names = groups.groups().iter().map(|group| group.name().to_owned());
             Ok(names.filter(|name| name.starts_with(&prefix)).collect())

@@ -9,7 +9,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
 use rdkafka::producer::{self, BaseProducer, DeliveryResult, Producer};
 
-use super::complaints::Complaints;
+use super::client_errors::Complaints;
 use super::options::KafkaOptions;
 use super::record::offset;
 use crate::check::lock;

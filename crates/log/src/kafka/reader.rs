@@ -8,7 +8,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::{Client, Cluster};
-use super::complaints::is_passing;
+use super::client_errors::is_passing;
 use super::deadline::Deadline;
 use super::record::stored;
 use crate::check::{check_offset, lock};
@@ -130,7 +130,7 @@ impl Reader {
         // An end that the consumer reported before the last look may be an old one.
         let mut trusted = moved;
         if moved {
-            self.stand_at(cluster, from)?;
+            self.seek_to(cluster, from)?;
         }
         let (mut records, mut bytes) = (Vec::new(), 0_usize);
         loop {
@@ -154,7 +154,7 @@ impl Reader {
                     return Ok(records);
                 }
                 Some(Err(KafkaError::PartitionEOF(_))) => {
-                    self.stand_at(cluster, self.next)?;
+                    self.seek_to(cluster, self.next)?;
                     trusted = true;
                 }
                 Some(Err(error)) => self.explain(cluster, from, &error, deadline)?,
@@ -163,7 +163,7 @@ impl Reader {
             if deadline.passed() {
                 self.stop(cluster)?;
                 let doing = format!("reading {}/{} from offset {}", self.topic, self.partition, self.next);
-                return Err(cluster.too_late(&doing, deadline, "no answer"));
+                return Err(cluster.timed_out(&doing, deadline, "no answer"));
             }
         }
     }
@@ -190,7 +190,7 @@ impl Reader {
         if matches!(error.rdkafka_error_code(), Some(Code::AutoOffsetReset | Code::OffsetOutOfRange)) {
             self.stop(cluster)?;
             check_offset(from, cluster.extent(&self.topic, self.partition, deadline)?)?;
-            return self.stand_at(cluster, self.next);
+            return self.seek_to(cluster, self.next);
         }
         if is_passing(error) {
             return Ok(());
@@ -199,13 +199,13 @@ impl Reader {
         match cluster.error(&doing, error, Duration::ZERO) {
             LogError::UnknownTopic(_) => {
                 cluster.wait_for(&self.topic, &doing, deadline)?;
-                self.stand_at(cluster, self.next)
+                self.seek_to(cluster, self.next)
             }
             error => Err(error),
         }
     }
 
-    fn stand_at(&mut self, cluster: &Cluster, offset: u64) -> Result<(), LogError> {
+    fn seek_to(&mut self, cluster: &Cluster, offset: u64) -> Result<(), LogError> {
         let mut there = TopicPartitionList::new();
         there
             .add_partition_offset(&self.topic, self.partition as i32, Offset::Offset(offset as i64))

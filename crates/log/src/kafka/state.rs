@@ -15,13 +15,13 @@ use super::client::Cluster;
 use super::deadline::Deadline;
 use super::reader::Readers;
 use crate::check::{Progress, lock};
-use crate::written::Written;
+use crate::write_marks::Written;
 use crate::{LogError, Record, TopicConfig, TopicPartition};
 
 pub(super) const TOPIC: &str = "progress";
 pub(super) const CONTROL: u32 = 0;
 pub(super) const GENERATION: &str = "generation";
-/// Whether a copy into this log was begun, and whether it got done: see `copy`.
+/// Whether a copy into this log has begun, and whether it is complete: see `copy`.
 pub(super) const COPY: &str = "copy";
 const TOPIC_KEY: &str = "topic/";
 const WRITTEN_KEY: &str = "written/";
@@ -39,7 +39,7 @@ pub(super) struct Control {
     pub written: BTreeMap<String, BTreeMap<u32, Written>>,
 }
 
-/// What a partition of the topic said, up to an offset.
+/// State of a partition of the topic, up to an offset.
 #[derive(Default)]
 struct Tail<T> {
     next: u64,
@@ -117,8 +117,8 @@ impl State {
         Ok(look(&tail.content))
     }
 
-    /// How far a source got, everywhere. Exact if all its transactions are over, as they are once
-    /// its transactional id was initialized.
+    /// Progress of a source in all partitions. Exact if all its transactions are over, as they are
+    /// once its transactional id is initialized.
     pub fn of_source(
         &self,
         cluster: &Cluster,
@@ -138,8 +138,7 @@ impl State {
         Ok(tail.content.get(source).cloned().unwrap_or_default())
     }
 
-    /// How far a source got in a partition, as of the last time that anything of its family was
-    /// asked for.
+    /// Progress of a source in a partition, as of the last read of its family.
     pub fn last_read(&self, source: &str, at: &TopicPartition) -> Option<Progress> {
         let tail = lock(&self.sources[self.partition_of(source) as usize - 1]);
         tail.content.get(source)?.get(at).copied()
@@ -160,7 +159,7 @@ impl State {
         }
         // A committed record may lie behind an unfinished transaction of somebody else; it counts,
         // so it is waited for.
-        let start = cluster.settle(&self.topic, partition, end, deadline)?.start;
+        let start = cluster.wait_until_settled(&self.topic, partition, end, deadline)?.start;
         let mut from = tail.next.max(start);
         while from < end {
             let records = self.readers.read(cluster, (&self.topic, partition), from, 1 << 20, deadline)?;

@@ -1,4 +1,4 @@
-//! Topics: which there are, and what to make of a broker that does not know one.
+//! Topics: listing, creating, and waiting for brokers that do not know one yet.
 //!
 //! A broker that has just started answers before it has heard of every topic. So a topic that this
 //! handle has seen, or that the log's own records declare, is waited for; one that was never heard of
@@ -13,8 +13,8 @@ use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 use rdkafka::consumer::Consumer;
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 
-use super::client::{Cluster, LEADER, look_again};
-use super::complaints::{Kind, kind};
+use super::client::{Cluster, LEADER, refresh_leaders};
+use super::client_errors::{Kind, kind};
 use super::deadline::Deadline;
 use super::topic_cache::TopicState;
 use crate::LogError;
@@ -25,9 +25,9 @@ const NEWS: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Cluster {
-    /// Asks for something of a topic, and asks again where a broker does not know of it but
+    /// Sends a request about a topic, and retries where a broker does not know the topic but
     /// [`find`](Self::find) does.
-    pub fn ask_of<T>(
+    pub fn retry_for_topic<T>(
         &self,
         topic: &str,
         doing: &str,
@@ -35,21 +35,25 @@ impl Cluster {
         mut request: impl FnMut(Duration) -> KafkaResult<T>,
     ) -> Result<T, LogError> {
         loop {
-            match self.ask(doing, deadline, &mut request) {
+            match self.retry(doing, deadline, &mut request) {
                 Err(LogError::UnknownTopic(_)) => self.wait_for(topic, doing, deadline)?,
                 answer => return answer,
             }
         }
     }
 
-    /// Waits for a topic that a broker did not know when asked for it: an error if no broker does.
+    /// Waits for a topic that one broker does not know; an error if no broker knows it.
     pub fn wait_for(&self, topic: &str, doing: &str, deadline: Deadline) -> Result<(), LogError> {
         if self.find(topic, deadline)?.is_none() {
             let prefix = self.name("");
             return Err(LogError::UnknownTopic(topic.strip_prefix(&prefix).unwrap_or(topic).into()));
         }
         if deadline.passed() {
-            return Err(self.too_late(doing, deadline, &format!("a broker does not know topic {topic} yet")));
+            return Err(self.timed_out(
+                doing,
+                deadline,
+                &format!("a broker does not know topic {topic} yet"),
+            ));
         }
         thread::sleep(PAUSE.min(deadline.left()));
         Ok(())
@@ -60,13 +64,13 @@ impl Cluster {
     pub fn find(&self, topic: &str, deadline: Deadline) -> Result<Option<u32>, LogError> {
         loop {
             let found = self.look_up(topic, deadline)?;
-            match self.note(topic, found) {
+            match self.update_cache(topic, found) {
                 Some(missing) if missing < NEWS => {}
                 _ => return Ok(found),
             }
             if deadline.passed() {
                 let doing = format!("looking up topic {topic}");
-                return Err(self.too_late(
+                return Err(self.timed_out(
                     &doing,
                     deadline,
                     "it was there, and the brokers do not know it now",
@@ -76,9 +80,9 @@ impl Cluster {
         }
     }
 
-    /// Notes what the brokers say of a topic. Returns for how long a topic that was there has been
+    /// Updates the cache from the brokers' answer. Returns for how long a known topic has been
     /// missing.
-    fn note(&self, topic: &str, found: Option<u32>) -> Option<Duration> {
+    fn update_cache(&self, topic: &str, found: Option<u32>) -> Option<Duration> {
         let mut topics = lock(&self.topics);
         if let Some(partitions) = found {
             topics.insert(topic.into(), TopicState::There(partitions));
@@ -101,7 +105,7 @@ impl Cluster {
     }
 
     fn look_up(&self, topic: &str, deadline: Deadline) -> Result<Option<u32>, LogError> {
-        let found = self.ask(&format!("looking up topic {topic}"), deadline, |left| {
+        let found = self.retry(&format!("looking up topic {topic}"), deadline, |left| {
             let metadata = self.committed.fetch_metadata(Some(topic), left)?;
             let found = metadata.topics().iter().find(|found| found.name() == topic);
             match found.and_then(|found| Some((found, found.error()?))) {
@@ -117,7 +121,7 @@ impl Cluster {
         Ok(found)
     }
 
-    /// Partitions as last heard, asked for where unknown.
+    /// The number of partitions from the cache; asks the brokers if it is unknown.
     pub fn partitions(
         &self,
         topic: &str,
@@ -135,7 +139,7 @@ impl Cluster {
     /// All topics whose names begin with our prefix, without it, and their partitions.
     pub fn list(&self, deadline: Deadline) -> Result<BTreeMap<String, u32>, LogError> {
         let prefix = self.name("");
-        self.ask("listing topics", deadline, |left| {
+        self.retry("listing topics", deadline, |left| {
             let metadata = self.committed.fetch_metadata(None, left)?;
             let ours = metadata.topics().iter().filter_map(|topic| {
                 Some((topic.name().strip_prefix(&prefix)?.to_owned(), topic.partitions().len() as u32))
@@ -153,7 +157,7 @@ impl Cluster {
         deadline: Deadline,
     ) -> Result<u32, LogError> {
         let doing = format!("creating topic {topic}");
-        let brokers = self.ask(&doing, deadline, |left| {
+        let brokers = self.retry(&doing, deadline, |left| {
             Ok(self.committed.fetch_metadata(Some(topic), left)?.brokers().len() as u16)
         })?;
         let replication = self.options.replication.unwrap_or(brokers.clamp(1, 3));
@@ -161,7 +165,7 @@ impl Cluster {
         let mut new = NewTopic::new(topic, partitions as i32, TopicReplication::Fixed(replication.into()));
         new = new.set("min.insync.replicas", &in_sync);
         new = settings.iter().fold(new, |new, (key, value)| new.set(key, value));
-        self.ask(&doing, deadline, |left| {
+        self.retry(&doing, deadline, |left| {
             let options = AdminOptions::new().request_timeout(Some(left)).operation_timeout(Some(left));
             match block_on(self.admin.create_topics([&new], &options))?.pop() {
                 Some(Err((_, code))) if code != Code::TopicAlreadyExists => Err(KafkaError::AdminOp(code)),
@@ -174,7 +178,7 @@ impl Cluster {
                 Err(reason) => reason,
             };
             if deadline.passed() {
-                return Err(self.too_late(&doing, deadline, &reason));
+                return Err(self.timed_out(&doing, deadline, &reason));
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -188,7 +192,7 @@ impl Cluster {
         for partition in 0..count {
             let left = deadline.request();
             let asked = self.all.fetch_watermarks(topic, partition as i32, left.min(LEADER));
-            let Err(error) = asked.inspect_err(|_| look_again(&self.all, topic, left)) else { continue };
+            let Err(error) = asked.inspect_err(|_| refresh_leaders(&self.all, topic, left)) else { continue };
             match error.rdkafka_error_code().map(kind) {
                 Some(Kind::Passing | Kind::UnknownTopic) => {
                     return Ok(Err(format!("partition {partition} does not answer: {error}")));

@@ -7,11 +7,11 @@
 
 /// What a framed value begins with. No Protobuf message does, and no JSON.
 const MAGIC: u8 = 0;
-/// A message that nobody numbered. No decoder takes it for an event, so that it ends as a dead
-/// letter and stops nobody.
+/// Schema number of a message without one. No decoder accepts it, so the message becomes a dead
+/// letter and stops no reader.
 pub(super) const FOREIGN_SCHEMA: u32 = 0;
 
-/// Makes the buffer the value of a message.
+/// Puts the frame before a payload.
 pub(super) fn frame(schema: u32, payload: &[u8], value: &mut Vec<u8>) {
     value.clear();
     value.push(MAGIC);

@@ -1,4 +1,4 @@
-//! One transactional producer, and what becomes of a transaction.
+//! A transactional producer, and the outcomes of its transactions.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,27 +11,28 @@ use rdkafka::message::OwnedHeaders;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
 use super::client::Cluster;
-use super::complaints::is_passing;
+use super::client_errors::is_passing;
 use super::deadline::Deadline;
 use super::delivery::Wait;
 use super::producer_context::{Delivered, ProducerContext, Role};
 use crate::LogError;
 use crate::check::lock;
 
-/// How long an abort may take before the producer is given up; the next one with its id aborts for
+/// How long an abort may take before the producer is abandoned; the next one with its id aborts for
 /// it.
 const ABORT: Duration = Duration::from_secs(5);
 
-/// Why a transaction was not committed. Nothing of it will be readable, except where said.
+/// Why a transaction was not committed. None of it will be readable, unless the variant says
+/// otherwise.
 pub(super) enum Failure {
-    /// Trying again would end the same way.
+    /// A retry would fail in the same way.
     Refused(LogError),
-    /// It may be tried again with this producer.
+    /// This producer may retry.
     Aborted(String),
-    /// This producer is of no use any more; whether the transaction was committed shows when
-    /// another took its id.
+    /// This producer is unusable. Whether the transaction was committed is known once another
+    /// producer has taken its id.
     Lost(String),
-    /// The same, and it is known why: another process took the transactional id.
+    /// As `Lost`, because another process took the transactional id.
     Taken(String),
 }
 
@@ -62,7 +63,7 @@ impl Writer {
     }
 
     /// Whether another transaction may be tried.
-    pub fn usable(&self) -> bool {
+    pub fn is_usable(&self) -> bool {
         self.usable.load(Ordering::Relaxed)
     }
 
@@ -71,8 +72,8 @@ impl Writer {
         u64::try_from(self.producer.in_flight_count()).unwrap_or(0)
     }
 
-    /// Runs a transaction: `send` hands over messages; `check` is asked once all of them are in the
-    /// log, and may refuse.
+    /// Runs a transaction: `send` sends the messages; `check` runs once all of them are in the log,
+    /// and may refuse.
     pub fn transact(
         &self,
         cluster: &Cluster,
@@ -98,7 +99,7 @@ impl Writer {
         Ok(delivered)
     }
 
-    /// Hands a message over, waiting while the queue is full.
+    /// Queues a message; waits while the queue is full.
     pub fn send(
         &self,
         (topic, partition): (&str, u32),

@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_log::{EventLog, KafkaLog, KafkaOptions, LogError, Member, Share, TopicConfig, TopicPartition};
+use tidegate_log::{
+    EventLog, KafkaLog, KafkaOptions, LogError, Member, RebalanceEvent, TopicConfig, TopicPartition,
+};
 use tidegate_testing::conformance::batch;
 
 use crate::broker::{self, Cluster};
@@ -36,9 +38,9 @@ impl Worker {
         // From here on the announced ones may be another member's.
         self.leaving.drain(..).for_each(|at| assert!(self.held.remove(&at)));
         match self.member.poll(patience).unwrap() {
-            Some(Share::Gained(gained)) => self.held.extend(gained),
-            Some(Share::Leaving(leaving)) => self.leaving = leaving,
-            Some(Share::Lost(lost)) => {
+            Some(RebalanceEvent::Assigned(gained)) => self.held.extend(gained),
+            Some(RebalanceEvent::Revoking(leaving)) => self.leaving = leaving,
+            Some(RebalanceEvent::Lost(lost)) => {
                 self.lost += lost.len();
                 lost.iter().for_each(|at| assert!(self.held.remove(at)));
             }

@@ -1,4 +1,4 @@
-//! What monitoring asks of an autopilot: whether it lives, and how it keeps its objectives.
+//! Metrics of an autopilot: whether it is alive, and how it meets its objectives.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -43,7 +43,7 @@ pub struct ObjectiveKept {
     pub alerts: Vec<&'static str>,
 }
 
-/// How an autopilot does.
+/// State of an autopilot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AutopilotKept {
     /// Its cluster.
@@ -56,7 +56,7 @@ pub struct AutopilotKept {
     pub objectives: Vec<ObjectiveKept>,
 }
 
-/// The gauges. What is not known has no series.
+/// Writes the gauges. Unknown values have no series.
 #[derive(Default)]
 pub(super) struct Gauges {
     stepped: Family<ClusterLabel, Gauge>,

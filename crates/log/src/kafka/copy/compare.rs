@@ -1,4 +1,4 @@
-//! Whether a partition on Kafka holds what the embedded one holds, at the same offsets.
+//! Compares a partition on Kafka with the embedded one, offset by offset.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use crate::{EmbeddedLog, EventLog, LogError, Record, StoredRecord, TopicPartitio
 /// Payload that is read at once, of each log.
 const READ_BYTES: usize = 4 << 20;
 
-/// What stands in a new partition below the offset at which the source begins, until it is removed.
+/// Filler message: occupies offsets below the source's first one until it is removed.
 pub(super) fn filler() -> Record {
     Record { key: Default::default(), schema: 0, event_time_ms: 1, payload: Default::default() }
 }

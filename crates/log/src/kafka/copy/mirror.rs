@@ -24,7 +24,7 @@ use super::compare::{compare, filler};
 use super::{CopyProgress, CopyReport, CopyStep, Hold, Seen, no_copy, partitions};
 use crate::check::lock;
 use crate::embedded::StoredBatch;
-use crate::kafka::complaints::Complaints;
+use crate::kafka::client_errors::Complaints;
 use crate::kafka::delivery::Wait;
 use crate::kafka::record::{headers, offset, timestamp};
 use crate::kafka::state::{key, value};
@@ -33,7 +33,7 @@ use crate::{EmbeddedLog, EventLog, Extent, LogError, TopicConfig, TopicPartition
 
 /// Stored bytes of the source that are read at once.
 const READ_BYTES: usize = 1 << 20;
-/// Messages after which the caller hears of fillers.
+/// Filler messages between two progress reports.
 const FILL: u64 = 10_000;
 /// Sources whose progress is written in one transaction.
 const PROGRESS: usize = 5_000;
@@ -63,12 +63,12 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// What the partition holds, with nothing unfinished in it.
+/// The partition's extent once no transaction is open in it.
 fn settled(hold: &Hold<'_>, at: &TopicPartition) -> Result<Extent, LogError> {
     let (cluster, deadline) = (&hold.to.cluster, hold.deadline());
     let name = cluster.name(&at.topic);
     let end = cluster.high_watermark(&name, at.partition, deadline)?;
-    cluster.settle(&name, at.partition, end, deadline)
+    cluster.wait_until_settled(&name, at.partition, end, deadline)
 }
 
 fn refuse(at: &TopicPartition, source: Extent, found: Extent, config: TopicConfig) -> Result<(), LogError> {
@@ -145,7 +145,7 @@ fn send(
     writer.finish(at)
 }
 
-/// Producers go on with the number that follows, consumer groups where they were.
+/// Copies progress: producers continue with the next number, consumer groups at their offsets.
 pub(super) fn carry_over(
     from: &EmbeddedLog,
     hold: &Hold<'_>,
@@ -171,11 +171,11 @@ pub(super) fn carry_over(
     Ok(())
 }
 
-/// What became of the messages that were sent.
+/// Delivery of the messages sent so far.
 #[derive(Default)]
 struct Fate {
     delivered: u64,
-    /// Where the first message belongs that Kafka put elsewhere, and where that is.
+    /// Expected and actual offset of the first misplaced message.
     misplaced: Option<(u64, u64)>,
     failed: Option<KafkaError>,
 }
@@ -214,7 +214,7 @@ impl ProducerContext for Context {
     }
 }
 
-/// Writes messages one after the other, each at the offset where it belongs.
+/// Writes messages in order and checks that each gets its expected offset.
 struct Dense<'a> {
     hold: &'a Hold<'a>,
     producer: BaseProducer<Context>,
@@ -280,7 +280,7 @@ impl<'a> Dense<'a> {
         self.look(at).map(|_| ())
     }
 
-    /// How many were delivered so far; fails if one did not come to where it belongs.
+    /// Messages delivered so far; fails if one got another offset than expected.
     fn look(&self, at: &TopicPartition) -> Result<u64, LogError> {
         let fate = lock(&self.producer.context().fate);
         match (&fate.misplaced, &fate.failed) {

@@ -1,4 +1,4 @@
-//! Copying an embedded log into one on Kafka, once, before processes move over to it.
+//! Copies an embedded log to Kafka, once, before processes move there.
 //!
 //! Two ways. As it is ([`mirror`]): the same partitions, and offset N means the same record in both
 //! logs, so that everything which remembers offsets (the lake's tables, the consumer groups) goes
@@ -264,7 +264,7 @@ impl<'a> Hold<'a> {
                     });
                 }
                 Err(Failure::Aborted(reason) | Failure::Lost(reason)) => {
-                    return Err(cluster.too_late("writing to the topic of progress", deadline, &reason));
+                    return Err(cluster.timed_out("writing to the topic of progress", deadline, &reason));
                 }
             };
             tracing::warn!(target: "kafka", "a copy writes its progress again: {reason}");

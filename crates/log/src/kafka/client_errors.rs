@@ -1,5 +1,5 @@
-//! What goes wrong on Kafka, in the log's words: what the client library says, and whether asking
-//! again can help.
+//! Errors of the Kafka client in the log's terms: what the library reports, and whether a retry can
+//! help.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use super::options::KafkaOptions;
 use crate::LogError;
 use crate::check::lock;
 
-/// Keeps the last complaint of the client library, which says more than what its calls return.
+/// Keeps the library's last error callback, which says more than the error that its calls return.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Complaints(Arc<Mutex<Option<Complaint>>>);
 
@@ -49,7 +49,7 @@ impl Complaints {
         lock(&self.0).as_ref().map(|complaint| complaint.reason.clone())
     }
 
-    /// What was heard, if it is something that waiting does not mend.
+    /// The last error, if waiting cannot fix it.
     pub fn refusal(&self) -> Option<(String, &'static str)> {
         let heard = lock(&self.0);
         let complaint = heard.as_ref()?;
@@ -64,7 +64,7 @@ impl Complaints {
     }
 }
 
-/// Of a client that does nothing but ask.
+/// Callbacks of a client that only sends requests.
 pub(super) struct Context(pub Complaints);
 
 impl ClientContext for Context {
@@ -79,7 +79,7 @@ impl ClientContext for Context {
 
 impl ConsumerContext for Context {}
 
-/// Why a request failed, and whether asking again can help.
+/// Why a request failed, and whether a retry can help.
 pub(super) enum Kind {
     Refused(&'static str),
     UnknownTopic,
@@ -96,7 +96,7 @@ pub(super) fn is_passing(error: &KafkaError) -> bool {
     code(error).is_some_and(|code| matches!(kind(code), Kind::Passing))
 }
 
-/// The code of an error; the crate gives none of what an administrative request was answered.
+/// The code of an error. The crate exposes none for the answer to an administrative request.
 pub(super) fn code(error: &KafkaError) -> Option<Code> {
     match error {
         KafkaError::AdminOp(code) => Some(*code),

@@ -1,5 +1,5 @@
-//! Refuses queries whose mere planning would cost the process its stack, its memory or minutes,
-//! which the engine does not limit and nothing can interrupt.
+//! Admission: rejects queries whose planning alone would exhaust stack, memory or time. The engine
+//! limits none of these while it plans, and nothing can interrupt it.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ const MAX_PARTS: usize = 500;
 /// Columns of all its tables and SELECTs, WITH queries written out. Each is an expression that is
 /// copied dozens of times while the query is planned.
 const MAX_COLUMNS: usize = 30_000;
-/// Columns of a table, about, of which the text of a query does not tell how many it has.
+/// Assumed number of columns of a table; the text of a query does not say.
 const TABLE_COLUMNS: usize = 50;
 
 /// Refuses statements that write, and those that are too deep or too large to plan.
@@ -35,7 +35,7 @@ pub(crate) fn admit(statement: &Statement) -> Result<(), QueryError> {
     }
 }
 
-/// How much of a query there is.
+/// Size of a query.
 #[derive(Debug, Clone, Copy, Default)]
 struct Parts {
     /// Tables and SELECTs.
@@ -43,11 +43,11 @@ struct Parts {
     columns: usize,
 }
 
-/// What a statement would be with its WITH queries written out.
+/// Measures a statement with its WITH queries expanded.
 #[derive(Default)]
 struct Size {
     expr_depth: usize,
-    /// What was seen of each query that is being visited, the innermost last.
+    /// Sizes of the queries being visited, the innermost last.
     open: Vec<Parts>,
     /// The WITH queries seen so far.
     with: HashMap<String, Parts>,

@@ -24,7 +24,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 
-use crate::wide::{TooWide, value_bytes};
+use crate::row_width::{TooWide, value_bytes};
 
 /// Puts [`Bounded`] functions in place of those that have no bound.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl FunctionRewrite for Bounds {
     }
 
     fn rewrite(&self, expr: Expr, _: &DFSchema, _: &ConfigOptions) -> EngineResult<Transformed<Expr>> {
-        let bounded = |inner: Arc<ScalarUDF>, makes: Makes, args: Vec<Expr>| {
+        let bounded = |inner: Arc<ScalarUDF>, makes: OutputGrowth, args: Vec<Expr>| {
             let function = Bounded { inner, makes, step_bytes: self.step_bytes };
             Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(
                 Arc::new(ScalarUDF::new_from_impl(function)),
@@ -47,7 +47,7 @@ impl FunctionRewrite for Bounds {
             )))
         };
         Ok(match expr {
-            Expr::ScalarFunction(call) => match Makes::of(call.func.name()) {
+            Expr::ScalarFunction(call) => match OutputGrowth::of(call.func.name()) {
                 Some(makes) if call.func.inner().downcast_ref::<Bounded>().is_none() => {
                     bounded(call.func, makes, call.args)
                 }
@@ -55,7 +55,7 @@ impl FunctionRewrite for Bounds {
             },
             Expr::BinaryExpr(binary) if binary.op == Operator::StringConcat => {
                 let both = Arc::new(ScalarUDF::new_from_impl(Both::default()));
-                bounded(both, Makes::AllItIsGiven, vec![*binary.left, *binary.right])
+                bounded(both, OutputGrowth::AllItIsGiven, vec![*binary.left, *binary.right])
             }
             other => Transformed::no(other),
         })
@@ -64,7 +64,7 @@ impl FunctionRewrite for Bounds {
 
 /// What a function's result is reckoned from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Makes {
+enum OutputGrowth {
     /// The first argument, so often as the second says.
     Copies,
     /// As many characters as the second argument says.
@@ -85,7 +85,7 @@ enum Makes {
     Text,
 }
 
-impl Makes {
+impl OutputGrowth {
     fn of(function: &str) -> Option<Self> {
         Some(match function {
             "repeat" | "array_repeat" => Self::Copies,
@@ -196,7 +196,7 @@ fn steps(step: &ArrayRef, of: &ArrayRef) -> EngineResult<Rows<i64>> {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Bounded {
     inner: Arc<ScalarUDF>,
-    makes: Makes,
+    makes: OutputGrowth,
     step_bytes: usize,
 }
 

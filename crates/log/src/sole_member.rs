@@ -1,17 +1,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{EventLog, LogError, Member, Share, TopicPartition};
+use crate::{EventLog, LogError, Member, RebalanceEvent, TopicPartition};
 
-/// The only member of its group: it gets everything at once, and keeps it.
+/// The only member of its group: it is assigned everything at once and keeps it.
 struct Alone {
     log: Arc<dyn EventLog>,
     group: String,
     share: Option<Vec<TopicPartition>>,
 }
 
-/// A reader that holds all partitions of those of the topics that exist, without asking a group for
-/// them: where nobody else reads for the same purpose.
+/// Membership without a group: assigns all partitions of the existing topics to the caller. For a
+/// reader that shares its work with no other process.
 pub fn sole_member(
     log: Arc<dyn EventLog>,
     group: &str,
@@ -28,8 +28,8 @@ pub fn sole_member(
 }
 
 impl Member for Alone {
-    fn poll(&mut self, timeout: Duration) -> Result<Option<Share>, LogError> {
-        let gained = self.share.take().map(Share::Gained);
+    fn poll(&mut self, timeout: Duration) -> Result<Option<RebalanceEvent>, LogError> {
+        let gained = self.share.take().map(RebalanceEvent::Assigned);
         if gained.is_none() {
             std::thread::sleep(timeout);
         }

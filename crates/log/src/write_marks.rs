@@ -1,4 +1,4 @@
-//! When records were written, by the log's own account.
+//! Marks of when records were written, for retention.
 //!
 //! Retention must not go by the time a record claims: one record dated years ahead would keep a
 //! partition for ever, and one of 1970 would be dropped at once. So each run of retention notes how
@@ -22,8 +22,7 @@ const CLOCK_MIN_MS: i64 = 1_767_225_600_000;
 pub(crate) struct Written(Vec<(i64, u64)>);
 
 impl Written {
-    /// Notes that everything below the partition's end was there at `now_ms`. Returns whether that
-    /// changed the marks.
+    /// Marks the partition's end at `now_ms`. Returns whether the marks changed.
     pub fn note(&mut self, now_ms: i64, extent: Extent, retain_ms: u64) -> bool {
         if !is_plausible(now_ms) {
             return false;

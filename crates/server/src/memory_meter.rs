@@ -1,8 +1,8 @@
-//! Measures what queries hold where they work, and claims beforehand what operators take without a
-//! claim.
+//! Memory metering: measures what queries hold, and claims beforehand what operators allocate
+//! without a claim.
 //!
-//! Every operator's step is followed by [`QueryPool::worked`]. A step is not interrupted, so what a
-//! single one may make is bounded beforehand: see `bounded.rs` and `wide.rs`.
+//! Each step of an operator is followed by [`QueryPool::worked`]. A step is not interrupted, so the
+//! size of a step's output is bounded beforehand: see `bounded_functions.rs` and `row_width.rs`.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -26,12 +26,11 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::{Stream, StreamExt};
 use tidegate_lake::engine::memory::{Gauge, QueryPool};
 
-use crate::wide;
+use crate::row_width;
 
 static GAUGE: OnceLock<&'static dyn Gauge> = OnceLock::new();
 
-/// Measures queries of this process by `gauge` from now on. It is the process's own to say what its
-/// allocator knows.
+/// Sets the gauge that measures queries of this process. Only the program knows its allocator.
 pub fn measure_by(gauge: &'static dyn Gauge) {
     GAUGE.set(gauge).ok();
 }
@@ -40,7 +39,7 @@ pub(crate) fn gauge() -> Option<&'static dyn Gauge> {
     GAUGE.get().copied()
 }
 
-/// Watches over the plans of one query.
+/// Meters the plans of one query.
 #[derive(Debug, Clone)]
 pub(crate) struct Meter {
     /// The pool of all queries.
@@ -52,7 +51,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// The plan with a look at what is held after every step.
+    /// The plan, metered after every step.
     pub(crate) fn apply(&self, plan: Arc<dyn ExecutionPlan>) -> EngineResult<Arc<dyn ExecutionPlan>> {
         let metered = plan.transform_up(|node| {
             let claims = Arc::new(Claims::default());
@@ -62,7 +61,7 @@ impl Meter {
         Ok(metered.data)
     }
 
-    /// The operator with inputs that are looked at before it makes more of them.
+    /// The operator, with inputs that are metered before it multiplies them.
     fn with_inputs(
         &self,
         node: Arc<dyn ExecutionPlan>,
@@ -145,7 +144,7 @@ impl Claims {
     }
 }
 
-/// Why a stream is looked at.
+/// Why a stream is metered.
 #[derive(Debug, Clone)]
 enum Role {
     /// It is the output of an operator, which may have claims for its input.
@@ -158,7 +157,7 @@ enum Role {
     Unnested(Vec<usize>),
 }
 
-/// An operator whose stream is looked at.
+/// An operator whose stream is metered.
 #[derive(Debug)]
 struct Metered {
     input: Arc<dyn ExecutionPlan>,
@@ -241,18 +240,18 @@ struct MeteredStream {
 }
 
 impl MeteredStream {
-    /// Looks at what was put out, and returns how many rows of it are passed on at once.
+    /// Meters a batch, and returns how many of its rows are passed on at once.
     fn look(&self, batch: &RecordBatch) -> EngineResult<usize> {
         match &self.role {
             Role::Worked(_) => Ok(self.meter.batch_rows),
             Role::Gathered(claims, copies) => {
-                wide::check_rows(batch, self.meter.widest())?;
-                let bytes: usize = batch.columns().iter().map(wide::bytes).sum();
+                row_width::check_rows(batch, self.meter.widest())?;
+                let bytes: usize = batch.columns().iter().map(row_width::bytes).sum();
                 let bytes = bytes * copies.of_input + batch.num_rows() * copies.more_a_row;
                 claims.add(self.partition, &self.meter.pool, bytes)?;
                 Ok(batch.num_rows())
             }
-            Role::Joined => wide::check_rows(batch, self.meter.widest()).map(|()| batch.num_rows()),
+            Role::Joined => row_width::check_rows(batch, self.meter.widest()).map(|()| batch.num_rows()),
             Role::Unnested(lists) => self.rows_to_unnest(batch, lists),
         }
     }
@@ -261,7 +260,7 @@ impl MeteredStream {
     /// make.
     fn rows_to_unnest(&self, batch: &RecordBatch, lists: &[usize]) -> EngineResult<usize> {
         let mut made = vec![0; batch.num_rows()];
-        let widths: Vec<Vec<usize>> = batch.columns().iter().map(wide::row_bytes).collect();
+        let widths: Vec<Vec<usize>> = batch.columns().iter().map(row_width::row_bytes).collect();
         for (row, made) in made.iter_mut().enumerate() {
             let items = lists.iter().map(|list| items_of(batch.column(*list), row)).max().unwrap_or(0);
             let repeated: usize =
