@@ -74,6 +74,7 @@ impl DataDir {
         Ok(Self { path, _lock: None })
     }
 
+    /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,8 +1,24 @@
-//! The event log: one trait, [`EventLog`], embedded in one process or on a Kafka cluster.
+//! The event log: one trait, [`EventLog`], with an embedded implementation and one on Kafka.
 //!
-//! A log holds topics, a topic holds partitions, a partition is a sequence of records with growing
-//! offsets: dense in the embedded log, with gaps on Kafka. The log knows nothing of what a record
-//! means; `tidegate-events` does.
+//! A log holds topics, a topic holds partitions, and a partition is a sequence of records with
+//! growing offsets: dense in the embedded log, with gaps on Kafka. Payloads are opaque here; their
+//! types are in `tidegate-events`.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tidegate_log::tail::Tail;
+//! use tidegate_log::{EmbeddedLog, EventLog};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! let log: Arc<dyn EventLog> = Arc::new(EmbeddedLog::open(dir.path(), Default::default())?);
+//! for (topic, config) in log.topics()? {
+//!     println!("{topic}: {} partitions", config.partitions);
+//! }
+//! // Reads all partitions of a topic from the beginning, at most 1 MiB of payload at a time.
+//! let mut tail = Tail::new(log, &["jobs"], None, 1 << 20)?;
+//! tail.poll(|stored| println!("offset {}: {:?}", stored.offset, stored.record.key))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![warn(missing_docs)]
 
 use std::time::Duration;
@@ -39,23 +55,25 @@ pub const MAX_SOURCE_BYTES: usize = 1024;
 /// Longest name of a topic.
 pub const MAX_TOPIC_BYTES: usize = 200;
 
-/// Names a topic's partition, the unit of order.
+/// A partition of a topic, the unit of order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TopicPartition {
+    /// Name of the topic.
     pub topic: String,
+    /// Number of the partition in the topic, from 0.
     pub partition: u32,
 }
 
-/// One record as a producer hands it over.
+/// A record to append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Unit of order and of compaction, e.g. `cluster/job_id`.
     pub key: Bytes,
-    /// Which schema and version the payload is written in (`tidegate_events::SchemaId` as a
-    /// number).
+    /// Schema of the payload and its version, as the number of a `tidegate_events::SchemaId`.
     pub schema: u32,
-    /// When it happened, ms since the epoch.
+    /// Time of the event, ms since the epoch.
     pub event_time_ms: i64,
+    /// The encoded event; the log does not look into it.
     pub payload: Bytes,
 }
 
@@ -66,54 +84,63 @@ impl From<EventRecord> for Record {
     }
 }
 
-/// One record as the log gives it back.
+/// A record as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRecord {
+    /// Position in the partition.
     pub offset: u64,
+    /// The record as it was appended.
     pub record: Record,
 }
 
-/// Who appends. `(source, epoch)` is one life of a producer; its records are numbered from 0
-/// without gaps.
+/// A producer, from one start to the next: in each epoch, a source numbers its records from 0
+/// without gaps, per partition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Producer {
-    /// What follows the last `#`, if there is one, names content and not an instance, as in
-    /// `import/sacct#HASH`. Such sources are independent of each other as all are, but on Kafka
-    /// those that are equal up to the `#` share what is dear to open, and append one after the
-    /// other.
+    /// Name of the source. The part after the last `#`, if there is one, names content and not an
+    /// instance, as in `import/sacct#HASH`. Each source has its own sequence of numbers; on Kafka,
+    /// those that are equal up to the `#` share a transactional producer, which is expensive to
+    /// open, and append one at a time.
     pub source: String,
+    /// Raised whenever the source starts to number from 0 again.
     pub epoch: u64,
 }
 
 /// Records to append to one partition, atomically: all of them become readable, or none.
 #[derive(Debug, Clone)]
 pub struct Batch {
+    /// The producer whose numbers the records carry.
     pub producer: Producer,
-    /// Number of the first record in the producer's life, per partition.
+    /// Number of the first record in this epoch and partition.
     pub first_seq: u64,
+    /// The records, numbered from `first_seq` without gaps.
     pub records: Vec<Record>,
 }
 
-/// What became of an append.
+/// Result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
     /// Offset of the first record written, or the partition's end if all were duplicates.
     pub first_offset: u64,
+    /// Records that were written.
     pub written: u64,
-    /// Leading records that this producer life had already appended; they are not written again.
+    /// Leading records that were appended before in this epoch; they are not written again.
     pub duplicates: u64,
 }
 
 /// Where a partition begins and ends: readable offsets are `start..end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
+    /// Offset of the oldest record that is kept.
     pub start: u64,
+    /// Offset after the newest record; on Kafka, the next record may get a higher one.
     pub end: u64,
 }
 
-/// How a topic is laid out and how long it keeps records.
+/// Layout of a topic, and how long it keeps records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TopicConfig {
+    /// Number of partitions.
     pub partitions: u32,
     /// Records may be dropped this long after they were written, whatever time they claim; `None`
     /// keeps all. History that is imported today is thus kept this long from today.
@@ -122,44 +149,45 @@ pub struct TopicConfig {
     pub retain_bytes: Option<u64>,
 }
 
-/// What time it is for a log.
+/// Time on the log's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogClock {
-    /// At the moment the answer was given, ms since the epoch.
+    /// When the log answered, ms since the epoch.
     pub at_ms: i64,
-    /// By how much that may be wrong, either way, ms: half the time that asking took.
+    /// Largest error of `at_ms` either way, ms: half the round trip of the request.
     pub uncertainty_ms: i64,
 }
 
-/// What changed for a member of a consumer group.
+/// A change of the partitions that a member of a consumer group reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RebalanceEvent {
-    /// These partitions are this member's to read from now on, beside those it has.
+    /// This member reads these partitions from now on, in addition to those it has.
     Assigned(Vec<TopicPartition>),
-    /// These are to go to another member. Commit what was taken in of them: the next poll hands
-    /// them over.
+    /// These go to another member. Commit their offsets now: the next poll hands them over.
     Revoking(Vec<TopicPartition>),
-    /// These may be another member's already, because this one was away too long. Drop what was not
-    /// committed.
+    /// These may belong to another member already, because this one was silent too long. Drop
+    /// whatever was not committed.
     Lost(Vec<TopicPartition>),
 }
 
 /// One process's membership of a consumer group; dropping it leaves the group.
 pub trait Member: Send {
-    /// Takes part in the group and tells what changed for this member, waiting for it up to
-    /// `timeout`.
+    /// Waits up to `timeout` for a change of this member's partitions and returns it.
     ///
-    /// To be called often: who is silent for `max.poll.interval.ms` (5 minutes) is taken for dead.
+    /// Call it often: the group drops a member that does not poll for `max.poll.interval.ms`
+    /// (5 minutes).
     fn poll(&mut self, timeout: Duration) -> Result<Option<RebalanceEvent>, LogError>;
 
-    /// Remembers how far the group got, as [`EventLog::commit_offset`] does, which Kafka refuses
-    /// from anybody else while a group has members. Returns at once; if the commit fails for good, a
-    /// later [`poll`](Self::poll) returns the error. One rejected by a rebalance is retried for as long
-    /// as this member keeps the partitions. A group's offsets are advisory.
+    /// Commits the group's offsets. While a group has members, Kafka accepts commits only from
+    /// them, so that [`EventLog::commit_offset`] would be refused.
+    ///
+    /// Returns at once; if the commit fails for good, a later [`poll`](Self::poll) returns the
+    /// error. A commit that a rebalance rejects is retried for as long as this member keeps the
+    /// partitions. A group's offsets are advisory.
     fn commit(&mut self, offsets: &[(TopicPartition, u64)]) -> Result<(), LogError>;
 
-    /// How often this member was told of a new sharing-out, also of one that changed nothing for
-    /// it.
+    /// Number of rebalances of the group since this member joined, including those that changed
+    /// nothing for it.
     fn rebalances(&self) -> u64;
 }
 
@@ -195,21 +223,21 @@ pub trait EventLog: Send + Sync {
     /// none.
     fn offset_for_time(&self, at: &TopicPartition, event_time_ms: i64) -> Result<u64, LogError>;
 
-    /// Waits until the partition ends after `offset`, at most `timeout`; tells whether it does.
+    /// Waits up to `timeout` until the partition ends after `offset`; returns whether it does.
     fn wait_for(&self, at: &TopicPartition, offset: u64, timeout: Duration) -> Result<bool, LogError>;
 
-    /// Remembers how far a consumer group got. Advisory: correctness rests on offsets committed
-    /// with the output.
+    /// Commits a consumer group's offset. Advisory: correctness rests on offsets committed with
+    /// the output.
     ///
-    /// For groups that nobody joined; where there are members, [`Member::commit`] does this.
+    /// For groups without members; otherwise use [`Member::commit`].
     fn commit_offset(&self, group: &str, at: &TopicPartition, offset: u64) -> Result<(), LogError>;
 
     /// Joins a consumer group that shares the partitions of these topics among its members.
     ///
-    /// In the embedded log, which one process has to itself, the only member holds them all.
+    /// The embedded log belongs to one process, so its only member is assigned all of them.
     fn join(&self, group: &str, topics: &[&str]) -> Result<Box<dyn Member>, LogError>;
 
-    /// What the group last committed.
+    /// The group's last committed offset.
     fn committed_offset(&self, group: &str, at: &TopicPartition) -> Result<Option<u64>, LogError>;
 
     /// Drops records below `before` (rounded down to whole batches). Reads below the new start are
@@ -219,11 +247,12 @@ pub trait EventLog: Send + Sync {
     /// Applies every topic's retention, never dropping a record that a committed consumer group has
     /// not passed.
     ///
-    /// Goes by when records were written: each run notes how far a partition reaches at `now_ms`,
-    /// and drops what an earlier run saw `retain_ms` ago. So the first run drops nothing by age.
+    /// Age counts from the write, not from the event: each run records the end of every partition
+    /// at `now_ms`, and drops what lies below the end that a run recorded `retain_ms` ago. So the
+    /// first run drops nothing by age.
     fn apply_retention(&self, now_ms: i64) -> Result<(), LogError>;
 
-    /// What time it is for the log; `None` where that is this machine's own clock.
+    /// The time on the log's clock; `None` where the log uses this machine's clock.
     fn clock(&self) -> Result<Option<LogClock>, LogError> {
         Ok(None)
     }

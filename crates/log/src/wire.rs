@@ -11,17 +11,22 @@ pub const CONTENT_TYPE: &str = "application/x-protobuf";
 /// One append.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AppendRequest {
+    /// Name of the topic.
     #[prost(string, tag = "1")]
     pub topic: String,
+    /// Number of the partition.
     #[prost(uint32, tag = "2")]
     pub partition: u32,
     /// The producer, as in [`Producer`].
     #[prost(string, tag = "3")]
     pub source: String,
+    /// Epoch of the producer, as in [`Producer`].
     #[prost(uint64, tag = "4")]
     pub epoch: u64,
+    /// Number of the first record, as in [`Batch`].
     #[prost(uint64, tag = "5")]
     pub first_seq: u64,
+    /// The records of the batch, in order.
     #[prost(message, repeated, tag = "6")]
     pub records: Vec<AppendRecord>,
 }
@@ -29,12 +34,16 @@ pub struct AppendRequest {
 /// One record of it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AppendRecord {
+    /// As [`Record::key`].
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
+    /// As [`Record::schema`].
     #[prost(uint32, tag = "2")]
     pub schema: u32,
+    /// As [`Record::event_time_ms`].
     #[prost(sint64, tag = "3")]
     pub event_time_ms: i64,
+    /// As [`Record::payload`].
     #[prost(bytes = "bytes", tag = "4")]
     pub payload: Bytes,
 }
@@ -76,29 +85,38 @@ impl AppendRequest {
 /// Answer to an append that was done.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct AppendAnswer {
+    /// As [`Appended::first_offset`](crate::Appended::first_offset).
     pub first_offset: u64,
+    /// As [`Appended::written`](crate::Appended::written).
     pub written: u64,
+    /// As [`Appended::duplicates`](crate::Appended::duplicates).
     pub duplicates: u64,
 }
 
 /// Answer of `GET /v1/log`.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct LogAnswer {
+    /// All topics, by name.
     pub topics: Vec<TopicAnswer>,
     /// The server's clock, ms since the epoch.
     pub now_ms: i64,
 }
 
+/// A topic in [`LogAnswer`].
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct TopicAnswer {
+    /// Name of the topic.
     pub topic: String,
+    /// Number of its partitions.
     pub partitions: u32,
 }
 
 /// Answer to a refused or failed append; `code` says which other fields are present.
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub struct Refusal {
+    /// Stable name of the reason, such as [`STALE_EPOCH`].
     pub code: String,
+    /// The reason and what to do, for people.
     pub message: String,
     /// `sequence_gap`: the number to go on with.
     #[serde(skip_serializing_if = "Option::is_none")]

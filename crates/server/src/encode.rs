@@ -54,6 +54,10 @@ impl std::fmt::Debug for Encoded {
 }
 
 impl Encoded {
+    /// Prepares the encoding of `rows`.
+    ///
+    /// # Errors
+    /// A column's type cannot be written in this format.
     pub fn new(rows: Rows, format: Format) -> Result<Self, QueryError> {
         let bytes = Bytes::default();
         let encoder = Encoder::new(format, rows.schema(), bytes.clone()).map_err(|e| refused(format, &e))?;

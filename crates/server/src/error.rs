@@ -12,47 +12,67 @@ use crate::row_width::TooWide;
 /// Everything a query can end with besides rows. [`QueryError::code`] is stable, for programs;
 /// [`QueryError::hint`] says what to do.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message says what each field is")]
 pub enum QueryError {
+    /// The text does not parse as SQL.
     #[error("syntax error{}: {message}", at(.position))]
     Syntax {
         message: String,
         /// Line and column, both from 1.
         position: Option<(u64, u64)>,
     },
+    /// The text holds no statement.
     #[error("there is no query")]
     Empty,
+    /// The text holds this many statements.
     #[error("the text holds {0} statements; one at a time")]
     SeveralStatements(usize),
+    /// The statement would change something; holds its name.
     #[error("{0} is refused: queries only read")]
     NotReadOnly(String),
+    /// No table has this name; `tables` are those that exist.
     #[error("no table named {name}")]
     UnknownTable { name: String, tables: Vec<String> },
+    /// No column has this name; `columns` are those that can be used there.
     #[error("no column named {name}")]
     UnknownColumn { name: String, columns: Vec<String> },
+    /// No function has this name; `nearest` is the most similar one.
     #[error("no function named {name}")]
     UnknownFunction { name: String, nearest: Option<String> },
+    /// The query parses but means nothing, such as a column that is not grouped.
     #[error("invalid query: {0}")]
     Invalid(String),
+    /// The engine lacks the feature.
     #[error("not supported: {0}")]
     NotSupported(String),
+    /// A computation failed on a value, such as a division by zero.
     #[error("the query failed on its data: {0}")]
     Failed(String),
+    /// A column's type cannot be written in the format.
     #[error("the result cannot be written as {format}: {message}")]
     Encode { format: &'static str, message: String },
+    /// A single row exceeds what is written of one, bytes.
     #[error("a row of the result has more than {} MiB, which is the most that is written of one", .most >> 20)]
     RowTooLarge { most: usize },
+    /// The result exceeds the row limit.
     #[error("the result has more than {limit} rows, the limit of this query")]
     TooManyRows { limit: u64 },
+    /// The query exceeded its time limit.
     #[error("the query ran longer than {} s, its time limit", .limit.as_secs_f64())]
     TooSlow { limit: Duration },
+    /// The request asked for a longer time limit than the service allows.
     #[error("a time limit of {} s was asked for; at most {} s are allowed here", .asked.as_secs_f64(), .most.as_secs_f64())]
     TimeNotAllowed { asked: Duration, most: Duration },
+    /// The query needs more memory than the limit, even after spilling.
     #[error("the query needs more memory than is allowed: {0}")]
     OutOfMemory(String),
+    /// The plan repeats or joins rows that are too wide for the limit on memory.
     #[error("the query needs more memory than is allowed: it repeats or puts together rows of {} KiB", .bytes / 1024)]
     RowsTooWide { bytes: usize },
+    /// A file of a table could not be read.
     #[error("reading the tables failed: {0}")]
     Storage(String),
+    /// The engine failed in a way that is no fault of the query.
     #[error("the query engine failed: {0}")]
     Internal(String),
 }

@@ -19,6 +19,7 @@ pub enum Format {
 }
 
 impl Format {
+    /// All formats, as error messages list them.
     pub const ALL: [Self; 5] = [Self::Table, Self::Json, Self::Jsonl, Self::Csv, Self::Arrow];
 
     /// Its name in commands and requests.

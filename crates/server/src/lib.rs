@@ -3,6 +3,23 @@
 //! [`QueryService`] runs SQL on the newest consistent catalog; [`Encoded`] turns the rows into
 //! bytes of a [`Format`], piece by piece; [`serve`] offers both over HTTP, and [`Ingest`] appends
 //! what agents send. The `tidegate sql` command uses the first two directly.
+//!
+//! ```no_run
+//! use tidegate_lake::catalog::{Catalog, CatalogSource};
+//! use tidegate_server::{Encoded, Format, Overrides, QueryError, QueryLimits, QueryService};
+//!
+//! async fn print_json_lines(sql: &str) -> Result<(), QueryError> {
+//!     // A catalog without tables; a `tidegate_lake` runner keeps a real one.
+//!     let catalog = CatalogSource::fixed(Catalog::default());
+//!     let service = QueryService::new(catalog, QueryLimits::default())?;
+//!     let rows = service.query(sql, Overrides::default()).await?;
+//!     let mut encoded = Encoded::new(rows, Format::Jsonl)?;
+//!     while let Some(piece) = encoded.next().await? {
+//!         print!("{}", String::from_utf8_lossy(&piece));
+//!     }
+//!     Ok(())
+//! }
+//! ```
 #![warn(missing_docs)]
 
 mod admission;

@@ -17,26 +17,36 @@ use crate::error::QueryError;
 /// A table as the reference shows it.
 #[derive(Debug, Serialize)]
 pub struct TableDoc {
+    /// Name in SQL.
     pub name: String,
+    /// What a row is.
     pub doc: String,
     /// Columns that together name a row; none for events as they came and for views.
     pub key: Vec<String>,
+    /// In the order of the table.
     pub columns: Vec<ColumnDoc>,
 }
 
+/// A column as the reference shows it.
 #[derive(Debug, Serialize)]
 pub struct ColumnDoc {
+    /// Name in SQL.
     pub name: String,
+    /// Type in SQL, e.g. `bigint`.
     #[serde(rename = "type")]
     pub type_name: String,
     /// Meaning, with unit.
     pub doc: String,
 }
 
+/// A function as the reference shows it.
 #[derive(Debug, Serialize)]
 pub struct FunctionDoc {
+    /// Name in SQL.
     pub name: &'static str,
+    /// A call, with the names of its parameters.
     pub usage: &'static str,
+    /// What it returns, with unit.
     pub doc: &'static str,
 }
 

@@ -110,6 +110,7 @@ fn expected(source: &str, seqs: std::ops::Range<u64>) -> Vec<String> {
     seqs.map(|seq| format!("{source}:{seq}")).collect()
 }
 
+/// Reads return the appended records, in order, from any offset.
 pub fn appended_records_are_read_back_in_order(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "read-back");
     assert_eq!(log.read(&at, 0, 1024).unwrap(), []);
@@ -129,6 +130,7 @@ pub fn appended_records_are_read_back_in_order(harness: &mut dyn Harness) {
     assert_eq!(middle[..], all[250..250 + middle.len()]);
 }
 
+/// A read stops at `max_bytes` of payload, but returns at least one record.
 pub fn reads_stop_at_max_bytes(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "max-bytes");
     let mut wanted = batch("a", 0, 0, 10);
@@ -143,6 +145,7 @@ pub fn reads_stop_at_max_bytes(harness: &mut dyn Harness) {
     );
 }
 
+/// Topics are listed by name; creating one again checks its layout.
 pub fn topics_are_listed_and_checked(harness: &mut dyn Harness) {
     let config = TopicConfig { partitions: 3, retain_ms: Some(60_000), retain_bytes: None };
     let (log, at) = topic_of(harness, "topics", config);
@@ -155,6 +158,7 @@ pub fn topics_are_listed_and_checked(harness: &mut dyn Harness) {
     }
 }
 
+/// Calls for a topic or partition that does not exist are refused.
 pub fn unknown_places_are_refused(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "known");
     let nowhere = TopicPartition { topic: harness.topic("unknown"), partition: 0 };
@@ -168,6 +172,7 @@ pub fn unknown_places_are_refused(harness: &mut dyn Harness) {
     assert!(matches!(log.extent(&beyond), Err(LogError::UnknownPartition { .. })));
 }
 
+/// A concurrent reader sees all of a batch or nothing of it.
 pub fn a_batch_becomes_readable_as_a_whole(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "atomic");
     let done = AtomicBool::new(false);
@@ -190,6 +195,7 @@ pub fn a_batch_becomes_readable_as_a_whole(harness: &mut dyn Harness) {
     });
 }
 
+/// A repeated append is reported as duplicates and writes nothing.
 pub fn appending_again_writes_nothing(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "again");
     log.append(&at, batch("a", 7, 0, 20)).unwrap();
@@ -200,6 +206,7 @@ pub fn appending_again_writes_nothing(harness: &mut dyn Harness) {
     assert_eq!(payloads(&read_all(&*log, &at)), expected("a", 0..20));
 }
 
+/// Of a batch that overlaps an earlier one, only the new records are written.
 pub fn an_overlap_writes_only_what_is_new(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "overlap");
     log.append(&at, batch("a", 0, 0, 20)).unwrap();
@@ -210,6 +217,7 @@ pub fn an_overlap_writes_only_what_is_new(harness: &mut dyn Harness) {
     assert_eq!(all[20].offset, overlap.first_offset);
 }
 
+/// Gaps in the sequence numbers and epochs older than the newest are refused.
 pub fn gaps_and_stale_epochs_are_refused(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "sequence");
     log.append(&at, batch("a", 1, 0, 10)).unwrap();
@@ -224,6 +232,7 @@ pub fn gaps_and_stale_epochs_are_refused(harness: &mut dyn Harness) {
     log.append(&at, batch("b", 0, 0, 1)).expect("sources are independent");
 }
 
+/// Records, producers' progress and committed offsets survive a restart.
 pub fn progress_survives_reopening(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "reopen");
     log.append(&at, batch("a", 4, 0, 30)).unwrap();
@@ -239,6 +248,7 @@ pub fn progress_survives_reopening(harness: &mut dyn Harness) {
     assert_eq!(payloads(&read_all(&*log, &at)), expected("a", 0..31));
 }
 
+/// `offset_for_time` finds the first record that is not older.
 pub fn offsets_are_found_by_time(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "time");
     assert_eq!(log.offset_for_time(&at, 0).unwrap(), log.extent(&at).unwrap().end);
@@ -254,6 +264,7 @@ pub fn offsets_are_found_by_time(harness: &mut dyn Harness) {
     assert_eq!(log.offset_for_time(&at, i64::MIN).unwrap(), all[0].offset);
 }
 
+/// `wait_for` returns when a record arrives or the time is up.
 pub fn waiting_ends_when_records_come(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "wait");
     let end = log.extent(&at).unwrap().end;
@@ -268,6 +279,7 @@ pub fn waiting_ends_when_records_come(harness: &mut dyn Harness) {
     assert!(log.wait_for(&at, end, Duration::ZERO).unwrap());
 }
 
+/// Each group's newest committed offset is kept.
 pub fn consumer_offsets_are_kept(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "groups");
     log.append(&at, batch("a", 0, 0, 10)).unwrap();
@@ -279,6 +291,7 @@ pub fn consumer_offsets_are_kept(harness: &mut dyn Harness) {
     assert_eq!(log.committed_offset("other", &at).unwrap(), Some(9));
 }
 
+/// Reads below the start are refused after a trim; producers are not forgotten.
 pub fn trimmed_records_are_refused(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "trim");
     let starts: Vec<_> =
@@ -308,6 +321,7 @@ pub fn trimmed_records_are_refused(harness: &mut dyn Harness) {
 /// When the cases of retention take place, ms since the epoch.
 const NOW_MS: i64 = 1_800_000_000_000;
 
+/// Retention drops nothing that a committed group has not passed.
 pub fn retention_spares_what_groups_need(harness: &mut dyn Harness) {
     let config = TopicConfig { partitions: 1, retain_ms: Some(10_000), retain_bytes: None };
     let (log, at) = topic_of(harness, "retention", config);
@@ -374,6 +388,7 @@ pub fn retention_goes_by_when_records_were_written(harness: &mut dyn Harness) {
     }
 }
 
+/// Records of each concurrent producer stay in its order.
 pub fn producers_keep_their_order(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "producers");
     thread::scope(|scope| {
@@ -396,6 +411,7 @@ pub fn producers_keep_their_order(harness: &mut dyn Harness) {
     }
 }
 
+/// After a fence, appends through older handles are refused, also after a restart.
 pub fn older_generations_are_fenced(harness: &mut dyn Harness) {
     let (old, at) = one_partition(harness, "fence");
     let new = harness.handle();
@@ -413,6 +429,7 @@ pub fn older_generations_are_fenced(harness: &mut dyn Harness) {
     assert!(harness.handle().fence().unwrap() > generation + 1, "generations never repeat");
 }
 
+/// Records, batches and source names over their limits are refused.
 pub fn limits_are_enforced(harness: &mut dyn Harness) {
     let (log, at) = one_partition(harness, "limits");
     let mut large = batch("a", 0, 0, 1);
@@ -429,6 +446,7 @@ pub fn limits_are_enforced(harness: &mut dyn Harness) {
     assert_eq!(log.append(&at, batch("a", 0, 1, 0)).unwrap().written, 0, "an empty batch is no harm");
 }
 
+/// The only member of a group is assigned all partitions of its topics.
 pub fn one_member_holds_all_that_it_asks_for(harness: &mut dyn Harness) {
     let three = TopicConfig { partitions: 3, retain_ms: None, retain_bytes: None };
     let (log, at) = topic_of(harness, "shared", three);

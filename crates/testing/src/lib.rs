@@ -1,10 +1,32 @@
-//! What tests of several crates share: the suite that every log must pass, and what becomes of a
-//! test where a server that it needs is missing.
+//! Shared test support: the conformance suite of event logs, and skips for missing services.
 //!
-//! A crate of its own and no feature of `tidegate-log`: with it, `cargo test` and `cargo run` would
-//! each build that crate, and all above it, in their own way.
+//! This is a crate and not a feature of `tidegate-log`, because a feature for tests would make
+//! `cargo test` and `cargo run` build that crate, and all above it, twice.
+//!
+//! ```no_run
+//! use std::process::Command;
+//! use std::sync::Arc;
+//! use tidegate_log::{EmbeddedLog, EventLog};
+//! use tidegate_testing::conformance::{self, Harness};
+//! use tidegate_testing::needs;
+//!
+//! struct Embedded(EmbeddedLog);
+//!
+//! impl Harness for Embedded {
+//!     fn handle(&self) -> Arc<dyn EventLog> {
+//!         Arc::new(self.0.clone())
+//!     }
+//!
+//!     fn reopen(&mut self) {}
+//! }
+//!
+//! if needs::can("a temporary folder", Command::new("mkdir").arg("/tmp/conformance")) {
+//!     let log = EmbeddedLog::open("/tmp/conformance", Default::default())?;
+//!     conformance::offsets_are_found_by_time(&mut Embedded(log));
+//! }
+//! # Ok::<(), tidegate_log::LogError>(())
+//! ```
 #![warn(missing_docs)]
-
 #![allow(clippy::unwrap_used)]
 
 pub mod conformance;

@@ -1,9 +1,9 @@
-//! What a test needs of the machine: Kafka, Slurm, root, a program.
+//! Skips tests whose requirements the machine lacks: Kafka, Slurm, root, a program.
 //!
-//! Where it is missing, the test says so with [`skip`] and ends. `cargo test` counts it as passed,
-//! since Rust's tests know nothing else; so each skip is also a line of the file that
-//! `TIDEGATE_SKIPPED` names, from which `tests/run.sh` counts. With `CI=true` a test whose need is
-//! missing fails.
+//! Such a test calls [`skip`] and returns. `cargo test` counts it as passed, because it has no
+//! notion of skipping at run time. So each skip also adds a line to the file that
+//! `TIDEGATE_SKIPPED` names, and `tests/run.sh` counts those. With `CI=true` the test fails
+//! instead.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -11,24 +11,24 @@ use std::io::Write;
 use std::process::Command;
 use std::thread;
 
-/// Names the file that gets a line of each test that was skipped.
+/// Environment variable with the path of the file that gets a line for each skipped test.
 const FILE: &str = "TIDEGATE_SKIPPED";
 
-/// Notes that this test does not run here, and why.
+/// Records that this test is skipped because the machine lacks something, and why.
 ///
 /// # Panics
-/// With `CI=true`, and where the note cannot be written.
+/// With `CI=true`, or if the record cannot be written.
 pub fn skip(why: &str) {
     let required = env::var("CI").is_ok_and(|ci| ci == "true");
     assert!(!required, "{why}; with CI=true nothing is skipped");
     note(why);
 }
 
-/// Notes that this test does not run, whatever the machine: it is for the long form, or has no work
-/// here by design.
+/// Records that this test is skipped by design: it belongs to the long run, or has nothing to do in
+/// this build. Allowed with `CI=true`.
 ///
 /// # Panics
-/// The note cannot be written.
+/// The record cannot be written.
 pub fn note(why: &str) {
     let test = thread::current().name().unwrap_or("?").to_owned();
     println!("skipped: {why}");
@@ -37,8 +37,7 @@ pub fn note(why: &str) {
     OpenOptions::new().create(true).append(true).open(file).unwrap().write_all(line.as_bytes()).unwrap();
 }
 
-/// Why `what` cannot be had, by a command that brings it or shows that it is here; `None` if it
-/// can.
+/// Runs a command that starts or finds `what`; returns why that failed, or `None` if it succeeded.
 pub fn missing(what: &str, command: &mut Command) -> Option<String> {
     let said = match command.output() {
         Ok(output) if output.status.success() => return None,
@@ -48,14 +47,14 @@ pub fn missing(what: &str, command: &mut Command) -> Option<String> {
     Some(format!("{what} cannot be had: {said}"))
 }
 
-/// Whether the command succeeds that brings `what` a test needs; otherwise the test is skipped.
+/// As [`missing`], but [skips](skip) the test on failure; returns whether the command succeeded.
 pub fn can(what: &str, command: &mut Command) -> bool {
     let missing = missing(what, command);
     missing.iter().for_each(|why| skip(why));
     missing.is_none()
 }
 
-/// Whether proofs run in their long form: `TIDEGATE_LONG=1`.
+/// Whether long-running tests run in full: `TIDEGATE_LONG=1`.
 pub fn is_long() -> bool {
     env::var("TIDEGATE_LONG").is_ok_and(|long| long == "1")
 }

@@ -123,7 +123,9 @@ impl Queue {
 /// Counted costs since the log was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogStats {
+    /// Batches that were written.
     pub batches: u64,
+    /// Records that were written.
     pub records: u64,
     /// Stored, compressed.
     pub bytes: u64,

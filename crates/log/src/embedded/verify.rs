@@ -10,8 +10,11 @@ use crate::check::Progress;
 /// Totals of a log whose every record was read and checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VerifyReport {
+    /// Partitions of all topics.
     pub partitions: u64,
+    /// Batches in them.
     pub batches: u64,
+    /// Records in them.
     pub records: u64,
     /// Stored, compressed.
     pub bytes: u64,

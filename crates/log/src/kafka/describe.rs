@@ -9,6 +9,7 @@ use crate::{LogError, TopicPartition};
 pub struct GroupMember {
     /// `tidegate-HOST-PID` for a member of ours, unless its properties name a `client.id`.
     pub name: String,
+    /// The partitions that the group assigned to it.
     pub partitions: Vec<TopicPartition>,
 }
 

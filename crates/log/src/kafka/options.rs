@@ -23,6 +23,7 @@ const WITH_TLS: &str = "build it with TLS (cargo build --features kafka-tls), fo
 /// How to reach Kafka, and how to lay out what is created there.
 #[derive(Debug, Clone)]
 pub struct KafkaOptions {
+    /// Addresses of brokers, and the prefix of the topics.
     pub url: KafkaUrl,
     /// librdkafka's properties, e.g. `security.protocol` and `sasl.username`. They win over ours,
     /// but for those that the guarantees of the log rest on.
@@ -41,6 +42,7 @@ pub struct KafkaOptions {
 }
 
 impl KafkaOptions {
+    /// The defaults, for the log at `url`.
     pub fn new(url: KafkaUrl) -> Self {
         Self {
             url,

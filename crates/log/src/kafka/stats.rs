@@ -5,7 +5,9 @@ use crate::Batch;
 /// Counted costs of a handle since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KafkaStats {
+    /// Transactions that were committed, one per batch.
     pub transactions: u64,
+    /// Records that were written.
     pub records: u64,
     /// Keys and payloads, before compression.
     pub bytes: u64,

@@ -30,6 +30,7 @@ impl KafkaUrl {
         &self.servers
     }
 
+    /// Prefix of the names of all topics, groups and transactional ids of this log.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -61,6 +61,7 @@ impl fmt::Debug for Spread<'_> {
 /// The partitions that a record belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
+    /// The partition with this number.
     One(u32),
     /// Each gets it, as with heartbeats, which speak for all that was reported before.
     All,
@@ -69,25 +70,31 @@ pub enum Place {
 /// What a copy is doing with a partition of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyProgress {
+    /// What is being done.
     pub step: CopyStep,
+    /// The partition of the source.
     pub at: TopicPartition,
     /// Done with up to here; the step ends at `end`.
     pub offset: u64,
+    /// Offset at which the step ends.
     pub end: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a copy does with a partition.
 pub enum CopyStep {
     /// Reads both logs and compares them.
     Comparing,
     /// Brings a new partition to the offset at which the source begins.
     Filling,
+    /// Writes the records that the target lacks.
     Copying,
 }
 
 /// What a copy did, and what the target then holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyReport {
+    /// Topics of the source.
     pub topics: u64,
     /// Of the source.
     pub partitions: u64,
