@@ -9,6 +9,7 @@ use serde_json::Value;
 
 mod circles;
 mod text;
+mod tokens;
 
 /// Every crate and the ones of ours it may depend on: only downward, never sideways. A new crate
 /// gets a line here.

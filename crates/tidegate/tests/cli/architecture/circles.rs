@@ -1,15 +1,15 @@
 //! No circles of files: a file may take names from files below it, and from its parents, not from
 //! siblings that take names from it.
 //!
-//! Reads the modules of a crate with `syn`, resolves the paths in them to the files that define what
-//! they name, re-exports included, and looks for strongly connected components. It reads no macro
-//! arguments and resolves no methods, so it can miss an arrow; it invents none.
+//! Reads the tokens of a crate's modules, resolves the paths in them to the files that define what they
+//! name, re-exports included, and looks for strongly connected components. It expands no macros and
+//! resolves no methods, so it can miss an arrow; it invents none. (With `syn` as a dependency of this
+//! test alone, cargo would build every derive macro and all above them a second time.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use syn::visit_mut::VisitMut;
-
+use super::tokens::{Token, tokens};
 use super::{read, root};
 
 /// A module's path from the root of its crate: `["planner", "plan"]`; empty for the root.
@@ -40,43 +40,40 @@ struct Module {
 #[derive(Debug, Default)]
 struct Modules(BTreeMap<ModulePath, Module>);
 
-fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        let syn::Meta::List(list) = &attribute.meta else { return false };
-        list.path.is_ident("cfg") && list.tokens.to_string() == "test"
-    })
-}
-
-fn segments(path: &syn::Path) -> Vec<String> {
-    path.segments.iter().map(|segment| segment.ident.to_string()).collect()
-}
+/// Words that begin a definition and stand before its name.
+const DEFINERS: [&str; 8] = ["const", "enum", "fn", "static", "struct", "trait", "type", "union"];
 
 impl Modules {
     /// Reads the module `at` from `file` and the files of its children.
     fn read(&mut self, file: &Path, at: &ModulePath) {
-        let mut parsed = syn::parse_file(&read(file)).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        self.take(file, at, &mut parsed.items);
+        self.take(file, at, &tokens(&read(file)));
     }
 
-    fn take(&mut self, file: &Path, at: &ModulePath, items: &mut [syn::Item]) {
+    fn take(&mut self, file: &Path, at: &ModulePath, tokens: &[Token]) {
         let name = file.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
         let mut module = Module { file: name, ..Module::default() };
-        for item in items {
-            match item {
-                syn::Item::Mod(child) if !is_for_tests(&child.attrs) => {
-                    let name = child.ident.to_string();
+        let mut rest = tokens;
+        while !rest.is_empty() {
+            let (item, after) = split_item(rest);
+            rest = after;
+            if is_for_tests(item) {
+                continue;
+            }
+            let words: Vec<&str> = item.iter().filter_map(Token::word).collect();
+            let begin = item.iter().position(|token| token.is("mod"));
+            match begin.filter(|_| declares_module(item)) {
+                Some(begin) => {
+                    let name = item[begin + 1].word().unwrap().to_owned();
                     let path: ModulePath = at.iter().cloned().chain([name.clone()]).collect();
                     module.names.insert(name.clone(), Name::Module(path.clone()));
-                    match &mut child.content {
-                        Some((_, items)) => self.take(file, &path, items),
-                        None => self.read(&child_file(file, at, &name), &path),
+                    match item.get(begin + 2) {
+                        Some(token) if token.is("{") => {
+                            self.take(file, &path, &item[begin + 3..item.len() - 1])
+                        }
+                        _ => self.read(&child_file(file, at, &name), &path),
                     }
                 }
-                syn::Item::Use(used) if !is_for_tests(&used.attrs) => {
-                    let hands_on = !matches!(used.vis, syn::Visibility::Inherited);
-                    module.take_use(&used.tree, &mut Vec::new(), hands_on);
-                }
-                other => module.take_item(other),
+                None => module.take_item(item, &words),
             }
         }
         self.0.insert(at.clone(), module);
@@ -152,78 +149,135 @@ fn child_file(file: &Path, at: &ModulePath, name: &str) -> PathBuf {
     if one.is_file() { one } else { other }
 }
 
-impl Module {
-    fn take_use(&mut self, tree: &syn::UseTree, prefix: &mut Vec<String>, hands_on: bool) {
-        match tree {
-            syn::UseTree::Path(path) => {
-                prefix.push(path.ident.to_string());
-                self.take_use(&path.tree, prefix, hands_on);
-                prefix.pop();
-            }
-            syn::UseTree::Group(group) => {
-                for tree in &group.items {
-                    self.take_use(tree, prefix, hands_on);
-                }
-            }
-            syn::UseTree::Glob(_) => self.globs.push(prefix.clone()),
-            syn::UseTree::Name(name) => self.import(&name.ident, &name.ident, prefix, hands_on),
-            syn::UseTree::Rename(name) => self.import(&name.ident, &name.rename, prefix, hands_on),
+/// The first item of some tokens, attributes included, and what follows it. An item ends with `;`, or
+/// with the block that is not followed by anything that belongs to it.
+fn split_item(tokens: &[Token]) -> (&[Token], &[Token]) {
+    let (mut depth, mut began) = (0_usize, false);
+    let ends_with_semicolon = |item: &[Token]| {
+        let first =
+            item.iter().find(|token| ["use", "const", "static", "type"].iter().any(|word| token.is(word)));
+        first.is_some() && !item.iter().any(|token| token.is("fn") || token.is("impl"))
+    };
+    for (number, token) in tokens.iter().enumerate() {
+        match token.0.as_str() {
+            "{" | "(" | "[" => depth += 1,
+            "}" | ")" | "]" => depth = depth.saturating_sub(1),
+            ";" if depth == 0 => return tokens.split_at(number + 1),
+            _ => {}
+        }
+        began |= token.is("{");
+        if began && depth == 0 && token.is("}") && !ends_with_semicolon(&tokens[..number]) {
+            return tokens.split_at(number + 1);
         }
     }
+    (tokens, &[])
+}
 
-    fn import(&mut self, name: &syn::Ident, alias: &syn::Ident, prefix: &[String], hands_on: bool) {
-        let mut path = prefix.to_vec();
-        if name != "self" {
-            path.push(name.to_string());
+/// Whether an attribute of the item is `#[cfg(test)]`.
+fn is_for_tests(item: &[Token]) -> bool {
+    let attribute = ["#", "[", "cfg", "(", "test", ")", "]"];
+    let end = item.iter().position(|token| token.is("{")).unwrap_or(item.len());
+    item[..end]
+        .windows(attribute.len())
+        .any(|tokens| tokens.iter().zip(attribute).all(|(token, text)| token.is(text)))
+}
+
+/// Whether the item is `mod name;` or `mod name { … }`, whatever stands before it.
+fn declares_module(item: &[Token]) -> bool {
+    let Some(at) = item.iter().position(|token| token.is("mod")) else { return false };
+    let before = &item[..at];
+    let others = ["fn", "impl", "{", "macro_rules"];
+    !before.iter().any(|token| others.iter().any(|other| token.is(other)))
+        && item.get(at + 2).is_some_and(|token| token.is(";") || token.is("{"))
+}
+
+impl Module {
+    fn take_item(&mut self, item: &[Token], words: &[&str]) {
+        if let Some(at) = item.iter().position(|token| token.is("use"))
+            && item[..at].iter().all(|token| !token.is("{"))
+        {
+            let hands_on = item[..at].iter().any(|token| token.is("pub"));
+            self.take_use(&item[at + 1..], hands_on);
+            return;
         }
-        let alias =
-            if alias == "self" { path.last().cloned().unwrap_or_default() } else { alias.to_string() };
-        self.names.insert(alias, Name::Use(path.clone()));
-        if !hands_on {
+        let names = words.windows(2).find(|pair| DEFINERS.contains(&pair[0]) || pair[0] == "macro_rules");
+        if let Some(pair) = names.filter(|pair| pair[1] != "fn") {
+            self.names.insert(pair[1].to_owned(), Name::Item);
+        } else if let Some(pair) = words.windows(3).find(|three| three[0] == "const" && three[1] == "fn") {
+            self.names.insert(pair[2].to_owned(), Name::Item);
+        }
+        self.take_paths(item);
+    }
+
+    /// Notes the paths in an item's code, and what `use` brings in inside of it.
+    fn take_paths(&mut self, item: &[Token]) {
+        let mut at = 0;
+        while at < item.len() {
+            if item[at].is("use") {
+                let end = at + item[at..].iter().position(|token| token.is(";")).unwrap_or(item.len() - at);
+                let mut inside = Self::default();
+                inside.take_use(&item[at + 1..end], false);
+                self.paths.extend(inside.paths);
+                at = end + 1;
+                continue;
+            }
+            let Some(first) = item[at].word() else {
+                at += 1;
+                continue;
+            };
+            let mut path = vec![first.to_owned()];
+            at += 1;
+            while item.get(at).is_some_and(|token| token.is("::"))
+                && let Some(word) = item.get(at + 1).and_then(Token::word)
+            {
+                path.push(word.to_owned());
+                at += 2;
+            }
             self.paths.push(path);
         }
     }
 
-    fn take_item(&mut self, item: &mut syn::Item) {
-        let (ident, attributes) = match &*item {
-            syn::Item::Const(item) => (Some(&item.ident), &item.attrs),
-            syn::Item::Enum(item) => (Some(&item.ident), &item.attrs),
-            syn::Item::Fn(item) => (Some(&item.sig.ident), &item.attrs),
-            syn::Item::Static(item) => (Some(&item.ident), &item.attrs),
-            syn::Item::Struct(item) => (Some(&item.ident), &item.attrs),
-            syn::Item::Trait(item) => (Some(&item.ident), &item.attrs),
-            syn::Item::Type(item) => (Some(&item.ident), &item.attrs),
-            syn::Item::Macro(item) => (item.ident.as_ref(), &item.attrs),
-            syn::Item::Impl(item) => (None, &item.attrs),
-            _ => return,
-        };
-        if is_for_tests(attributes) {
-            return;
+    /// Takes the tree of a `use`: `a::{b, c::d as e, f::*};`.
+    fn take_use(&mut self, tree: &[Token], hands_on: bool) {
+        let (mut prefix, mut open): (Vec<String>, Vec<usize>) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        while at < tree.len() {
+            let token = &tree[at];
+            at += 1;
+            match token.0.as_str() {
+                "{" => open.push(prefix.len()),
+                "}" => drop(open.pop()),
+                "," => prefix.truncate(open.last().copied().unwrap_or(0)),
+                "*" => self.globs.push(prefix.clone()),
+                _ => {
+                    let Some(word) = token.word() else { continue };
+                    prefix.push(word.to_owned());
+                    if tree.get(at).is_some_and(|token| token.is("::")) {
+                        continue;
+                    }
+                    let alias = match tree.get(at) {
+                        Some(token) if token.is("as") => {
+                            at += 2;
+                            tree.get(at - 1).and_then(Token::word)
+                        }
+                        _ => None,
+                    };
+                    self.import(prefix.clone(), alias, hands_on);
+                    prefix.truncate(open.last().copied().unwrap_or(0));
+                }
+            }
         }
-        if let Some(ident) = ident {
-            self.names.insert(ident.to_string(), Name::Item);
-        }
-        let mut visitor = Paths::default();
-        visitor.visit_item_mut(item);
-        self.paths.extend(visitor.0);
-    }
-}
-
-/// Collects the paths of an item's code. It changes nothing: `visit-mut` is the visitor of `syn` that
-/// other crates build anyway, so nothing is built twice for this test.
-#[derive(Debug, Default)]
-struct Paths(Vec<Vec<String>>);
-
-impl VisitMut for Paths {
-    fn visit_path_mut(&mut self, path: &mut syn::Path) {
-        self.0.push(segments(path));
-        syn::visit_mut::visit_path_mut(self, path);
     }
 
-    fn visit_item_use_mut(&mut self, used: &mut syn::ItemUse) {
-        let mut module = Module::default();
-        module.take_use(&used.tree, &mut Vec::new(), false);
-        self.0.extend(module.paths);
+    fn import(&mut self, mut path: Vec<String>, alias: Option<&str>, hands_on: bool) {
+        if path.last().is_some_and(|last| last == "self") {
+            path.pop();
+        }
+        let Some(last) = path.last() else { return };
+        self.names.insert(alias.unwrap_or(last).to_owned(), Name::Use(path.clone()));
+        if !hands_on {
+            self.paths.push(path);
+        }
     }
 }
 
