@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tidegate_events::Event;
 use tidegate_import::{ImportOptions, Mapping, Source, import};
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicPartition};
+use tidegate_testing::slurm::Cluster;
 
-use crate::cluster::Cluster;
 use crate::recorded::{Attempt, Recorded, gpu_seconds};
 use crate::watching::Watching;
 use crate::workload;

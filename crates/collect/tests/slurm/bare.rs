@@ -7,8 +7,8 @@ use chrono::{Local, NaiveDateTime, TimeZone};
 use tidegate_collect::slurm::{PollError, SlurmOptions, Watcher};
 use tidegate_events::Event;
 use tidegate_events::v1::{self, JobEventKind as Kind};
+use tidegate_testing::slurm::Cluster;
 
-use crate::cluster::Cluster;
 use crate::recorded::{Attempt, Recorded};
 use crate::workload;
 

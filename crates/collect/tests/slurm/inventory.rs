@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tidegate_events::v1::{CapacityEventKind, JobEventKind as Kind, NodeEventKind};
+use tidegate_testing::slurm::{Cluster, wait_for};
 
 use crate::bare::{now_ms, polled, watcher};
-use crate::cluster::{Cluster, wait_for};
 use crate::recorded::Recorded;
 
 #[test]

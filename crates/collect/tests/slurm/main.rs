@@ -8,7 +8,6 @@
 
 mod accounting;
 mod bare;
-mod cluster;
 mod inventory;
 mod recorded;
 mod watching;

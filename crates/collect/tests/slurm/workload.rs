@@ -1,6 +1,6 @@
 //! Jobs of many shapes, and what happens to them.
 
-use crate::cluster::{Cluster, wait_for};
+use tidegate_testing::slurm::{Cluster, wait_for};
 
 /// Submits about this many jobs, in the same shapes and shares for every number.
 pub fn submit(cluster: &Cluster, jobs: usize) {

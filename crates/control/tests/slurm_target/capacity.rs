@@ -3,8 +3,8 @@
 use tidegate_autopilot::action::{Action, Adjustment, Change, Precondition};
 use tidegate_autopilot::state::Writer;
 use tidegate_autopilot::target::{Effect, TargetError};
+use tidegate_testing::slurm::wait_for;
 
-use crate::cluster::wait_for;
 use crate::site::{MINUTE_US, Site, action, now_us};
 
 fn quota(id: &str, from_gpus: u32, to_gpus: u32) -> Action {

@@ -25,8 +25,8 @@ use tidegate_events::{Event, SchemaId};
 use tidegate_log::{
     Batch, EmbeddedLog, EmbeddedOptions, EventLog, Producer, Record, TopicConfig, TopicPartition,
 };
+use tidegate_testing::slurm::wait_for;
 
-use crate::cluster::wait_for;
 use crate::site::{Site, now_us};
 
 const CHILD: &str = "TIDEGATE_SLURM_DAY";

@@ -7,8 +7,8 @@ use tidegate_control::slurm::{SlurmConfig, SlurmTarget};
 use tempfile::TempDir;
 use tidegate_autopilot::action::{Adjustment, Change, Kind, Precondition};
 use tidegate_autopilot::target::{Effect, Target, TargetError};
+use tidegate_testing::slurm::wait_for;
 
-use crate::cluster::wait_for;
 use crate::jobs::resize;
 use crate::nodes::drain;
 use crate::site::{Site, action};

@@ -3,8 +3,8 @@
 use tidegate_autopilot::action::{Action, Change, Precondition};
 use tidegate_autopilot::state::{GrowBy, JobKind, JobState};
 use tidegate_autopilot::target::{Effect, Notice, Target, TargetError};
+use tidegate_testing::slurm::wait_for;
 
-use crate::cluster::wait_for;
 use crate::site::{Site, action, names};
 
 const ELASTIC: &str = "--comment=tidegate:elastic,min=8,max=32,grow=requeue";

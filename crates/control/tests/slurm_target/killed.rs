@@ -8,8 +8,8 @@ use std::time::Duration;
 use tidegate_autopilot::action::{Action, Change};
 use tidegate_autopilot::target::{Effect, Target};
 use tidegate_control::slurm::{SlurmConfig, SlurmTarget};
+use tidegate_testing::slurm::wait_for;
 
-use crate::cluster::wait_for;
 use crate::jobs::resize;
 use crate::limits;
 use crate::loans::lend;

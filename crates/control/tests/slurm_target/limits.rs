@@ -4,8 +4,8 @@ use tidegate_autopilot::action::{Action, Adjustment, Change, Precondition};
 use tidegate_autopilot::state::Writer;
 use tidegate_autopilot::target::{Effect, TargetError};
 use tidegate_control::slurm::{LendBy, OwnerConfig, ShareConfig};
+use tidegate_testing::slurm::wait_for;
 
-use crate::cluster::wait_for;
 use crate::site::{MINUTE_US, Site, action, names, now_us};
 
 /// A loan of `serving`'s share of `train` to `research`.

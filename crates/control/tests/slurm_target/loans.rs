@@ -3,8 +3,8 @@
 use tidegate_autopilot::action::{Action, Change, Precondition};
 use tidegate_autopilot::state::Writer;
 use tidegate_autopilot::target::{Effect, TargetError};
+use tidegate_testing::slurm::wait_for;
 
-use crate::cluster::wait_for;
 use crate::site::{MINUTE_US, Site, action, names, now_us};
 
 pub fn lend(id: &str, nodes: &[&str], until_us: i64, extends: Option<&str>) -> Action {

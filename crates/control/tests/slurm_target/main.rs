@@ -5,11 +5,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-/// A real Slurm, of which not everything is used here.
-#[allow(dead_code)]
-#[path = "../../../collect/tests/slurm/cluster.rs"]
-mod cluster;
-
 mod capacity;
 mod day;
 mod faults;

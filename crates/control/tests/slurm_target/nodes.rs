@@ -4,8 +4,8 @@ use serde_json::Value;
 use tidegate_autopilot::action::{Action, Change, Precondition};
 use tidegate_autopilot::state::{DrainedBy, NodeState};
 use tidegate_autopilot::target::{Effect, TargetError};
+use tidegate_testing::slurm::wait_for;
 
-use crate::cluster::wait_for;
 use crate::site::{Site, action};
 
 pub fn drain(id: &str, node: &str) -> Action {

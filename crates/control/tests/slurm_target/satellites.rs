@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use tidegate_autopilot::action::{Action, Change, Precondition};
 use tidegate_autopilot::state::{GrowBy, JobKind};
 use tidegate_autopilot::target::{Effect, Target, TargetError};
+use tidegate_testing::slurm::wait_for;
 
-use crate::cluster::wait_for;
 use crate::jobs::resize;
 use crate::site::{Site, action};
 

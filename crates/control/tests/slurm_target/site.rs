@@ -9,7 +9,7 @@ use tidegate_autopilot::state::ClusterState;
 use tidegate_autopilot::target::{Effect, Receipt, Target, TargetError};
 use tidegate_control::slurm::{NoticeConfig, OwnerConfig, ShareConfig, SlurmConfig, SlurmTarget};
 
-use crate::cluster::{Cluster, wait_for};
+use tidegate_testing::slurm::{Cluster, wait_for};
 
 pub const MINUTE_US: i64 = 60_000_000;
 

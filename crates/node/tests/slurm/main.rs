@@ -4,18 +4,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-/// A real Slurm; not everything is used here.
-#[allow(dead_code)]
-#[path = "../../../collect/tests/slurm/cluster.rs"]
-mod cluster;
-
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, wait_for};
 use serde_json::json;
 use tempfile::TempDir;
 use tidegate_collect::holds::{HoldOptions, NodeHolds};
@@ -24,6 +18,7 @@ use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts};
 use tidegate_collect::{Device, Sink};
 use tidegate_events::Event;
 use tidegate_events::v1::{JobEvent, JobEventKind as Kind};
+use tidegate_testing::slurm::{Cluster, wait_for};
 
 #[derive(Default)]
 struct RecordingSink(Mutex<Vec<JobEvent>>);

@@ -11,9 +11,9 @@ use serde_json::Value;
 use tidegate_events::v1::{Envelope, NodeHealthState, NodeSignal};
 use tidegate_events::{Event, SchemaId};
 use tidegate_log::{Batch, EmbeddedLog, EmbeddedOptions, EventLog, Producer, Record, TopicPartition};
+use tidegate_testing::slurm::Cluster;
 
 use crate::program::{run, succeed, tidegate, wait_until};
-use crate::slurm::Cluster;
 
 /// What is done by then is in the tables, even on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(180);

@@ -31,10 +31,6 @@ mod program;
 mod reference;
 mod schema;
 mod sim;
-/// A real Slurm, of which not everything is used here.
-#[allow(dead_code)]
-#[path = "../../../collect/tests/slurm/cluster.rs"]
-mod slurm;
 mod sql;
 mod support;
 mod told;

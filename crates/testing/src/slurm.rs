@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::needs;
 use tempfile::TempDir;
-use tidegate_testing::needs;
 
 /// Number of clusters that one suite runs at a time. Its tests mostly wait: with one cluster,
 /// slurm_target used 73 s of processor time in 907 s.
@@ -15,6 +15,8 @@ const AT_ONCE: usize = 2;
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
 
+/// A Slurm cluster on this machine (`tests/slurm/cluster.sh`); it stops when it is dropped.
+#[derive(Debug)]
 pub struct Cluster {
     supervisor: Child,
     folder: TempDir,
@@ -23,6 +25,7 @@ pub struct Cluster {
 }
 
 /// One of `AT_ONCE`, free again when it is dropped.
+#[derive(Debug)]
 struct Place;
 
 impl Place {
@@ -77,10 +80,12 @@ impl Cluster {
         Some(Self { supervisor, folder, _place: place })
     }
 
+    /// Folder of the cluster: configuration, logs and state.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
+    /// Its `slurm.conf`.
     pub fn conf(&self) -> PathBuf {
         self.path().join("slurm.conf")
     }
@@ -160,6 +165,7 @@ fn logs(folder: &Path) -> String {
     text
 }
 
+/// Waits until the condition holds; panics after that many seconds.
 pub fn wait_for(what: &str, seconds: u64, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(seconds);
     while !condition() {
