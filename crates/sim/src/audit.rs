@@ -61,11 +61,11 @@ impl Sim {
         if paid != expected {
             return Err(format!("classes sum to {paid} GPU-µs, paid for {expected}"));
         }
-        if Class::ALL.iter().any(|c| self.ledger().of(*c) < 0) {
+        if Class::ALL.iter().any(|c| self.ledger().gpu_us(*c) < 0) {
             return Err(format!("a class is below nothing: {:?}", self.ledger()));
         }
         let (allocated, known) =
-            (self.ledger().of(Class::Allocated), self.ledger().settled_gpu_us() + open_gpu_us);
+            (self.ledger().gpu_us(Class::Allocated), self.ledger().settled_gpu_us() + open_gpu_us);
         if allocated != known {
             return Err(format!("{allocated} GPU-µs were allocated, jobs account for {known}"));
         }

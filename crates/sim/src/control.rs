@@ -1,11 +1,11 @@
 //! What can be done to a cluster from outside: lend and call back nodes, resize, stop, drain, set
 //! quotas.
 
-use crate::{Ended, Happening, Place, Sim, job::Closing, nodes::Held, sim::Risk};
+use crate::{AttemptEnd, Place, Sim, SimEvent, job::Closing, nodes::Held, sim::Unsaved};
 
 /// Why nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum ControlError {
     /// A node is not where the change needs it.
     #[error("node {node} is {found}; it must be {must}")]
     Node {
@@ -38,16 +38,16 @@ impl Sim {
     ///
     /// # Errors
     /// [`Refused::Node`] if the node is not at home, works for no service, is broken or drained.
-    pub fn lend(&mut self, node: u32, to: usize) -> Result<(), Refused> {
+    pub fn lend(&mut self, node: u32, to: usize) -> Result<(), ControlError> {
         let n = self.nodes.get(node);
         let serves = self.services.iter().any(|s| s.pool == n.pool);
         if n.place != Place::Home || !n.up || n.drained || !serves || n.pool == to {
             let found = format!("{:?}, up: {}, drained: {}, serving: {serves}", n.place, n.up, n.drained);
-            return Err(Refused::Node { node, must: "at home, up, not drained, of a service", found });
+            return Err(ControlError::Node { node, must: "at home, up, not drained, of a service", found });
         }
         self.actions += 1;
         self.place(node, Place::Leaving { to });
-        self.foresee_move(node, self.latency().handover_us);
+        self.schedule_move(node, self.latency().handover_us);
         Ok(())
     }
 
@@ -56,15 +56,15 @@ impl Sim {
     ///
     /// # Errors
     /// [`Refused::Node`] if the node is not lent.
-    pub fn call_back(&mut self, node: u32) -> Result<(), Refused> {
+    pub fn call_back(&mut self, node: u32) -> Result<(), ControlError> {
         match self.nodes.get(node).place {
             Place::Lent { to } | Place::Leaving { to } => {
                 self.actions += 1;
                 self.place(node, Place::Called { to });
-                self.left(&vec![(node, 0)]);
+                self.hand_over_emptied(&vec![(node, 0)]);
                 Ok(())
             }
-            place => Err(Refused::Node { node, must: "on loan", found: format!("{place:?}") }),
+            place => Err(ControlError::Node { node, must: "on loan", found: format!("{place:?}") }),
         }
     }
 
@@ -73,7 +73,7 @@ impl Sim {
     ///
     /// # Errors
     /// [`Refused::Node`] if the node is not lent.
-    pub fn clear_and_call_back(&mut self, node: u32, notice: bool) -> Result<(), Refused> {
+    pub fn clear_and_call_back(&mut self, node: u32, notice: bool) -> Result<(), ControlError> {
         self.call_back(node)?;
         self.clear(node, notice);
         Ok(())
@@ -95,8 +95,8 @@ impl Sim {
     /// # Errors
     /// [`Refused::Job`] if it does not run, was told to go, is not elastic, or would have less than
     /// its least size.
-    pub fn shrink(&mut self, job: u32, keep: Held, notice: bool) -> Result<(), Refused> {
-        let refuse = |why| Err(Refused::Job { job, why });
+    pub fn shrink(&mut self, job: u32, keep: Held, notice: bool) -> Result<(), ControlError> {
+        let refuse = |why| Err(ControlError::Job { job, why });
         if !self.is_steady(job) {
             return refuse("does not run, or was told to go");
         }
@@ -111,7 +111,7 @@ impl Sim {
             return refuse("does not hold what it shall keep");
         }
         self.actions += 1;
-        self.tell(job, Closing::Keep(keep), notice);
+        self.schedule_closing(job, Closing::Keep(keep), notice);
         Ok(())
     }
 
@@ -121,8 +121,8 @@ impl Sim {
     /// # Errors
     /// [`Refused`] if it does not run, is not elastic, would exceed its largest size or its team's
     /// limit, or there is no room.
-    pub fn grow(&mut self, job: u32, gpus: u32) -> Result<(), Refused> {
-        let refuse = |why| Err(Refused::Job { job, why });
+    pub fn grow(&mut self, job: u32, gpus: u32) -> Result<(), ControlError> {
+        let refuse = |why| Err(ControlError::Job { job, why });
         if !self.is_steady(job) {
             return refuse("does not run, or was told to go");
         }
@@ -140,7 +140,7 @@ impl Sim {
         let model = j.held.first().map(|h| self.nodes.get(h.0).model);
         let more = self.nodes.fit(self.pool_of(job), model, extra, j.spec.loan);
         let mut held = j.held.clone();
-        for (node, count) in more.ok_or(Refused::NoRoom { gpus: extra })? {
+        for (node, count) in more.ok_or(ControlError::NoRoom { gpus: extra })? {
             match held.iter_mut().find(|h| h.0 == node) {
                 Some(h) => h.1 += count,
                 None => held.push((node, count)),
@@ -150,9 +150,9 @@ impl Sim {
         self.actions += 1;
         let j = &self.jobs[job as usize];
         let attempt = j.attempts - 1;
-        self.settle(job, 0, Risk::Saved);
+        self.settle(job, 0, Unsaved::Saved);
         self.release(job);
-        self.note(|| Happening::Ended { job, attempt, how: Ended::Resized });
+        self.emit(|| SimEvent::Ended { job, attempt, how: AttemptEnd::Resized });
         self.start(job, held, pause_us);
         Ok(())
     }
@@ -162,23 +162,23 @@ impl Sim {
     pub fn evict(&mut self, job: u32, notice: bool) {
         if self.is_steady(job) {
             self.actions += 1;
-            self.tell(job, Closing::Requeue, notice);
+            self.schedule_closing(job, Closing::Requeue, notice);
         }
     }
 
     /// Stops a job for one of higher priority, as the scheduler itself does.
     pub(crate) fn preempt(&mut self, job: u32) {
-        self.tell(job, Closing::Requeue, true);
+        self.schedule_closing(job, Closing::Requeue, true);
     }
 
-    fn tell(&mut self, job: u32, closing: Closing, notice: bool) {
+    fn schedule_closing(&mut self, job: u32, closing: Closing, notice: bool) {
         let latency = self.latency();
         let saved = notice && self.jobs[job as usize].spec.checkpoint.is_some_and(|c| c.on_notice);
         let notice_us = if notice { latency.notice_us } else { 0 };
         let after_us = notice_us + latency.kill_us + if saved { latency.checkpoint_us } else { 0 };
         let j = &mut self.jobs[job as usize];
         j.closing = Some(closing);
-        self.foresee_close(job, after_us, saved);
+        self.schedule_close(job, after_us, saved);
     }
 
     /// Lets a team hold at most `gpus` from now on. Nobody is stopped for it.
@@ -186,7 +186,7 @@ impl Sim {
         self.actions += 1;
         self.limits[team] = gpus;
         self.dirty = true;
-        self.note(|| Happening::LimitSet { team, gpus });
+        self.emit(|| SimEvent::LimitSet { team, gpus });
     }
 
     /// Lets a node take no new jobs, or take them again.
@@ -195,7 +195,7 @@ impl Sim {
             self.actions += 1;
             self.nodes.change(node, |n| n.drained = drained);
             self.dirty = true;
-            self.note(|| Happening::NodeDrained { node, drained });
+            self.emit(|| SimEvent::NodeDrained { node, drained });
         }
     }
 
@@ -204,22 +204,22 @@ impl Sim {
             n.place = place;
             n.epoch += 1;
         });
-        self.note(|| Happening::NodeMoved { node, place });
+        self.emit(|| SimEvent::NodeMoved { node, place });
     }
 
     /// Nodes that jobs have left: those that were called back and are empty go home.
-    pub(crate) fn left(&mut self, nodes: &Held) {
+    pub(crate) fn hand_over_emptied(&mut self, nodes: &Held) {
         for (node, _) in nodes {
             let n = self.nodes.get(*node);
             if matches!(n.place, Place::Called { .. }) && n.jobs.is_empty() {
                 self.place(*node, Place::Handover);
-                self.foresee_move(*node, self.latency().handover_us);
+                self.schedule_move(*node, self.latency().handover_us);
             }
         }
     }
 
     /// A node has made the step that was foreseen.
-    pub(crate) fn moved(&mut self, node: u32) {
+    pub(crate) fn advance_move(&mut self, node: u32) {
         match self.nodes.get(node).place {
             Place::Leaving { to } => {
                 self.place(node, Place::Lent { to });
@@ -227,7 +227,7 @@ impl Sim {
             }
             Place::Handover => {
                 self.place(node, Place::Loading);
-                self.foresee_move(node, self.latency().load_us);
+                self.schedule_move(node, self.latency().load_us);
             }
             Place::Loading => self.place(node, Place::Home),
             Place::Home | Place::Lent { .. } | Place::Called { .. } => {}

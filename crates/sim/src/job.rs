@@ -47,7 +47,7 @@ pub struct Job {
     /// Counts changes, so that a date to go given before one is known as outdated.
     pub(crate) epoch: u32,
     /// Counts the ends that were foreseen.
-    pub(crate) foreseen: u32,
+    pub(crate) end_version: u32,
 }
 
 /// A stretch of time during which a job had the same GPUs and speed.
@@ -68,7 +68,7 @@ pub(crate) struct Segment {
 
 /// What a job has made of a segment at some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Account {
+pub(crate) struct SegmentAccount {
     /// Newly safe, ppm·µs and GPU-µs.
     pub(crate) safe: i128,
     pub(crate) safe_gpu_us: i128,
@@ -98,7 +98,7 @@ impl Job {
             segment: Segment::default(),
             closing: None,
             epoch: 0,
-            foreseen: 0,
+            end_version: 0,
         }
     }
 
@@ -122,7 +122,7 @@ impl Job {
     }
 
     /// What the segment comes to at `now`, of which the last `idle_us` made no progress.
-    pub(crate) fn account(&self, now_us: i64, idle_us: i64) -> Account {
+    pub(crate) fn account(&self, now_us: i64, idle_us: i64) -> SegmentAccount {
         let s = &self.segment;
         let (gpus, rate) = (i128::from(s.gpus), i128::from(s.rate_ppm));
         let ran_us = (now_us - idle_us - s.from_us).max(0);
@@ -134,7 +134,7 @@ impl Job {
         let (saved, saved_gpu_us, risk, risk_gpu_us) =
             if cycles > 0 { (s.risk, s.risk_gpu_us, 0, 0) } else { (0, 0, s.risk, s.risk_gpu_us) };
         let held_us = now_us - s.held_us;
-        Account {
+        SegmentAccount {
             safe: i128::from(safe_us) * rate + saved,
             safe_gpu_us: i128::from(safe_us) * gpus + saved_gpu_us,
             risk: i128::from(risk_us) * rate + risk,

@@ -57,7 +57,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// GPU-µs of a class.
-    pub fn of(&self, class: Class) -> i128 {
+    pub fn gpu_us(&self, class: Class) -> i128 {
         self.classes_gpu_us[class as usize]
     }
 

@@ -6,32 +6,33 @@
 //! reads a clock or draws chance by itself: the same description, jobs and seed give the same
 //! result.
 
+mod accessors;
 mod audit;
 pub mod backtest;
 mod control;
 mod curve;
+mod event;
+pub mod forecast_fault;
 pub mod generate;
-mod happening;
 mod job;
 mod ledger;
-mod look;
-pub mod mistake;
 mod nodes;
 pub mod observe;
 mod outcome;
 pub mod pilot;
-pub mod policy;
 mod queue;
+pub mod scenario;
 mod schedule;
+pub mod schedulers;
 mod sim;
 pub mod soak;
 mod spec;
 pub mod target;
 mod units;
 
-pub use control::Refused;
+pub use control::ControlError;
 pub use curve::{amdahl, measured};
-pub use happening::{Ended, Happening, Record};
+pub use event::{AttemptEnd, Recording, SimEvent};
 pub use job::{Job, JobState};
 pub use ledger::{Class, Ledger};
 pub use nodes::{Held, Node, Place};

@@ -9,7 +9,7 @@ use tidegate_events::{
     },
 };
 
-use crate::{Ended, Happening, Held, Place, Sim};
+use crate::{AttemptEnd, Held, Place, Sim, SimEvent};
 
 /// Owner of what belongs to nobody in particular.
 const EVERYBODY: &str = "total";
@@ -48,12 +48,12 @@ impl Observer {
         self.number(sim, sim.now_us(), events)
     }
 
-    /// Everything kept since the last time (see [`Sim::record`]), and that nothing up to now is
+    /// Everything kept since the last time (see [`Sim::set_recording`]), and that nothing up to now is
     /// missing.
     pub fn follow(&mut self, sim: &mut Sim) -> Vec<Event> {
         let mut out = Vec::new();
-        for (at_us, what) in sim.take_happenings() {
-            let events = told(sim, &what);
+        for (at_us, what) in sim.take_events() {
+            let events = events_of(sim, &what);
             out.extend(self.number(sim, at_us, events));
         }
         let heartbeat = JobEvent { kind: JobEventKind::Observed.into(), ..JobEvent::default() };
@@ -121,23 +121,23 @@ impl Observer {
     }
 }
 
-fn told(sim: &Sim, what: &Happening) -> Vec<Event> {
+fn events_of(sim: &Sim, what: &SimEvent) -> Vec<Event> {
     match what {
-        Happening::Submitted { job } => {
+        SimEvent::Submitted { job } => {
             vec![asked(sim, *job, JobEventKind::Submitted), asked(sim, *job, JobEventKind::Eligible)]
         }
-        Happening::Started { job, attempt, held } => vec![started(sim, *job, *attempt, held)],
-        Happening::Ended { job, attempt, how } => vec![ended(sim, *job, *attempt, *how)],
-        Happening::NodeUp { node, up } => {
+        SimEvent::Started { job, attempt, held } => vec![started(sim, *job, *attempt, held)],
+        SimEvent::Ended { job, attempt, how } => vec![ended(sim, *job, *attempt, *how)],
+        SimEvent::NodeUp { node, up } => {
             let kind = if *up { NodeEventKind::FaultEnded } else { NodeEventKind::FaultStarted };
             let fault = NodeEvent { fault_class: Some("simulated".into()), ..on_node(sim, *node, kind) };
             vec![Event::Node(fault), node_state(sim, *node, *up, sim.nodes()[*node as usize].drained)]
         }
-        Happening::NodeDrained { node, drained } => {
+        SimEvent::NodeDrained { node, drained } => {
             vec![node_state(sim, *node, sim.nodes()[*node as usize].up, *drained)]
         }
-        Happening::NodeMoved { node, place } => moved(sim, *node, *place),
-        Happening::LimitSet { team, gpus } => vec![quota(sim, *team, *gpus, CapacityEventKind::LimitSet)],
+        SimEvent::NodeMoved { node, place } => moved(sim, *node, *place),
+        SimEvent::LimitSet { team, gpus } => vec![quota(sim, *team, *gpus, CapacityEventKind::LimitSet)],
     }
 }
 
@@ -177,12 +177,12 @@ fn started(sim: &Sim, job: u32, attempt: u32, held: &Held) -> Event {
     })
 }
 
-fn ended(sim: &Sim, job: u32, attempt: u32, how: Ended) -> Event {
+fn ended(sim: &Sim, job: u32, attempt: u32, how: AttemptEnd) -> Event {
     let state = match how {
-        Ended::Completed => FinalState::Completed,
-        Ended::Preempted => FinalState::Preempted,
-        Ended::NodeFailed => FinalState::NodeFail,
-        Ended::Resized => FinalState::Resized,
+        AttemptEnd::Completed => FinalState::Completed,
+        AttemptEnd::Preempted => FinalState::Preempted,
+        AttemptEnd::NodeFailed => FinalState::NodeFail,
+        AttemptEnd::Resized => FinalState::Resized,
     };
     Event::Job(JobEvent {
         attempt_id: Some(i64::from(attempt)),

@@ -61,7 +61,7 @@ impl Sim {
         }
         waits.sort_unstable();
         let mean = |sum: i128, n: usize| if n == 0 { 0 } else { (sum / n as i128) as i64 };
-        let allocated = ledger.of(Class::Allocated);
+        let allocated = ledger.gpu_us(Class::Allocated);
         Outcome {
             jobs: waits.len() as u64,
             done,
@@ -71,7 +71,7 @@ impl Sim {
             useful_gpu_us: useful,
             allocated_gpu_us: allocated,
             paid_gpu_us: ledger.paid_gpu_us(),
-            used_gpu_us: allocated + ledger.of(Class::Serving),
+            used_gpu_us: allocated + ledger.gpu_us(Class::Serving),
             lost_preempted_gpu_us: ledger.lost_preempted_gpu_us,
             lost_failed_gpu_us: ledger.lost_failed_gpu_us,
             overhead_gpu_us: ledger.overhead_gpu_us,

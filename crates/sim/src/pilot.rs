@@ -14,13 +14,13 @@ use tidegate_autopilot::{
 
 use crate::{
     DAY_US, HOUR_US, MINUTE_US,
-    backtest::Setting,
-    mistake::{ForecastError, Mistaken},
+    forecast_fault::{FaultyForecast, ForecastFault},
+    scenario::Scenario,
 };
 
 /// How it is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Habits {
+pub struct PilotConfig {
     /// How often it looks, µs. Its lease lasts three looks, the least that the product accepts.
     pub every_us: i64,
     /// How often it plans, µs.
@@ -29,7 +29,7 @@ pub struct Habits {
     pub approval_us: i64,
 }
 
-impl Default for Habits {
+impl Default for PilotConfig {
     /// It looks and plans each minute, and whoever is to approve does so by the next look.
     fn default() -> Self {
         Self { every_us: MINUTE_US, plan_every_us: MINUTE_US, approval_us: 0 }
@@ -37,7 +37,7 @@ impl Default for Habits {
 }
 
 /// What it foresees demand by.
-pub type Foresight = Mistaken<Trailing>;
+pub type Foresight = FaultyForecast<Trailing>;
 
 /// One life of the product's executor.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub struct Pilot<J> {
 
 impl<J: Journal> Pilot<J> {
     /// A life of that number, which has read nothing of its journal yet.
-    pub fn new(policy: Policy, life: u64, habits: Habits, journal: J, foresight: Foresight) -> Self {
+    pub fn new(policy: Policy, life: u64, habits: PilotConfig, journal: J, foresight: Foresight) -> Self {
         let settings = Settings {
             holder: format!("life-{life}"),
             lease_ms: 3 * habits.every_us / 1_000,
@@ -63,7 +63,7 @@ impl<J: Journal> Pilot<J> {
 
     /// Tries these beside its policy.
     #[must_use]
-    pub fn beside(self, candidates: Rollout) -> Self {
+    pub fn with_rollout(self, candidates: Rollout) -> Self {
         Self { executor: self.executor.with_rollout(candidates), ..self }
     }
 
@@ -107,7 +107,7 @@ impl<J: Journal> Pilot<J> {
 }
 
 /// A policy of which all that would be done alone waits for a person.
-pub fn asking(mut policy: Policy) -> Policy {
+pub fn with_approvals(mut policy: Policy) -> Policy {
     let modes = policy.modes.values_mut().chain(policy.scopes.iter_mut().map(|scope| &mut scope.mode));
     modes.filter(|mode| **mode == Mode::Act).for_each(|mode| *mode = Mode::Approve);
     policy
@@ -116,7 +116,7 @@ pub fn asking(mut policy: Policy) -> Policy {
 /// A forecast that has seen what is told of demand before the beginning, as it has where the
 /// autopilot is started on a cluster with a history: means of whole hours, each for all of its
 /// steps. Hours that are not whole are left out.
-pub fn experienced(setting: &Setting) -> Foresight {
+pub fn forecast_from_history(setting: &Scenario) -> Foresight {
     let config = TrailingConfig::default();
     let mut trailing = Trailing::new(config);
     for (service, past) in setting.services.iter().zip(&setting.past_gpus) {
@@ -132,12 +132,12 @@ pub fn experienced(setting: &Setting) -> Foresight {
             }
         }
     }
-    Mistaken::new(trailing, ForecastError::default())
+    FaultyForecast::new(trailing, ForecastFault::default())
 }
 
 /// A forecast for a trial on a made-up setting: it has seen a week of demand like that to come, and
 /// errs as `error` says.
-pub fn warmed(setting: &Setting, error: ForecastError) -> Foresight {
+pub fn warmed_up_forecast(setting: &Scenario, error: ForecastFault) -> Foresight {
     let mut trailing = Trailing::new(TrailingConfig::default());
     for service in &setting.services {
         let pool = &setting.spec.pools[service.pool].name;
@@ -150,5 +150,5 @@ pub fn warmed(setting: &Setting, error: ForecastError) -> Foresight {
             trailing.observe(Series { owner: pool, pool }, at_us, f64::from(*gpus));
         }
     }
-    Mistaken::new(trailing, error)
+    FaultyForecast::new(trailing, error)
 }

@@ -4,7 +4,7 @@ use crate::{Backfill, JobState, PPM, Sim, curve::relative_ppm, nodes::Held};
 
 /// What came of trying to start a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tried {
+enum StartAttempt {
     Started,
     OverQuota,
     NoRoom,
@@ -35,14 +35,14 @@ impl Sim {
             let heads = open.iter().filter_map(|t| self.queues[*t].first().map(|head| (*head, *t)));
             let Some(((_, job), team)) = heads.min() else { return };
             match self.try_start(job) {
-                Tried::Started => {}
-                Tried::OverQuota => {
+                StartAttempt::Started => {}
+                StartAttempt::OverQuota => {
                     open.retain(|t| *t != team);
                     if self.spec.schedule.pass_at_quota {
                         self.pass(team);
                     }
                 }
-                Tried::NoRoom => {
+                StartAttempt::NoRoom => {
                     if self.spec.schedule.preempt {
                         self.preempt_for(pool, job);
                     }
@@ -65,23 +65,23 @@ impl Sim {
         }
     }
 
-    fn try_start(&mut self, job: u32) -> Tried {
+    fn try_start(&mut self, job: u32) -> StartAttempt {
         let spec = &self.jobs[job as usize].spec;
         let (team, pool) = (spec.team, self.pool_of(job));
         let room = self.limits[team].map_or(u32::MAX, |l| l.saturating_sub(self.held_by_team[team]));
         let smaller = self.spec.schedule.start_smaller;
         let least = if smaller { spec.sizes().0 } else { spec.gpus };
         if least > room {
-            return Tried::OverQuota;
+            return StartAttempt::OverQuota;
         }
         let mut size = spec.gpus.min(room);
         loop {
             if let Some(held) = self.nodes.fit(pool, spec.model, size, spec.loan) {
                 self.begin(job, held);
-                return Tried::Started;
+                return StartAttempt::Started;
             }
             if size <= least {
-                return Tried::NoRoom;
+                return StartAttempt::NoRoom;
             }
             size = (size / 2).max(least);
         }
@@ -131,7 +131,7 @@ impl Sim {
             if !ends_before && gpus > spare {
                 continue;
             }
-            let started = self.try_start(job) == Tried::Started;
+            let started = self.try_start(job) == StartAttempt::Started;
             if started && !ends_before {
                 spare -= i64::from(self.jobs[job as usize].gpus());
             }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    Backfill, Class, ClusterSpec, Ended, Happening, Job, JobSpec, JobState, Latency, Ledger, PPM, Place,
-    Record, ServiceSpec, SimError,
+    AttemptEnd, Backfill, Class, ClusterSpec, Job, JobSpec, JobState, Latency, Ledger, PPM, Place, Recording,
+    ServiceSpec, SimError, SimEvent,
     curve::relative_ppm,
     job::{Closing, Segment},
     nodes::{Held, Nodes},
@@ -35,8 +35,8 @@ pub struct Sim {
     pub(crate) ledger: Ledger,
     /// Whether pools may have room for what waits.
     pub(crate) dirty: bool,
-    pub(crate) record: Record,
-    pub(crate) happenings: Vec<(i64, Happening)>,
+    pub(crate) recording: Recording,
+    pub(crate) events: Vec<(i64, SimEvent)>,
     pub(crate) done: usize,
     pub(crate) ticks: u64,
     /// Changes from outside that were carried out.
@@ -46,7 +46,7 @@ pub struct Sim {
 /// What the timeline holds.
 #[derive(Debug, Clone)]
 enum Tick {
-    End { job: u32, foreseen: u32 },
+    End { job: u32, version: u32 },
     Close { job: u32, epoch: u32, saved: bool },
     Saved { job: u32, epoch: u32 },
     Demand { service: usize, step: usize },
@@ -58,7 +58,7 @@ enum Tick {
 
 /// What becomes of progress that no checkpoint holds when a segment ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Risk {
+pub(crate) enum Unsaved {
     Saved,
     LostPreempted,
     LostFailed,
@@ -108,8 +108,8 @@ impl Sim {
             next_job: 0,
             ledger: Ledger::default(),
             dirty: false,
-            record: Record::Off,
-            happenings: Vec::new(),
+            recording: Recording::Off,
+            events: Vec::new(),
             done: 0,
             ticks: 0,
             actions: 0,
@@ -142,10 +142,10 @@ impl Sim {
         self.spec.latency
     }
 
-    pub(crate) fn note(&mut self, what: impl FnOnce() -> Happening) {
-        if self.record == Record::On {
+    pub(crate) fn emit(&mut self, what: impl FnOnce() -> SimEvent) {
+        if self.recording == Recording::On {
             let what = what();
-            self.happenings.push((self.now_us, what));
+            self.events.push((self.now_us, what));
         }
     }
 
@@ -210,12 +210,14 @@ impl Sim {
         if self.jobs.get(self.next_job).is_some_and(|j| j.spec.submit_us <= self.now_us) {
             let job = self.next_job as u32;
             self.next_job += 1;
-            self.note(|| Happening::Submitted { job });
+            self.emit(|| SimEvent::Submitted { job });
             return self.enqueue(job);
         }
         let Some((_, tick)) = self.timeline.pop() else { return };
         match tick {
-            Tick::End { job, foreseen } if self.jobs[job as usize].foreseen == foreseen => self.complete(job),
+            Tick::End { job, version } if self.jobs[job as usize].end_version == version => {
+                self.complete(job)
+            }
             Tick::Close { job, epoch, saved } if self.is_current(job, epoch) => self.close(job, saved),
             Tick::Saved { job, epoch } if self.is_current(job, epoch) => self.saved(job),
             Tick::End { .. } | Tick::Close { .. } | Tick::Saved { .. } => {}
@@ -227,7 +229,7 @@ impl Sim {
                     self.timeline.push(next_us, Tick::Demand { service, step: step + 1 });
                 }
             }
-            Tick::Move { node, epoch } if self.nodes.get(node).epoch == epoch => self.moved(node),
+            Tick::Move { node, epoch } if self.nodes.get(node).epoch == epoch => self.advance_move(node),
             Tick::Move { .. } => {}
             Tick::Fail { node, repair_us } => self.fail(node, repair_us),
             // One that failed again meanwhile, with its rack, is repaired when the last of it is.
@@ -279,11 +281,11 @@ impl Sim {
         self.held_by_team[j.spec.team] += gpus;
         self.running.insert(job);
         self.ends.insert((now_us + j.spec.estimate_us, job));
-        self.foresee_end(job);
-        if self.record == Record::On {
+        self.schedule_end(job);
+        if self.recording == Recording::On {
             let j = &self.jobs[job as usize];
             let (attempt, held) = (j.attempts - 1, j.held.clone());
-            self.note(|| Happening::Started { job, attempt, held });
+            self.emit(|| SimEvent::Started { job, attempt, held });
         }
     }
 
@@ -297,15 +299,15 @@ impl Sim {
         ((u64::from(scaled) * u64::from(slowest) / u64::from(PPM)) as u32).max(1)
     }
 
-    fn foresee_end(&mut self, job: u32) {
+    fn schedule_end(&mut self, job: u32) {
         let j = &mut self.jobs[job as usize];
-        j.foreseen += 1;
-        let (at_us, foreseen) = (j.end_of_segment_us(), j.foreseen);
-        self.timeline.push(at_us.max(self.now_us), Tick::End { job, foreseen });
+        j.end_version += 1;
+        let (at_us, version) = (j.end_of_segment_us(), j.end_version);
+        self.timeline.push(at_us.max(self.now_us), Tick::End { job, version });
     }
 
     /// Settles a job's segment: what it made of the GPU time it held.
-    pub(crate) fn settle(&mut self, job: u32, idle_us: i64, risk: Risk) {
+    pub(crate) fn settle(&mut self, job: u32, idle_us: i64, risk: Unsaved) {
         let now_us = self.now_us;
         let j = &mut self.jobs[job as usize];
         let a = j.account(now_us, idle_us);
@@ -315,14 +317,14 @@ impl Sim {
         j.segment.risk = 0;
         j.segment.risk_gpu_us = 0;
         match risk {
-            Risk::Saved => {
+            Unsaved::Saved => {
                 self.ledger.kept_gpu_us += a.risk_gpu_us;
                 j.done += a.risk;
                 j.segment.phase_us = 0;
             }
-            Risk::LostPreempted => self.ledger.lost_preempted_gpu_us += a.risk_gpu_us,
-            Risk::LostFailed => self.ledger.lost_failed_gpu_us += a.risk_gpu_us,
-            Risk::Carried => {
+            Unsaved::LostPreempted => self.ledger.lost_preempted_gpu_us += a.risk_gpu_us,
+            Unsaved::LostFailed => self.ledger.lost_failed_gpu_us += a.risk_gpu_us,
+            Unsaved::Carried => {
                 (j.segment.risk, j.segment.risk_gpu_us) = (a.risk, a.risk_gpu_us);
                 // Time before its first step is over as overhead; what is left of the pause lies
                 // ahead.
@@ -338,7 +340,7 @@ impl Sim {
         let j = &mut self.jobs[job as usize];
         let held = std::mem::take(&mut j.held);
         j.epoch += 1;
-        j.foreseen += 1;
+        j.end_version += 1;
         j.closing = None;
         self.held_by_team[j.spec.team] -= j.segment.gpus;
         let key = (j.started_us + j.spec.estimate_us, job);
@@ -356,7 +358,7 @@ impl Sim {
     }
 
     fn complete(&mut self, job: u32) {
-        self.settle(job, 0, Risk::Saved);
+        self.settle(job, 0, Unsaved::Saved);
         let attempt = self.jobs[job as usize].attempts - 1;
         let held = self.release(job);
         let now_us = self.now_us;
@@ -364,29 +366,29 @@ impl Sim {
         j.state = JobState::Done;
         j.end_us = Some(now_us);
         self.done += 1;
-        self.note(|| Happening::Ended { job, attempt, how: Ended::Completed });
-        self.left(&held);
+        self.emit(|| SimEvent::Ended { job, attempt, how: AttemptEnd::Completed });
+        self.hand_over_emptied(&held);
     }
 
     /// Ends an attempt that goes back to the queue.
-    pub(crate) fn requeue(&mut self, job: u32, idle_us: i64, risk: Risk) {
+    pub(crate) fn requeue(&mut self, job: u32, idle_us: i64, risk: Unsaved) {
         self.settle(job, idle_us, risk);
-        let how = if risk == Risk::LostFailed { Ended::NodeFailed } else { Ended::Preempted };
+        let how = if risk == Unsaved::LostFailed { AttemptEnd::NodeFailed } else { AttemptEnd::Preempted };
         let j = &mut self.jobs[job as usize];
-        j.preempted += u32::from(how == Ended::Preempted);
+        j.preempted += u32::from(how == AttemptEnd::Preempted);
         let attempt = j.attempts - 1;
         let held = self.release(job);
-        self.note(|| Happening::Ended { job, attempt, how });
+        self.emit(|| SimEvent::Ended { job, attempt, how });
         self.enqueue(job);
-        self.left(&held);
+        self.hand_over_emptied(&held);
     }
 
     /// A job that was told to go goes now. Of what it was to keep, it cannot keep nodes that were
     /// called back since.
     fn close(&mut self, job: u32, saved: bool) {
         let (risk, idle_us) = match saved {
-            true => (Risk::Saved, self.latency().checkpoint_us + self.latency().kill_us),
-            false => (Risk::LostPreempted, self.latency().kill_us),
+            true => (Unsaved::Saved, self.latency().checkpoint_us + self.latency().kill_us),
+            false => (Unsaved::LostPreempted, self.latency().kill_us),
         };
         let kept = match self.jobs[job as usize].closing.take() {
             Some(Closing::Keep(mut kept)) => {
@@ -402,10 +404,10 @@ impl Sim {
         self.settle(job, idle_us, risk);
         let attempt = self.jobs[job as usize].attempts - 1;
         let had = self.release(job);
-        self.note(|| Happening::Ended { job, attempt, how: Ended::Resized });
+        self.emit(|| SimEvent::Ended { job, attempt, how: AttemptEnd::Resized });
         let pause_us = self.jobs[job as usize].spec.restart_us;
         self.start(job, kept, pause_us);
-        self.left(&had);
+        self.hand_over_emptied(&had);
     }
 
     /// Asks a job to write a checkpoint; when it will be complete, or `None` if the job is none
@@ -424,21 +426,21 @@ impl Sim {
     fn saved(&mut self, job: u32) {
         if self.is_steady(job) {
             let pause_us = self.latency().checkpoint_us;
-            self.settle(job, pause_us, Risk::Saved);
+            self.settle(job, pause_us, Unsaved::Saved);
             let segment = &mut self.jobs[job as usize].segment;
             segment.from_us = segment.from_us.max(segment.held_us);
-            self.foresee_end(job);
+            self.schedule_end(job);
         }
     }
 
     /// Foresees that a job goes after `after_us`.
-    pub(crate) fn foresee_close(&mut self, job: u32, after_us: i64, saved: bool) {
+    pub(crate) fn schedule_close(&mut self, job: u32, after_us: i64, saved: bool) {
         let epoch = self.jobs[job as usize].epoch;
         self.timeline.push(self.now_us + after_us, Tick::Close { job, epoch, saved });
     }
 
     /// Foresees the next step of a node's way.
-    pub(crate) fn foresee_move(&mut self, node: u32, after_us: i64) {
+    pub(crate) fn schedule_move(&mut self, node: u32, after_us: i64) {
         let epoch = self.nodes.get(node).epoch;
         self.timeline.push(self.now_us + after_us, Tick::Move { node, epoch });
     }
@@ -453,24 +455,24 @@ impl Sim {
         let jobs = self.nodes.get(node).jobs.clone();
         self.set_up(node, false);
         for job in jobs {
-            self.requeue(job, 0, Risk::LostFailed);
+            self.requeue(job, 0, Unsaved::LostFailed);
         }
     }
 
     fn set_up(&mut self, node: u32, up: bool) {
         self.nodes.change(node, |n| n.up = up);
         self.dirty = true;
-        self.note(|| Happening::NodeUp { node, up });
+        self.emit(|| SimEvent::NodeUp { node, up });
     }
 
     fn set_speed(&mut self, node: u32, speed_ppm: u32) {
         self.nodes.change(node, |n| n.speed_ppm = speed_ppm.max(1));
         for job in self.nodes.get(node).jobs.clone() {
-            self.settle(job, 0, Risk::Carried);
+            self.settle(job, 0, Unsaved::Carried);
             let held = self.jobs[job as usize].held.clone();
             let rate_ppm = self.rate_ppm(job, &held, self.jobs[job as usize].segment.gpus);
             self.jobs[job as usize].segment.rate_ppm = rate_ppm;
-            self.foresee_end(job);
+            self.schedule_end(job);
         }
     }
 }

@@ -33,8 +33,8 @@ fn first_come_first_served_and_what_it_costs() {
     assert_eq!(sim.now_us(), 12 * HOUR_US);
     // 60 + 8 + 2 GPU-hours of 96.
     let hours = |gpu_us: i128| gpu_us / i128::from(HOUR_US);
-    assert_eq!(hours(sim.ledger().of(Class::Allocated)), 70);
-    assert_eq!(hours(sim.ledger().of(Class::Idle)), 26);
+    assert_eq!(hours(sim.ledger().gpu_us(Class::Allocated)), 70);
+    assert_eq!(hours(sim.ledger().gpu_us(Class::Idle)), 26);
     assert_eq!(hours(sim.outcome().useful_gpu_us), 70);
     assert_eq!(sim.outcome().queue_mean_us, 17 * HOUR_US / 3);
     sim.audit().unwrap();
@@ -107,7 +107,7 @@ fn a_failed_node_costs_what_no_checkpoint_holds() {
     // From 3:00 three hours are left, with checkpoints after the first and the second; at the very
     // end none is written.
     assert_eq!(sim.now_us(), 6 * HOUR_US + 12 * MINUTE_US);
-    assert_eq!(sim.ledger().of(Class::Down), i128::from(8 * HOUR_US / 2));
+    assert_eq!(sim.ledger().gpu_us(Class::Down), i128::from(8 * HOUR_US / 2));
     sim.audit().unwrap();
 }
 
@@ -126,7 +126,7 @@ fn a_rack_fails_as_one_and_its_nodes_are_back_when_the_last_of_their_failures_is
     assert_eq!(down(100 * MINUTE_US), [0; 16], "node 3 is repaired, but not its rack");
     assert!(down(135 * MINUTE_US).is_empty());
     // 15 minutes of one node, and an hour of sixteen.
-    assert_eq!(sim.ledger().of(Class::Down), i128::from(8 * 15 * MINUTE_US + 16 * 8 * HOUR_US));
+    assert_eq!(sim.ledger().gpu_us(Class::Down), i128::from(8 * 15 * MINUTE_US + 16 * 8 * HOUR_US));
     sim.audit().unwrap();
 }
 
@@ -159,7 +159,7 @@ fn an_elastic_job_goes_as_fast_as_its_curve_says() {
     assert!(sim.run_to_end(DAY_US));
     assert_eq!(sim.now_us(), 8 * HOUR_US);
     assert_eq!(sim.outcome().useful_gpu_us, i128::from(64 * HOUR_US));
-    assert_eq!(sim.ledger().of(Class::Allocated), i128::from((16 + 32 + 16) * HOUR_US));
+    assert_eq!(sim.ledger().gpu_us(Class::Allocated), i128::from((16 + 32 + 16) * HOUR_US));
     assert!(sim.grow(0, 16).is_err());
     sim.audit().unwrap();
 }

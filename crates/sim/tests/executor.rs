@@ -23,30 +23,30 @@ use tidegate_autopilot::{
 };
 use tidegate_sim::{
     DAY_US, HOUR_US, MINUTE_US, SECOND_US, Sim,
-    backtest::Setting,
     generate::{Arrivals, Load},
-    target::{Control, SimTarget},
+    scenario::Scenario,
+    target::{ControlFaults, SimTarget},
 };
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
 
-fn setting(seed: u64) -> Setting {
+fn setting(seed: u64) -> Scenario {
     let arrivals = Arrivals { span_us: 2 * DAY_US, load_gpus: 90, max_gpus: 32, ..Arrivals::default() };
     let load = Load { span_us: 2 * DAY_US, peak_gpus: 50, ..Load::default() };
-    let mut setting = Setting::made_up(8, 8, &arrivals, &load, seed);
+    let mut setting = Scenario::synthetic(8, 8, &arrivals, &load, seed);
     setting.spec.epoch_us = EPOCH_US;
     setting
 }
 
-fn cluster(setting: &Setting, hour: i64) -> SimTarget {
+fn cluster(setting: &Scenario, hour: i64) -> SimTarget {
     let sim = Sim::new(setting.spec.clone(), setting.jobs.clone(), setting.services.clone()).unwrap();
-    let mut target = SimTarget::new(sim, Control::default(), 1);
+    let mut target = SimTarget::new(sim, ControlFaults::default(), 1);
     target.run_until(hour * HOUR_US);
     target
 }
 
 /// A forecast that has seen a week of such days.
-fn warmed(setting: &Setting) -> Trailing {
+fn warmed(setting: &Scenario) -> Trailing {
     let mut forecast = Trailing::new(TrailingConfig::default());
     let service = &setting.services[0];
     let pool = &setting.spec.pools[service.pool].name;
@@ -100,8 +100,8 @@ fn a_tide_is_lent_and_taken_back_and_every_plan_can_be_made_again() {
     // Whatever had an effect was on record before, and came to an end.
     let by_id: BTreeMap<&str, &Stage> =
         known.intents.all().map(|intent| (&*intent.decision.action.id, &intent.stage)).collect();
-    assert!(target.deeds().len() > 20);
-    for deed in target.deeds() {
+    assert!(target.effects().len() > 20);
+    for deed in target.effects() {
         let stage = by_id.get(&*deed.action).unwrap_or_else(|| panic!("{} is nowhere", deed.action));
         assert!(!matches!(stage, Stage::Proposed | Stage::Approved | Stage::Dropped), "{deed:?} {stage:?}");
     }
@@ -199,7 +199,7 @@ fn killed_at_any_write_the_next_goes_on_and_nothing_is_done_twice_or_left_half_d
         let mut second =
             Executor::new(Policy::auto(), settings("second"), journal.reader(), forecast.clone());
         run(&mut second, &mut target, died_us + 3 * HOUR_US).unwrap();
-        let ids: Vec<&str> = target.deeds().iter().map(|deed| &*deed.action).collect();
+        let ids: Vec<&str> = target.effects().iter().map(|deed| &*deed.action).collect();
         let distinct: BTreeSet<&str> = ids.iter().copied().collect();
         assert_eq!(ids.len(), distinct.len(), "an action was done twice, killed at write {write} ({at:?})");
         let (known, _) = known(&journal);
@@ -257,14 +257,14 @@ fn overtaken_before_any_write_it_does_nothing_more() {
         let mut executor = Executor::new(Policy::auto(), settings("one"), journal, forecast.clone());
         let mut role = Role::Fenced;
         while target.sim().now_us() < 22 * HOUR_US {
-            let (now_us, before) = (target.sim().now_us(), target.deeds().len());
+            let (now_us, before) = (target.sim().now_us(), target.effects().len());
             let stepped = executor.step(&mut target, &mut on, &[], EPOCH_US + now_us).unwrap();
             if !matches!(stepped.role, Role::Leading { .. }) {
                 // The step it had recorded last, in the same look, may have had its effect before;
                 // this one has none.
                 let last = stepped.steps.last().map(|(_, what)| *what);
                 let done = stepped.steps.iter().filter(|(_, what)| *what == "applied").count();
-                assert!(last != Some("applying") || target.deeds().len() <= before + done, "{stepped:?}");
+                assert!(last != Some("applying") || target.effects().len() <= before + done, "{stepped:?}");
                 told.extend(last);
                 role = stepped.role;
                 break;
@@ -314,7 +314,7 @@ fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
     let at_us = now_us(&target);
     shipped.step(&mut target, &mut on, &[], at_us).unwrap();
     assert_eq!((policies().len(), policies().last().map(String::as_str)), (count + 1, Some("default")));
-    let deeds = target.deeds().len();
+    let deeds = target.effects().len();
     // With a clock that stood still it takes itself for the holder; the journal knows better.
     let stale = old.step(&mut target, &mut on, &[], at_us - 90 * SECOND_US).unwrap();
     assert!(!matches!(stale.role, Role::Leading { .. }) && stale.steps.is_empty(), "{stale:?}");
@@ -381,7 +381,7 @@ fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_pe
 fn what_a_target_took_and_never_did_needs_no_undoing() {
     let setting = setting(5);
     let sim = Sim::new(setting.spec.clone(), setting.jobs.clone(), setting.services.clone()).unwrap();
-    let mut target = SimTarget::new(sim, Control { lie_ppm: 1_000_000, ..Control::default() }, 1);
+    let mut target = SimTarget::new(sim, ControlFaults { lie_ppm: 1_000_000, ..ControlFaults::default() }, 1);
     target.run_until(17 * HOUR_US);
     let journal = InMemoryJournal::default();
     let mut executor = Executor::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
@@ -407,7 +407,7 @@ fn a_budget_is_used_when_it_is_tried_again_not_when_it_was_sent_in_vain() {
     let mut executor = Executor::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
     // Answers are lost, and of what was asked for half is not done: it is asked for again at the
     // next look.
-    target.set_control(Control { unknown_ppm: 500_000, ..Control::default() });
+    target.set_control_faults(ControlFaults { unknown_ppm: 500_000, ..ControlFaults::default() });
     while target.sim().now_us() < DAY_US {
         let now_us = target.sim().now_us();
         executor.step(&mut target, &mut on, &[], EPOCH_US + now_us).unwrap();
@@ -425,8 +425,8 @@ fn a_budget_is_used_when_it_is_tried_again_not_when_it_was_sent_in_vain() {
         .collect();
     let ids: BTreeSet<&str> = begun.iter().map(|(id, _)| *id).collect();
     assert!(ids.len() + 3 < begun.len(), "some were tried again: {begun:?}");
-    assert!(target.deeds().len() > 10);
-    for deed in target.deeds().iter().filter(|deed| !deed.action.ends_with("-undo")) {
+    assert!(target.effects().len() > 10);
+    for deed in target.effects().iter().filter(|deed| !deed.action.ends_with("-undo")) {
         assert!(begun.contains(&(&*deed.action, EPOCH_US + deed.asked_us)), "{deed:?}");
     }
 }

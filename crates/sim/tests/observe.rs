@@ -6,18 +6,23 @@ use std::collections::BTreeMap;
 
 use tidegate_events::{Event, v1::JobEventKind};
 use tidegate_sim::{
-    Class, DAY_US, HOUR_US, Record, Sim,
-    backtest::Setting,
+    Class, DAY_US, HOUR_US, Recording, Sim,
     generate::{Arrivals, Load},
     observe::Observer,
+    scenario::Scenario,
 };
 
 fn told(seed: u64) -> (Vec<Event>, Sim) {
     let arrivals = Arrivals { span_us: DAY_US, load_gpus: 70, max_gpus: 32, ..Arrivals::default() };
-    let s =
-        Setting::made_up(10, 5, &arrivals, &Load { span_us: DAY_US, peak_gpus: 30, ..Load::default() }, seed);
+    let s = Scenario::synthetic(
+        10,
+        5,
+        &arrivals,
+        &Load { span_us: DAY_US, peak_gpus: 30, ..Load::default() },
+        seed,
+    );
     let mut sim = Sim::new(s.spec, s.jobs, s.services).unwrap();
-    sim.record(Record::On);
+    sim.set_recording(Recording::On);
     sim.plan_failure(5 * HOUR_US, 0, HOUR_US);
     let mut observer = Observer::new("sim", 1);
     let mut events = observer.opening(&sim);
@@ -74,7 +79,7 @@ fn gpu_time_of_the_events_is_that_of_the_books() {
         gpu_ms += tidegate_events::gpu_ms(*gpus_milli, *from_ms, 24 * 3_600_000);
     }
     // Times of events are cut to milliseconds: each hold may differ by one for each of its GPUs.
-    let books_ms = (sim.ledger().of(Class::Allocated) / 1_000) as i64;
+    let books_ms = (sim.ledger().gpu_us(Class::Allocated) / 1_000) as i64;
     let holds: i64 = sim.jobs().iter().map(|j| i64::from(j.attempts * j.spec.gpus * 2)).sum();
     assert!((books_ms - gpu_ms).abs() <= holds, "{books_ms} {gpu_ms}");
     assert!(kinds["COMPLETED"] > 10 && kinds["NODE_FAIL"] >= 1, "{kinds:?}");

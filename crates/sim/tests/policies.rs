@@ -6,23 +6,24 @@
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::{
     Backfill, Checkpoint, ClusterSpec, DAY_US, HOUR_US, JobSpec, MINUTE_US, SECOND_US, Schedule, TeamSpec,
-    backtest::{Contender, Metric, QuotaLender, Setting, backtest, play, play_quotas},
+    backtest::{Contender, Metric, QuotaLender, backtest, play, play_quotas},
     generate::{Arrivals, Load},
-    pilot::Habits,
+    pilot::PilotConfig,
     policy::{Clairvoyant, Gfs, Lender, Lyra, Static, fluid_bound_gpu_us},
-    target::Control,
+    scenario::Scenario,
+    target::ControlFaults,
 };
 
-fn setting(seed: u64) -> Setting {
+fn setting(seed: u64) -> Scenario {
     // Training is short of GPUs by day: 30 nodes for a load of 250; the service leaves more than
     // half of its own at night.
     let arrivals =
         Arrivals { span_us: 4 * tidegate_sim::DAY_US, load_gpus: 250, max_gpus: 32, ..Arrivals::default() };
     let load = Load { span_us: arrivals.span_us, peak_gpus: 150, ..Load::default() };
-    Setting::made_up(30, 20, &arrivals, &load, seed)
+    Scenario::synthetic(30, 20, &arrivals, &load, seed)
 }
 
-type Make = Box<dyn Fn(&Setting) -> Contender>;
+type Make = Box<dyn Fn(&Scenario) -> Contender>;
 
 fn policies() -> Vec<Make> {
     vec![
@@ -97,7 +98,7 @@ fn idle_quotas_are_lent_and_given_back_in_time() {
         ..JobSpec::plain(submit_us, 8, hours * HOUR_US)
     };
     let jobs = vec![job(0, 4), job(0, 4), JobSpec { team: 1, ..job(2 * HOUR_US, 1) }];
-    let setting = Setting {
+    let setting = Scenario {
         spec,
         jobs,
         services: Vec::new(),
@@ -141,7 +142,7 @@ fn owners_of_a_full_cluster_wait_no_longer_when_quotas_are_lent() {
     // another often has idle.
     let arrivals =
         Arrivals { span_us: 5 * DAY_US, load_gpus: 140, max_gpus: 16, teams: 4, ..Arrivals::default() };
-    let mut made = Setting::made_up(20, 0, &arrivals, &Load::default(), 3);
+    let mut made = Scenario::synthetic(20, 0, &arrivals, &Load::default(), 3);
     made.services.clear();
     made.faults.clear();
     let team = |t: usize| TeamSpec { name: format!("team{t}"), pool: 0, quota_gpus: Some(40) };
@@ -164,11 +165,11 @@ fn owners_of_a_full_cluster_wait_no_longer_when_quotas_are_lent() {
 fn an_autopilot_that_has_seen_a_week_lends_on_its_first_day() {
     let arrivals = Arrivals { span_us: 2 * DAY_US, load_gpus: 260, ..Arrivals::default() };
     let load = Load { span_us: 9 * DAY_US, peak_gpus: 130, ..Load::default() };
-    let mut seen = Setting::made_up(30, 20, &arrivals, &load, 1).after(7 * DAY_US);
+    let mut seen = Scenario::synthetic(30, 20, &arrivals, &load, 1).after(7 * DAY_US);
     seen.faults.clear();
     assert_eq!((seen.past_gpus[0].len(), seen.services[0].demand_gpus.len()), (7 * 288, 2 * 288));
-    let strange = Setting { past_gpus: Vec::new(), ..seen.clone() };
-    let make = |setting: &Setting| {
+    let strange = Scenario { past_gpus: Vec::new(), ..seen.clone() };
+    let make = |setting: &Scenario| {
         let contender = policies()[6](setting);
         play(setting, contender, 1).unwrap().at_span
     };

@@ -7,11 +7,12 @@ use std::process::Command;
 
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::{
-    DAY_US, Record, Sim,
-    backtest::{Setting, play},
+    DAY_US, Recording, Sim,
+    backtest::play,
     generate::{Arrivals, Load},
     observe::Observer,
     policy::Lyra,
+    scenario::Scenario,
     soak::{Limits, soak},
 };
 
@@ -21,10 +22,10 @@ use tidegate_sim::{
 fn tells_all_it_does() {
     let arrivals = Arrivals { span_us: DAY_US, load_gpus: 90, max_gpus: 32, ..Arrivals::default() };
     let load = Load { span_us: DAY_US, peak_gpus: 30, ..Load::default() };
-    let s = Setting::made_up(10, 5, &arrivals, &load, 9);
+    let s = Scenario::synthetic(10, 5, &arrivals, &load, 9);
     println!("<<{:?}>>", play(&s, Lyra::default().into(), 9).unwrap());
     let mut sim = Sim::new(s.spec, s.jobs, s.services).unwrap();
-    sim.record(Record::On);
+    sim.set_recording(Recording::On);
     sim.run_until(DAY_US);
     let mut events = Observer::new("sim", 1).follow(&mut sim);
     events.iter_mut().for_each(|event| event.seal());

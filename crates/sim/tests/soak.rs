@@ -13,7 +13,7 @@ use tidegate_sim::{
 #[test]
 fn the_product_keeps_what_it_promised_whatever_goes_wrong() {
     let policy = Policy::auto();
-    let soaked = soak(100..112, &policy, &Limits::of(&policy)).unwrap();
+    let soaked = soak(100..112, &policy, &Limits::from_policy(&policy)).unwrap();
     println!("{soaked:?}");
     assert_eq!(soaked.violations, []);
     assert!(soaked.simulated_us >= 12 * 3 * DAY_US && soaked.loans > 20 && soaked.deeds > 100, "{soaked:?}");
@@ -25,7 +25,7 @@ fn the_product_keeps_what_it_promised_whatever_goes_wrong() {
 #[test]
 fn the_same_seeds_give_the_same_soak() {
     let policy = Policy::auto();
-    let run = || soak(3..5, &policy, &Limits::of(&policy)).unwrap();
+    let run = || soak(3..5, &policy, &Limits::from_policy(&policy)).unwrap();
     assert_eq!(run(), run());
 }
 

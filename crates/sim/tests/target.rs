@@ -12,13 +12,13 @@ use tidegate_autopilot::{
 use tidegate_sim::{
     Checkpoint, ClusterSpec, DAY_US, HOUR_US, JobSpec, JobState, MINUTE_US, Place, SECOND_US, ServiceSpec,
     Sim,
-    target::{Control, SimTarget},
+    target::{ControlFaults, SimTarget},
 };
 
 const EPOCH_US: i64 = 1_700_000_000_000_000;
 
 /// One node that trains, three that serve 8 GPUs of demand; a job of 16 that waits for a loan.
-fn cluster(control: Control) -> SimTarget {
+fn cluster(control: ControlFaults) -> SimTarget {
     let mut spec = ClusterSpec::uniform(&[1, 3], 8);
     spec.epoch_us = EPOCH_US;
     spec.pools[1].floor_gpus = 8;
@@ -67,7 +67,7 @@ fn preempt(id: &str) -> Action {
 
 #[test]
 fn a_loan_goes_out_and_comes_home_with_nothing_lost() {
-    let mut target = cluster(Control::default());
+    let mut target = cluster(ControlFaults::default());
     let loan = lend("L", 1, &["n00003"]);
     assert_eq!(target.read_back(&loan), Ok(Effect::Absent));
     assert!(!target.apply(&loan).unwrap().already);
@@ -106,7 +106,7 @@ fn a_loan_goes_out_and_comes_home_with_nothing_lost() {
 
 #[test]
 fn a_loan_ends_by_itself_when_the_autopilot_is_dead() {
-    let mut target = cluster(Control::default());
+    let mut target = cluster(ControlFaults::default());
     target.apply(&lend("L", 1, &["n00002", "n00003"])).unwrap();
     target.run_until(4 * HOUR_US);
     assert_eq!(target.open_loans(), 1);
@@ -119,7 +119,7 @@ fn a_loan_ends_by_itself_when_the_autopilot_is_dead() {
 
 #[test]
 fn older_generations_broken_facts_and_expired_actions_change_nothing() {
-    let mut target = cluster(Control::default());
+    let mut target = cluster(ControlFaults::default());
     target.apply(&lend("L2", 2, &["n00002"])).unwrap();
     let stale = TargetError::StaleGeneration { generation: 1, seen: 2 };
     assert_eq!(target.apply(&lend("L1", 1, &["n00003"])), Err(stale.clone()));
@@ -139,28 +139,30 @@ fn older_generations_broken_facts_and_expired_actions_change_nothing() {
 
 #[test]
 fn a_scheduler_that_lies_refuses_or_is_slow_is_found_out_by_reading_back() {
-    let with = |control: Control| {
+    let with = |control: ControlFaults| {
         let mut target = cluster(control);
         let answer = target.apply(&lend("L", 1, &["n00003"]));
         let at_once = target.read_back(&lend("L", 1, &["n00003"])).unwrap();
         target.run_until(10 * MINUTE_US);
-        (answer, at_once, target.read_back(&lend("L", 1, &["n00003"])).unwrap(), target.deeds().len())
+        (answer, at_once, target.read_back(&lend("L", 1, &["n00003"])).unwrap(), target.effects().len())
     };
-    let (answer, _, later, deeds) = with(Control { lie_ppm: 1_000_000, ..Control::default() });
+    let (answer, _, later, deeds) = with(ControlFaults { lie_ppm: 1_000_000, ..ControlFaults::default() });
     assert!(answer.is_ok() && later == Effect::Absent && deeds == 0);
-    let (answer, _, later, deeds) = with(Control { refuse_ppm: 1_000_000, ..Control::default() });
+    let (answer, _, later, deeds) = with(ControlFaults { refuse_ppm: 1_000_000, ..ControlFaults::default() });
     assert!(matches!(answer, Err(TargetError::Refused { .. })) && later == Effect::Absent && deeds == 0);
-    let (answer, at_once, later, deeds) = with(Control { slow_us: 5 * MINUTE_US, ..Control::default() });
+    let (answer, at_once, later, deeds) =
+        with(ControlFaults { slow_us: 5 * MINUTE_US, ..ControlFaults::default() });
     assert!(answer.is_ok() && matches!(at_once, Effect::Partial { .. }));
     assert!(matches!(later, Effect::Done { .. }) && deeds == 1);
-    let (answer, _, later, deeds) = with(Control { unknown_ppm: 1_000_000, ..Control::default() });
+    let (answer, _, later, deeds) =
+        with(ControlFaults { unknown_ppm: 1_000_000, ..ControlFaults::default() });
     assert!(matches!(answer, Err(TargetError::Unknown { .. })));
     assert_eq!(matches!(later, Effect::Done { .. }), deeds == 1);
 }
 
 #[test]
 fn a_persons_drain_is_theirs() {
-    let mut target = cluster(Control::default());
+    let mut target = cluster(ControlFaults::default());
     target.drain_by_hand(2, true);
     let node = "n00002".to_owned();
     let drain = action("D", 1, Change::DrainNode { node: node.clone(), reason: "slow".into() });
@@ -172,8 +174,11 @@ fn a_persons_drain_is_theirs() {
 
 #[test]
 fn delayed_observations_are_as_old_as_they_say() {
-    let control =
-        Control { telemetry_delay_us: 10 * MINUTE_US, telemetry_every_us: MINUTE_US, ..Control::default() };
+    let control = ControlFaults {
+        telemetry_delay_us: 10 * MINUTE_US,
+        telemetry_every_us: MINUTE_US,
+        ..ControlFaults::default()
+    };
     let mut target = cluster(control);
     assert!(
         matches!(target.observe(), Err(TargetError::Unreachable { .. })),
@@ -181,7 +186,7 @@ fn delayed_observations_are_as_old_as_they_say() {
     );
     target.run_until(30 * MINUTE_US);
     assert_eq!(target.observe().unwrap().at_us, EPOCH_US + 20 * MINUTE_US);
-    target.set_control(Control { telemetry_loss_ppm: 1_000_000, ..control });
+    target.set_control_faults(ControlFaults { telemetry_loss_ppm: 1_000_000, ..control });
     target.run_until(60 * MINUTE_US);
     assert_eq!(target.observe().unwrap().at_us, EPOCH_US + 30 * MINUTE_US);
 }

@@ -19,30 +19,30 @@ use tidegate_autopilot::{
 };
 use tidegate_sim::{
     DAY_US, HOUR_US, MINUTE_US, Sim,
-    backtest::Setting,
     generate::{Arrivals, Load},
-    target::{Control, SimTarget},
+    scenario::Scenario,
+    target::{ControlFaults, SimTarget},
 };
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
 
-fn setting() -> Setting {
+fn setting() -> Scenario {
     let arrivals = Arrivals { span_us: 2 * DAY_US, load_gpus: 90, max_gpus: 32, ..Arrivals::default() };
     let load = Load { span_us: 2 * DAY_US, peak_gpus: 50, ..Load::default() };
-    let mut setting = Setting::made_up(8, 8, &arrivals, &load, 5);
+    let mut setting = Scenario::synthetic(8, 8, &arrivals, &load, 5);
     setting.spec.epoch_us = EPOCH_US;
     setting
 }
 
-fn cluster(setting: &Setting) -> SimTarget {
+fn cluster(setting: &Scenario) -> SimTarget {
     let sim = Sim::new(setting.spec.clone(), setting.jobs.clone(), setting.services.clone()).unwrap();
-    let mut target = SimTarget::new(sim, Control::default(), 1);
+    let mut target = SimTarget::new(sim, ControlFaults::default(), 1);
     target.run_until(17 * HOUR_US);
     target
 }
 
 /// A forecast that has seen a week of such days.
-fn warmed(setting: &Setting) -> Trailing {
+fn warmed(setting: &Scenario) -> Trailing {
     let mut forecast = Trailing::new(TrailingConfig::default());
     let service = &setting.services[0];
     let pool = &setting.spec.pools[service.pool].name;
@@ -63,7 +63,7 @@ fn pilot(
     holder: &str,
     journal: InMemoryJournal,
     tried: Rollout,
-    setting: &Setting,
+    setting: &Scenario,
 ) -> Executor<InMemoryJournal, Trailing> {
     let settings = Settings { holder: holder.to_owned(), lease_ms: 90_000, ..Settings::default() };
     Executor::new(policy, settings, journal, warmed(setting)).with_rollout(tried)
@@ -118,7 +118,7 @@ fn a_shadow_that_would_act_beside_a_base_that_observes_does_nothing() {
     base.modes.values_mut().for_each(|mode| *mode = Mode::Observe);
     let mut executor = pilot(base, "one", journal.clone(), tried, &setting);
     run(&mut executor, &mut target, 30 * HOUR_US);
-    assert!(target.deeds().is_empty());
+    assert!(target.effects().is_empty());
     let (known, entries) = read(&journal);
     assert_eq!(known.rejected, 0);
     assert!(known.intents.all().all(|intent| !intent.decision.action.id.starts_with("shadow")));
@@ -149,7 +149,7 @@ fn with_a_shadow_beside_it_what_is_done_is_the_same() {
         let tried = Rollout { shadow, canary: None };
         let mut executor = pilot(Policy::auto(), "one", journal.clone(), tried, &setting);
         run(&mut executor, &mut target, 26 * HOUR_US);
-        let done: Vec<_> = target.deeds().iter().map(|deed| (deed.kind, deed.asked_us)).collect();
+        let done: Vec<_> = target.effects().iter().map(|deed| (deed.kind, deed.asked_us)).collect();
         (done, journal)
     };
     let ((alone, _), (beside, journal)) = (done(None), done(Some(careful)));
@@ -170,7 +170,7 @@ fn patient(name: &str) -> Policy {
 }
 
 /// A canary for the owner that serves.
-fn canary(setting: &Setting, failures: u32) -> Canary {
+fn canary(setting: &Scenario, failures: u32) -> Canary {
     let owners: BTreeSet<String> = [setting.spec.pools[1].name.clone()].into();
     let rollback = RollbackRules { failures, unmet: 99, breaker_trips: 99, ..RollbackRules::default() };
     Canary { policy: patient("bold"), owners, rollback }
@@ -199,7 +199,7 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
     let tried = Rollout { shadow: None, canary: Some(bold.clone()) };
     let mut first = pilot(patient("base"), "first", journal.clone(), tried.clone(), &setting);
     // All that it begins comes to nothing: the scheduler says yes and does nothing.
-    target.set_control(Control { lie_ppm: 1_000_000, ..Control::default() });
+    target.set_control_faults(ControlFaults { lie_ppm: 1_000_000, ..ControlFaults::default() });
     while first.acting_canary().is_some() || target.sim().now_us() < 18 * HOUR_US {
         step(&mut first, &mut target, &[]);
         assert!(target.sim().now_us() < 30 * HOUR_US, "it goes on for ever");
@@ -215,7 +215,7 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
     assert!(why.contains("last 3 actions failed"), "{why}");
     // From the next plan on the base acts for its owner; killed and started again it stays so.
     drop(first);
-    target.set_control(Control::default());
+    target.set_control_faults(ControlFaults::default());
     target.run_until(target.sim().now_us() + 2 * MINUTE_US);
     let mut second = pilot(patient("base"), "second", journal.reader(), tried.clone(), &setting);
     run(&mut second, &mut target, 26 * HOUR_US);
@@ -224,7 +224,7 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
     assert_eq!(told(&entries).len(), 2);
     let after = lends(&known, ended_us..i64::MAX);
     assert!(!after.is_empty() && after.iter().all(Option::is_none), "{after:?}");
-    assert!(target.deeds().iter().any(|deed| deed.kind == Kind::Lend));
+    assert!(target.effects().iter().any(|deed| deed.kind == Kind::Lend));
     // A person starts it anew, as they approve an action.
     let approved = [(bold.id(), "anna".to_owned())];
     step(&mut second, &mut target, &approved);

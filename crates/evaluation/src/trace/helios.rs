@@ -11,7 +11,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use tidegate_sim::{MINUTE_US, backtest::Arrival};
+use tidegate_sim::{MINUTE_US, scenario::Arrival};
 
 use super::{JobTrace, RowCounts, TraceError};
 use crate::columns::Columns;

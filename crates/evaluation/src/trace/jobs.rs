@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use tidegate_sim::{DAY_US, SECOND_US, backtest::Arrival};
+use tidegate_sim::{DAY_US, SECOND_US, scenario::Arrival};
 
 use super::{JobTrace, RowCounts, TraceError, helios};
 use crate::columns::Columns;

@@ -19,7 +19,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tidegate_sim::backtest::Arrival;
+use tidegate_sim::scenario::Arrival;
 
 pub use curves::curves;
 pub use demand::{Demand, DemandTrace};

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tidegate_autopilot::state::ScalingCurve;
 use tidegate_sim::{
     ClusterSpec, DAY_US, NodeSpec, ServiceSpec, TeamSpec,
-    backtest::{Arrival, Setting, Unknowns},
+    scenario::{Arrival, DrawnTraits, Scenario},
 };
 
 use super::{DemandTrace, JobTrace, TraceError};
@@ -162,7 +162,7 @@ impl Pairing {
     ///
     /// # Panics
     /// Never, because the shape was checked.
-    pub fn setting(&self, seed: u64) -> Setting {
+    pub fn setting(&self, seed: u64) -> Scenario {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x71de_0ff5);
         let span_us = self.shape.days * DAY_US;
         let mut from_us =
@@ -183,10 +183,10 @@ impl Pairing {
         let arrivals = window(&self.jobs.arrivals, jobs_from_us, span_us);
         // For quotas alone the question is which team waits for which; the trace's run times
         // include the cost of failures.
-        let faults_ppm = if self.demand.is_some() { Unknowns::default().faults_ppm } else { 0 };
-        let unknowns = Unknowns { faults_ppm, ..Unknowns::default() };
-        let setting = Setting::from_trace(self.spec.clone(), &arrivals, services, &unknowns, span_us, seed);
-        Setting { past_gpus, price_micros: self.shape.price_micros, ..setting }
+        let faults_ppm = if self.demand.is_some() { DrawnTraits::default().faults_ppm } else { 0 };
+        let unknowns = DrawnTraits { faults_ppm, ..DrawnTraits::default() };
+        let setting = Scenario::from_trace(self.spec.clone(), &arrivals, services, &unknowns, span_us, seed);
+        Scenario { past_gpus, price_micros: self.shape.price_micros, ..setting }
     }
 
     /// Provenance.

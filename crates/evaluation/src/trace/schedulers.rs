@@ -3,14 +3,15 @@
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::{
     Backfill, Schedule,
-    backtest::{Contender, Setting},
-    pilot::Habits,
+    backtest::Contender,
+    pilot::PilotConfig,
     policy::{Clairvoyant, Gfs, Lender, Lyra, Static},
-    target::Control,
+    scenario::Scenario,
+    target::ControlFaults,
 };
 
 /// Makes a scheduler for each run.
-pub type SchedulerFactory = Box<dyn Fn(&Setting) -> Contender>;
+pub type SchedulerFactory = Box<dyn Fn(&Scenario) -> Contender>;
 
 /// Names that [`scheduler`] accepts.
 pub const SCHEDULER_NAMES: [&str; 7] =
@@ -36,9 +37,9 @@ pub fn scheduler(name: &str) -> Option<SchedulerFactory> {
 /// The autopilot with a policy: planner, guard and executor.
 pub fn autopilot(policy: Policy) -> SchedulerFactory {
     Box::new(move |_| Contender::Pilot {
-        rules: Box::new(policy.clone()),
-        control: Control::default(),
-        habits: Habits::default(),
+        policy: Box::new(policy.clone()),
+        control: ControlFaults::default(),
+        habits: PilotConfig::default(),
         schedule: Schedule { backfill: Backfill::Easy { depth: BACKFILL_DEPTH }, ..Schedule::default() },
     })
 }

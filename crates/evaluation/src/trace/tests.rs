@@ -9,7 +9,8 @@ use arrow::{
 use parquet::arrow::ArrowWriter;
 use tidegate_sim::{
     DAY_US, HOUR_US, MINUTE_US, SECOND_US,
-    backtest::{Arrival, Metric, backtest},
+    backtest::{Metric, backtest},
+    scenario::Arrival,
 };
 
 use super::*;

@@ -3,20 +3,19 @@
 
 mod interval;
 mod quotas;
-mod setting;
 
 pub use interval::{Interval, bootstrap};
 pub use quotas::{Owners, QuotaLender, QuotaRun, play_quotas};
-pub use setting::{Arrival, Setting, Terms, Unknowns};
 
 use serde::Serialize;
-use tidegate_autopilot::{executor::InMemoryJournal, guard::KillSwitch, policy::Policy as Rules};
+use tidegate_autopilot::{executor::InMemoryJournal, guard::KillSwitch, policy::Policy};
 
 use crate::{
     DAY_US, MINUTE_US, Outcome, Schedule, Sim, SimError, gpu_hours,
-    pilot::{Habits, Pilot, experienced},
-    policy::{self, Clairvoyant, Policy},
-    target::{Control, SimTarget},
+    pilot::{Pilot, PilotConfig, forecast_from_history},
+    scenario::Scenario,
+    schedulers::{self, Clairvoyant, Scheduler},
+    target::{ControlFaults, SimTarget},
 };
 
 /// What one policy came to on one seed.
@@ -88,7 +87,7 @@ impl Metric {
     ];
 
     /// Its value for a run; `None` where a price is needed and not known.
-    pub fn of(self, run: &Run) -> Option<f64> {
+    pub fn value(self, run: &Run) -> Option<f64> {
         let hours = |us: i64| us as f64 / crate::HOUR_US as f64;
         let (span, end) = (&run.at_span, &run.at_end);
         let answered = span.used_gpu_us - span.allocated_gpu_us;
@@ -117,23 +116,23 @@ impl Metric {
 /// Who runs the cluster.
 pub enum Contender {
     /// One that sees and changes the simulation itself.
-    Policy(Box<dyn Policy>),
+    Scheduler(Box<dyn Scheduler>),
     /// The product: its planner, guard and executor see and act through the target interface only,
     /// with all that goes wrong on the way.
     Pilot {
         /// The policy file it goes by.
-        rules: Box<Rules>,
+        policy: Box<Policy>,
         /// What goes wrong.
-        control: Control,
+        control: ControlFaults,
         /// How it is run.
-        habits: Habits,
+        habits: PilotConfig,
         /// How the scheduler is set up for it.
         schedule: Schedule,
     },
 }
 
 /// Makes a contender anew for each run, so that none remembers the one before.
-pub type Maker<'a> = &'a dyn Fn(&Setting) -> Contender;
+pub type Maker<'a> = &'a dyn Fn(&Scenario) -> Contender;
 
 /// One policy's numbers over all seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -161,7 +160,7 @@ pub struct Row {
 pub fn backtest(
     contenders: &[Maker<'_>],
     seeds: impl Iterator<Item = u64> + Clone,
-    setting: &dyn Fn(u64) -> Setting,
+    setting: &dyn Fn(u64) -> Scenario,
 ) -> Result<Vec<Row>, SimError> {
     let mut rows: Vec<Row> = Vec::new();
     for make in contenders {
@@ -174,8 +173,9 @@ pub fn backtest(
             runs.push(play(&setting, contender, seed)?);
         }
         let base = rows.first().map_or(&runs, |first| &first.runs).clone();
-        let of =
-            |metric: Metric, runs: &[Run]| runs.iter().map(|run| metric.of(run)).collect::<Option<Vec<_>>>();
+        let of = |metric: Metric, runs: &[Run]| {
+            runs.iter().map(|run| metric.value(run)).collect::<Option<Vec<_>>>()
+        };
         let values = Metric::ALL.map(|m| Some(bootstrap(&of(m, &runs)?, None)));
         let ratios = Metric::ALL.map(|m| {
             let below = of(m, &base)?;
@@ -204,10 +204,10 @@ fn compare_gains(rows: &mut [Row]) {
 ///
 /// # Errors
 /// [`SimError`] if the setting does not fit together.
-pub fn play(setting: &Setting, contender: Contender, seed: u64) -> Result<Run, SimError> {
+pub fn play(setting: &Scenario, contender: Contender, seed: u64) -> Result<Run, SimError> {
     let (mut spec, mut jobs) = (setting.spec.clone(), setting.jobs.clone());
     match &contender {
-        Contender::Policy(policy) => policy.prepare(&mut spec, &mut jobs),
+        Contender::Scheduler(scheduler) => scheduler.prepare(&mut spec, &mut jobs),
         Contender::Pilot { schedule, .. } => spec.schedule = *schedule,
     }
     let mut sim = Sim::new(spec, jobs, setting.services.clone())?;
@@ -222,15 +222,16 @@ pub fn play(setting: &Setting, contender: Contender, seed: u64) -> Result<Run, S
         }
     };
     let at_end = match contender {
-        Contender::Policy(mut policy) => {
-            policy::run(&mut sim, policy.as_mut(), limit_us, &mut at);
-            go_on(&mut sim, policy.as_mut(), span_us, &mut at);
+        Contender::Scheduler(mut scheduler) => {
+            schedulers::run(&mut sim, scheduler.as_mut(), limit_us, &mut at);
+            run_services_to_span(&mut sim, scheduler.as_mut(), span_us, &mut at);
             sim.outcome()
         }
-        Contender::Pilot { rules, control, habits, .. } => {
+        Contender::Pilot { policy, control, habits, .. } => {
             let mut target = SimTarget::new(sim, control, seed);
-            let pilot = Pilot::new(*rules, 1, habits, InMemoryJournal::brief(), experienced(setting));
-            fly(&mut target, pilot, habits.every_us, (span_us, limit_us), &mut at);
+            let pilot =
+                Pilot::new(*policy, 1, habits, InMemoryJournal::brief(), forecast_from_history(setting));
+            run_pilot(&mut target, pilot, habits.every_us, (span_us, limit_us), &mut at);
             target.sim().outcome()
         }
     };
@@ -240,7 +241,7 @@ pub fn play(setting: &Setting, contender: Contender, seed: u64) -> Result<Run, S
 
 /// Lets the product run a cluster until all jobs are done or it is `limit_us`; the service goes on
 /// to the end of the time under test.
-fn fly(
+fn run_pilot(
     target: &mut SimTarget,
     mut pilot: Pilot<InMemoryJournal>,
     every_us: i64,
@@ -262,10 +263,15 @@ fn fly(
 
 /// Lets a policy run a cluster whose jobs are all done to the end of the time under test: services
 /// go on.
-fn go_on(sim: &mut Sim, policy: &mut dyn Policy, span_us: i64, at: &mut dyn FnMut(&Sim)) {
-    let every_us = policy.every_us().max(1);
+fn run_services_to_span(
+    sim: &mut Sim,
+    scheduler: &mut dyn Scheduler,
+    span_us: i64,
+    at: &mut dyn FnMut(&Sim),
+) {
+    let every_us = scheduler.every_us().max(1);
     while sim.now_us() < span_us {
-        policy.act(sim);
+        scheduler.act(sim);
         sim.run_until(span_us.min((sim.now_us() / every_us + 1) * every_us));
         at(sim);
     }
@@ -275,15 +281,15 @@ impl Contender {
     /// Its name in tables.
     pub fn name(&self) -> String {
         match self {
-            Self::Policy(policy) => policy.name(),
-            Self::Pilot { rules, .. } => format!("tidegate {}", rules.name),
+            Self::Scheduler(scheduler) => scheduler.name(),
+            Self::Pilot { policy, .. } => format!("tidegate {}", policy.name),
         }
     }
 }
 
-impl<P: Policy + 'static> From<P> for Contender {
-    fn from(policy: P) -> Self {
-        Self::Policy(Box::new(policy))
+impl<S: Scheduler + 'static> From<S> for Contender {
+    fn from(scheduler: S) -> Self {
+        Self::Scheduler(Box::new(scheduler))
     }
 }
 

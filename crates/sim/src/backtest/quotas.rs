@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{Run, Setting, go_on};
-use crate::{Backfill, JobState, MINUTE_US, Place, Sim, SimError, policy::Policy};
+use super::{Run, run_services_to_span};
+use crate::scenario::Scenario;
+use crate::{Backfill, JobState, MINUTE_US, Place, Sim, SimError, schedulers::Scheduler};
 
 /// Teams share the nodes of one pool by quotas. Each step, where no owner waits for room, the job
 /// beyond a quota that waits longest may start: its team may go beyond its quota by that job, if
@@ -207,7 +208,7 @@ fn loss(sim: &Sim, job: u32) -> i128 {
     risk + i128::from(j.gpus()) * i128::from(j.spec.restart_us)
 }
 
-impl Policy for QuotaLender {
+impl Scheduler for QuotaLender {
     fn name(&self) -> String {
         if self.lends { "quotas lent".into() } else { "quotas".into() }
     }
@@ -249,7 +250,7 @@ impl Policy for QuotaLender {
 ///
 /// # Errors
 /// [`SimError`] if the setting does not fit together.
-pub fn play_quotas(setting: &Setting, mut lender: QuotaLender) -> Result<QuotaRun, SimError> {
+pub fn play_quotas(setting: &Scenario, mut lender: QuotaLender) -> Result<QuotaRun, SimError> {
     let mut spec = setting.spec.clone();
     spec.schedule.backfill = Backfill::Easy { depth: 100 };
     spec.schedule.pass_at_quota = true;
@@ -264,8 +265,8 @@ pub fn play_quotas(setting: &Setting, mut lender: QuotaLender) -> Result<QuotaRu
             at_span = Some((sim.outcome(), waited_gpu_us(sim)));
         }
     };
-    crate::policy::run(&mut sim, &mut lender, span_us + setting.drain_us, &mut at);
-    go_on(&mut sim, &mut lender, span_us, &mut at);
+    crate::schedulers::run(&mut sim, &mut lender, span_us + setting.drain_us, &mut at);
+    run_services_to_span(&mut sim, &mut lender, span_us, &mut at);
     let (at_span, waited_gpu_us) = at_span.unwrap_or_else(|| (sim.outcome(), waited_gpu_us(&sim)));
     let run = Run { at_span, at_end: sim.outcome(), span_us, price_micros: setting.price_micros };
     Ok(QuotaRun { run, waited_gpu_us, owners: lender.seen })

@@ -9,10 +9,10 @@ use tidegate_autopilot::{
     action::Kind, executor::InMemoryJournal, policy::Policy, rollout::shadow::ID_PREFIX,
 };
 
-use super::records::Records;
+use super::journal_check::JournalCheck;
 use crate::{
     DAY_US, HOUR_US, MINUTE_US, Place,
-    target::{Deed, SimTarget},
+    target::{AppliedEffect, SimTarget},
 };
 
 /// What must hold.
@@ -60,7 +60,7 @@ pub struct Limits {
 
 impl Limits {
     /// What a policy promises.
-    pub fn of(policy: &Policy) -> Self {
+    pub fn from_policy(policy: &Policy) -> Self {
         let budget = |kind: Kind| (kind, (policy.budget(kind).per_hour, policy.budget(kind).per_day));
         Self { budgets: Kind::ALL.into_iter().map(budget).collect() }
     }
@@ -78,7 +78,7 @@ pub struct Violation {
 pub(super) struct Checker {
     seed: u64,
     limits: Limits,
-    records: Records,
+    journal: JournalCheck,
     /// When the switch is off.
     off: Vec<Range<i64>>,
     seen: usize,
@@ -102,7 +102,7 @@ impl Checker {
         Self {
             seed,
             limits,
-            records: Records::new(journal),
+            journal: JournalCheck::new(journal),
             off,
             seen: 0,
             ids: BTreeSet::new(),
@@ -113,18 +113,18 @@ impl Checker {
         }
     }
 
-    fn found(&mut self, at_us: i64, invariant: Invariant, what: String) {
+    fn report(&mut self, at_us: i64, invariant: Invariant, what: String) {
         // One of a kind and seed tells enough.
         if self.violations.iter().all(|v| v.invariant != invariant) {
             self.violations.push(Violation { seed: self.seed, at_us, invariant, what });
         }
     }
 
-    pub(super) fn look(&mut self, target: &SimTarget, is_quiet: bool) {
+    pub(super) fn check(&mut self, target: &SimTarget, is_quiet: bool) {
         let sim = target.sim();
         let now_us = sim.now_us();
         if let Err(what) = sim.audit() {
-            self.found(now_us, Invariant::Books, what);
+            self.report(now_us, Invariant::Books, what);
         }
         for (p, pool) in sim.spec().pools.iter().enumerate() {
             let away = |place: Place| {
@@ -135,18 +135,18 @@ impl Checker {
             if left < pool.floor_gpus {
                 let what =
                     format!("{} is left with {left} GPUs, its floor is {}", pool.name, pool.floor_gpus);
-                self.found(now_us, Invariant::Floor, what);
+                self.report(now_us, Invariant::Floor, what);
             }
         }
         let epoch_us = sim.spec().epoch_us;
-        for (at_us, invariant, what) in self.records.read() {
-            self.found(at_us - epoch_us, invariant, what);
+        for (at_us, invariant, what) in self.journal.read() {
+            self.report(at_us - epoch_us, invariant, what);
         }
-        self.look_at_deeds(target);
+        self.check_effects(target);
         for (id, late_us) in target.overdue() {
             // A node that was broken, or a job that had to be told, may take this long.
             if late_us > sim.spec().latency.reclaim_us() + 10 * MINUTE_US {
-                self.found(now_us, Invariant::LoanEnds, format!("loan {id} is {late_us} µs over its end"));
+                self.report(now_us, Invariant::LoanEnds, format!("loan {id} is {late_us} µs over its end"));
             }
         }
         for (n, node) in sim.nodes().iter().enumerate() {
@@ -158,53 +158,53 @@ impl Checker {
             let since_us = *self.under_way.entry(n as u32).or_insert(now_us);
             if is_quiet && now_us - since_us > ON_THE_WAY_US {
                 let what = format!("node {n} is {:?} since {since_us} µs", node.place);
-                self.found(now_us, Invariant::Converges, what);
+                self.report(now_us, Invariant::Converges, what);
             }
         }
         if is_quiet {
-            self.look_at_stuck(now_us, epoch_us);
+            self.check_stuck(now_us, epoch_us);
         }
     }
 
     /// Actions that were begun long ago and are not over; asked once all has been well for hours.
-    fn look_at_stuck(&mut self, now_us: i64, epoch_us: i64) {
+    fn check_stuck(&mut self, now_us: i64, epoch_us: i64) {
         let before_us = epoch_us + now_us - STUCK_US;
-        let stuck = self.records.stuck(before_us).next().map(|(id, stage)| format!("{id} is {stage:?}"));
+        let stuck = self.journal.stuck(before_us).next().map(|(id, stage)| format!("{id} is {stage:?}"));
         if let Some(what) = stuck {
-            self.found(now_us, Invariant::Converges, what);
+            self.report(now_us, Invariant::Converges, what);
         }
     }
 
     /// Whether it was on record before it was asked for, and asked for while the switch was on.
-    fn look_at_words(&mut self, deed: &Deed, epoch_us: i64) {
-        let begun_us = self.records.begun_us.get(&deed.action);
+    fn check_recorded(&mut self, deed: &AppliedEffect, epoch_us: i64) {
+        let begun_us = self.journal.begun_us.get(&deed.action);
         if begun_us.is_none_or(|at_us| *at_us > epoch_us + deed.asked_us) {
             let what = format!("{} was asked for, and the journal says {begun_us:?}", deed.action);
-            self.found(deed.at_us, Invariant::Recorded, what);
+            self.report(deed.at_us, Invariant::Recorded, what);
         }
         if self.off.iter().any(|off| off.contains(&deed.asked_us)) {
-            self.found(deed.at_us, Invariant::Switch, format!("{} was asked for", deed.action));
+            self.report(deed.at_us, Invariant::Switch, format!("{} was asked for", deed.action));
         }
     }
 
-    fn look_at_deeds(&mut self, target: &SimTarget) {
-        for deed in &target.deeds()[self.seen..] {
+    fn check_effects(&mut self, target: &SimTarget) {
+        for deed in &target.effects()[self.seen..] {
             if deed.action.starts_with(ID_PREFIX) {
-                self.found(deed.at_us, Invariant::Shadow, format!("{} had an effect", deed.action));
+                self.report(deed.at_us, Invariant::Shadow, format!("{} had an effect", deed.action));
             }
-            self.look_at_words(deed, target.sim().spec().epoch_us);
+            self.check_recorded(deed, target.sim().spec().epoch_us);
             if !self.ids.insert(deed.action.clone()) {
-                self.found(deed.at_us, Invariant::OneEffect, format!("{} had a second effect", deed.action));
+                self.report(deed.at_us, Invariant::OneEffect, format!("{} had a second effect", deed.action));
             }
             if deed.generation < self.generation {
                 let what =
                     format!("{} of generation {} after {}", deed.action, deed.generation, self.generation);
-                self.found(deed.at_us, Invariant::Generation, what);
+                self.report(deed.at_us, Invariant::Generation, what);
             }
             self.generation = self.generation.max(deed.generation);
             if let Some(early_us) = deed.early_us.filter(|us| *us > 0) {
                 let what = format!("{} let a loan go on {early_us} µs before its time", deed.action);
-                self.found(deed.at_us, Invariant::Prolong, what);
+                self.report(deed.at_us, Invariant::Prolong, what);
             }
             // What is undone was counted when it was done.
             let Some(counts_as) = deed.counts_as.filter(|_| !deed.action.ends_with("-undo")) else {
@@ -221,28 +221,28 @@ impl Checker {
                     "{hour} {} in an hour, {day} in a day; {per_hour} and {per_day} may be",
                     deed.kind
                 );
-                self.found(deed.at_us, Invariant::Budget, what);
+                self.report(deed.at_us, Invariant::Budget, what);
             }
         }
-        self.seen = target.deeds().len();
+        self.seen = target.effects().len();
     }
 
     /// A day after the last executor died, nothing is lent any more.
     pub(super) fn end(&mut self, target: &SimTarget) {
         if target.open_loans() > 0 {
             let what = format!("{} loans are open a day after everybody died", target.open_loans());
-            self.found(target.sim().now_us(), Invariant::LoanEnds, what);
+            self.report(target.sim().now_us(), Invariant::LoanEnds, what);
         }
     }
 
     /// Plans that were made again.
     pub(super) fn plans(&self) -> u64 {
-        self.records.plans
+        self.journal.plans
     }
 
     /// Plans of shadows that were made again, and canaries that their record ended.
-    pub(super) fn tried(&self) -> (u64, u64) {
-        (self.records.tried.thoughts, self.records.tried.ended)
+    pub(super) fn rollout_counts(&self) -> (u64, u64) {
+        (self.journal.rollout.thoughts, self.journal.rollout.ended)
     }
 
     pub(super) fn take_violations(&mut self) -> Vec<Violation> {

@@ -3,11 +3,11 @@
 //! that kinds also meet alone. It is the product that acts: its planner, guard, forecast and
 //! executor, over a journal that outlives them.
 
-mod cast;
 mod check;
-mod records;
+mod executors;
+mod journal_check;
+mod rollout_check;
 mod swarm;
-mod tried;
 
 pub use check::{Invariant, Limits, Violation};
 pub use swarm::{FaultKind, Swarm};
@@ -21,16 +21,16 @@ use tidegate_autopilot::{executor::InMemoryJournal, guard::KillSwitch, policy::P
 
 use crate::{
     DAY_US, HOUR_US, Sim, SimError,
-    mistake::ForecastError,
-    pilot::{asking, warmed},
-    target::{Control, SimTarget},
+    forecast_fault::ForecastFault,
+    pilot::{warmed_up_forecast, with_approvals},
+    target::{ControlFaults, SimTarget},
 };
-use cast::Cast;
 use check::Checker;
+use executors::Executors;
 
 /// What a soak came to.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Soaked {
+pub struct SoakReport {
     pub seeds: u64,
     /// Days simulated, as µs.
     pub simulated_us: i64,
@@ -55,8 +55,12 @@ pub struct Soaked {
 ///
 /// # Errors
 /// [`SimError`] if a made-up cluster does not fit together.
-pub fn soak(seeds: impl Iterator<Item = u64>, policy: &Policy, limits: &Limits) -> Result<Soaked, SimError> {
-    let mut all = Soaked::default();
+pub fn soak(
+    seeds: impl Iterator<Item = u64>,
+    policy: &Policy,
+    limits: &Limits,
+) -> Result<SoakReport, SimError> {
+    let mut all = SoakReport::default();
     for seed in seeds {
         let one = soak_one(seed, policy, limits)?;
         all.seeds += 1;
@@ -99,32 +103,32 @@ impl World {
     }
 
     /// People do what they do, time goes on until the next look, and all is checked.
-    fn pass(&self) {
+    fn advance(&self) {
         let (now_us, quiet_us) = (self.now_us(), self.swarm.span_us);
         let mut target = self.target.borrow_mut();
         if now_us == quiet_us {
-            target.set_control(Control::default());
+            target.set_control_faults(ControlFaults::default());
             (0..target.sim().nodes().len() as u32).for_each(|n| target.drain_by_hand(n, false));
         }
-        self.swarm.by_hand(&mut target, now_us);
+        self.swarm.apply_manual_drains(&mut target, now_us);
         target.run_until(now_us + self.swarm.habits.every_us);
         let is_quiet = (quiet_us + SETTLES_US..quiet_us + LIVES_ON_US).contains(&now_us);
-        self.checker.borrow_mut().look(&target, is_quiet);
+        self.checker.borrow_mut().check(&target, is_quiet);
     }
 }
 
-fn soak_one(seed: u64, policy: &Policy, limits: &Limits) -> Result<Soaked, SimError> {
+fn soak_one(seed: u64, policy: &Policy, limits: &Limits) -> Result<SoakReport, SimError> {
     let swarm = Swarm::draw(seed);
-    let setting = swarm.setting();
+    let setting = swarm.scenario();
     let mut sim = Sim::new(setting.spec.clone(), setting.jobs.clone(), setting.services.clone())?;
     swarm.plan(&mut sim);
     let epoch_us = setting.spec.epoch_us;
-    let error = ForecastError { until_us: epoch_us + swarm.forecast.until_us, ..swarm.forecast };
-    let policy = if swarm.habits.approval_us > 0 { asking(policy.clone()) } else { policy.clone() };
+    let error = ForecastFault { until_us: epoch_us + swarm.forecast.until_us, ..swarm.forecast };
+    let policy = if swarm.habits.approval_us > 0 { with_approvals(policy.clone()) } else { policy.clone() };
     let journal = InMemoryJournal::default();
     let teams = setting.spec.teams.iter().map(|team| team.name.clone());
     let owners: Vec<String> = teams.chain([setting.spec.pools[1].name.clone()]).collect();
-    let tried = tried::draw(seed, &policy, &owners);
+    let tried = rollout_check::draw(seed, &policy, &owners);
     let checker = Checker::new(seed, limits.clone(), journal.reader(), swarm.switch_off());
     let world = Rc::new(World {
         epoch_us,
@@ -134,25 +138,25 @@ fn soak_one(seed: u64, policy: &Policy, limits: &Limits) -> Result<Soaked, SimEr
         fenced: Cell::new(0),
         swarm,
     });
-    let mut cast = Cast::new(Rc::clone(&world), policy, tried, warmed(&setting, error));
+    let mut executors = Executors::new(Rc::clone(&world), policy, tried, warmed_up_forecast(&setting, error));
     let dies_us = world.swarm.span_us + LIVES_ON_US;
     while world.now_us() < dies_us {
-        cast.act();
-        world.pass();
+        executors.act();
+        world.advance();
     }
-    drop(cast);
+    drop(executors);
     while world.now_us() < dies_us + DAY_US {
-        world.pass();
+        world.advance();
     }
     let target = world.target.borrow();
     let mut checker = world.checker.borrow_mut();
     checker.end(&target);
-    let (thoughts, rolled_back) = checker.tried();
-    Ok(Soaked {
+    let (thoughts, rolled_back) = checker.rollout_counts();
+    Ok(SoakReport {
         seeds: 1,
         simulated_us: target.sim().now_us(),
-        faults: world.swarm.counted(),
-        deeds: target.deeds().len() as u64,
+        faults: world.swarm.fault_counts(),
+        deeds: target.effects().len() as u64,
         loans: target.ended_loans().len() as u64,
         fenced: world.fenced.get(),
         plans: checker.plans(),

@@ -10,11 +10,11 @@ use tidegate_autopilot::guard::KillSwitch;
 
 use crate::{
     Backfill, DAY_US, HOUR_US, MINUTE_US, SECOND_US, Sim,
-    backtest::Setting,
+    forecast_fault::ForecastFault,
     generate::{self, Arrivals, Fault, Load},
-    mistake::ForecastError,
-    pilot::Habits,
-    target::{Control, SimTarget},
+    pilot::PilotConfig,
+    scenario::Scenario,
+    target::{ControlFaults, SimTarget},
 };
 
 /// Kinds of things that go wrong.
@@ -34,8 +34,8 @@ pub enum FaultKind {
     OldTelemetry,
     LostTelemetry,
     SlowApproval,
-    ActuatorDies,
-    TwoActuators,
+    ExecutorDies,
+    TwoExecutors,
     PeopleDrain,
     DemandJumps,
     /// The forecast is too high or too low throughout.
@@ -61,8 +61,8 @@ const KINDS: [FaultKind; 20] = [
     FaultKind::OldTelemetry,
     FaultKind::LostTelemetry,
     FaultKind::SlowApproval,
-    FaultKind::ActuatorDies,
-    FaultKind::TwoActuators,
+    FaultKind::ExecutorDies,
+    FaultKind::TwoExecutors,
     FaultKind::PeopleDrain,
     FaultKind::DemandJumps,
     FaultKind::ForecastBias,
@@ -75,8 +75,8 @@ const KINDS: [FaultKind; 20] = [
 #[derive(Debug, Clone)]
 pub struct Swarm {
     pub kinds: BTreeSet<FaultKind>,
-    pub control: Control,
-    pub habits: Habits,
+    pub control: ControlFaults,
+    pub habits: PilotConfig,
     /// How long faults go on.
     pub span_us: i64,
     seed: u64,
@@ -84,7 +84,7 @@ pub struct Swarm {
     /// Racks that fail: when, which, and for how long.
     racks: Vec<(i64, u32, i64)>,
     /// How the forecast errs; the time it ends at counts from the beginning.
-    pub forecast: ForecastError,
+    pub forecast: ForecastFault,
     slow: Vec<(i64, u32, u32)>,
     drains: Vec<(i64, u32, bool)>,
     hangs: Vec<Hang>,
@@ -140,7 +140,7 @@ impl Swarm {
             let drawn = rng.random_range(1..most);
             if kinds.contains(&kind) { drawn } else { 0 }
         };
-        let control = Control {
+        let control = ControlFaults {
             unreachable_ppm: share(FaultKind::Unreachable, 300_000),
             refuse_ppm: share(FaultKind::Refuses, 300_000),
             lie_ppm: share(FaultKind::Lies, 200_000),
@@ -164,7 +164,7 @@ impl Swarm {
             drawn.sort_unstable();
             drawn
         };
-        let (hangs_at, deaths_at) = (times(FaultKind::TwoActuators, 8), times(FaultKind::ActuatorDies, 8));
+        let (hangs_at, deaths_at) = (times(FaultKind::TwoExecutors, 8), times(FaultKind::ExecutorDies, 8));
         let racks_at = times(FaultKind::RacksFail, 2);
         let (slow_at, drains_at) = (times(FaultKind::Stragglers, 10), times(FaultKind::PeopleDrain, 8));
         let off_at = times(FaultKind::SwitchOff, 3);
@@ -213,7 +213,7 @@ impl Swarm {
             .collect();
         let has = |kind: FaultKind, value: u32| if kinds.contains(&kind) { value } else { 0 };
         let bias = has(FaultKind::ForecastBias, rng.random_range(1..400_000)) as i32;
-        let forecast = ForecastError {
+        let forecast = ForecastFault {
             bias_ppm: if rng.random_bool(0.7) { -bias } else { bias },
             noise_ppm: has(FaultKind::ForecastNoise, rng.random_range(1..500_000)),
             stale_us: i64::from(has(FaultKind::ForecastStale, rng.random_range(10..600))) * MINUTE_US,
@@ -221,7 +221,7 @@ impl Swarm {
             seed,
         };
         let every_us = LOOKS_US[usize::from(rng.random_bool(0.5))];
-        let habits = Habits { every_us, plan_every_us: PLANS_US, approval_us };
+        let habits = PilotConfig { every_us, plan_every_us: PLANS_US, approval_us };
         Self {
             kinds,
             control,
@@ -240,7 +240,7 @@ impl Swarm {
     }
 
     /// The cluster with its jobs and demand; faults apart.
-    pub(super) fn setting(&self) -> Setting {
+    pub(super) fn scenario(&self) -> Scenario {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ 0x5e7);
         let span_us = self.span_us + 2 * DAY_US;
         let arrivals = Arrivals {
@@ -256,7 +256,7 @@ impl Swarm {
             noise_ppm: rng.random_range(0..150_000),
             ..Load::default()
         };
-        let mut setting = Setting::made_up(TRAIN as usize, SERVE as usize, &arrivals, &load, self.seed);
+        let mut setting = Scenario::synthetic(TRAIN as usize, SERVE as usize, &arrivals, &load, self.seed);
         setting.spec.epoch_us = 1_760_000_000_000_000;
         for (at, node) in setting.spec.nodes.iter_mut().enumerate() {
             node.rack = at as u32 / RACK;
@@ -295,7 +295,7 @@ impl Swarm {
 
     /// Whether one may hang for so long from now on. Nobody who hangs between asking the switch and
     /// acting can know that it was turned meanwhile, and faults come to an end.
-    pub(super) fn may_hang(&self, now_us: i64, looks: u32) -> bool {
+    pub(super) fn can_hang(&self, now_us: i64, looks: u32) -> bool {
         let wakes_us = now_us + i64::from(looks) * self.habits.every_us;
         let turned = self.off.iter().any(|(off, _)| off.start <= wakes_us && now_us <= off.end);
         !turned && wakes_us < self.span_us
@@ -323,7 +323,7 @@ impl Swarm {
     }
 
     /// What people do to nodes now.
-    pub(super) fn by_hand(&self, target: &mut SimTarget, now_us: i64) {
+    pub(super) fn apply_manual_drains(&self, target: &mut SimTarget, now_us: i64) {
         for (_, node, drained) in self.drains.iter().filter(|d| d.0 == now_us) {
             target.drain_by_hand(*node, *drained);
         }
@@ -331,13 +331,13 @@ impl Swarm {
 
     /// How many things go wrong, by kind; those of the control path, which are drawn at each call,
     /// count once.
-    pub(super) fn counted(&self) -> BTreeMap<FaultKind, u64> {
+    pub(super) fn fault_counts(&self) -> BTreeMap<FaultKind, u64> {
         let count = |kind: &FaultKind| match kind {
             FaultKind::NodesFail => self.failures.len(),
             FaultKind::RacksFail => self.racks.len(),
             FaultKind::Stragglers => self.slow.len(),
-            FaultKind::ActuatorDies => self.deaths.len(),
-            FaultKind::TwoActuators => self.hangs.len(),
+            FaultKind::ExecutorDies => self.deaths.len(),
+            FaultKind::TwoExecutors => self.hangs.len(),
             FaultKind::SwitchOff => self.off.len(),
             FaultKind::PeopleDrain => self.drains.len(),
             _ => 1,

@@ -8,7 +8,7 @@ use tidegate_autopilot::{
     target::{Effect, Receipt, TargetError},
 };
 
-use super::{Deed, OpenLoan, SimTarget, TOOK_KEPT};
+use super::{AppliedEffect, OpenLoan, SimTarget, TOOK_KEPT};
 use crate::{JobState, PPM, Place, nodes::Held};
 
 impl SimTarget {
@@ -24,7 +24,7 @@ impl SimTarget {
         Ok(())
     }
 
-    pub(super) fn take(&mut self, action: &Action) -> Result<Receipt, TargetError> {
+    pub(super) fn apply_once(&mut self, action: &Action) -> Result<Receipt, TargetError> {
         self.fence(action)?;
         let at_us = self.sim.spec().epoch_us + self.sim.now_us();
         let receipt =
@@ -69,7 +69,7 @@ impl SimTarget {
     }
 
     /// Does what was taken late. What is not possible any more is dropped; reading back tells.
-    pub(super) fn do_late(&mut self) {
+    pub(super) fn apply_delayed(&mut self) {
         let now_us = self.sim.now_us();
         let (due, later) =
             std::mem::take(&mut self.slow).into_iter().partition(|s: &(i64, Action)| s.0 <= now_us);
@@ -128,7 +128,7 @@ impl SimTarget {
         let asked_us = *self.applied.entry(action.id.clone()).or_insert(at_us);
         let (kind, generation) = (action.change.kind(), action.generation);
         let action = action.id.clone();
-        self.deeds.push(Deed { at_us, asked_us, action, generation, kind, counts_as, early_us });
+        self.deeds.push(AppliedEffect { at_us, asked_us, action, generation, kind, counts_as, early_us });
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use crate::{PPM, Sim};
 /// What can go wrong between the autopilot and the cluster. Shares are per call, in ppm; all is
 /// well by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Control {
+pub struct ControlFaults {
     /// The scheduler cannot be reached: nothing is done or told.
     pub unreachable_ppm: u32,
     /// It says no.
@@ -42,7 +42,7 @@ pub struct Control {
 
 /// An effect on the cluster that really took place, for whoever checks what the autopilot promised.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deed {
+pub struct AppliedEffect {
     pub at_us: i64,
     /// When the cluster was asked; a slow one does it later.
     pub asked_us: i64,
@@ -61,7 +61,7 @@ pub struct Deed {
 #[derive(Debug, Clone)]
 pub struct SimTarget {
     sim: Sim,
-    control: Control,
+    control: ControlFaults,
     rng: ChaCha8Rng,
     /// Greatest generation that was ever shown; kept in the cluster.
     generation: u64,
@@ -76,7 +76,7 @@ pub struct SimTarget {
     notices: BTreeMap<ActionId, (i64, Option<i64>)>,
     snapshots: VecDeque<ClusterState>,
     last: Option<ClusterState>,
-    deeds: Vec<Deed>,
+    deeds: Vec<AppliedEffect>,
     ended: Vec<(LoanId, i64)>,
     /// Nodes with jobs on them that were called back, and when that was asked for.
     called_us: BTreeMap<u32, i64>,
@@ -109,7 +109,7 @@ struct OpenLoan {
 
 impl SimTarget {
     /// A cluster whose control path fails as `control` says, by chance drawn from `seed`.
-    pub fn new(sim: Sim, control: Control, seed: u64) -> Self {
+    pub fn new(sim: Sim, control: ControlFaults, seed: u64) -> Self {
         Self {
             sim,
             control,
@@ -134,24 +134,19 @@ impl SimTarget {
         &self.sim
     }
 
-    /// The cluster itself, for what happens to it beside the autopilot: failures, people.
-    pub fn sim_mut(&mut self) -> &mut Sim {
-        &mut self.sim
-    }
-
     /// Lets other things go wrong from now on.
-    pub fn set_control(&mut self, control: Control) {
+    pub fn set_control_faults(&mut self, control: ControlFaults) {
         self.control = control;
     }
 
     /// All effects so far.
-    pub fn deeds(&self) -> &[Deed] {
+    pub fn effects(&self) -> &[AppliedEffect] {
         &self.deeds
     }
 
     /// Pretends that something was done.
     #[cfg(test)]
-    pub(crate) fn forge(&mut self, deed: Deed) {
+    pub(crate) fn forge(&mut self, deed: AppliedEffect) {
         self.deeds.push(deed);
     }
 
@@ -198,9 +193,9 @@ impl SimTarget {
             let next_us = next.filter(|at| *at < until_us).unwrap_or(until_us).max(self.sim.now_us());
             self.sim.run_until(next_us);
             self.settle_loans();
-            self.do_late();
+            self.apply_delayed();
             if self.delays() && look.is_some_and(|at| at <= next_us) {
-                self.look();
+                self.take_snapshot();
             }
             if next_us >= until_us {
                 return;
@@ -212,7 +207,7 @@ impl SimTarget {
         self.control.telemetry_delay_us > 0 || self.control.telemetry_loss_ppm > 0
     }
 
-    fn look(&mut self) {
+    fn take_snapshot(&mut self) {
         if self.rng.random_range(0..PPM) >= self.control.telemetry_loss_ppm {
             let state = self.state();
             self.snapshots.push_back(state);
@@ -294,7 +289,7 @@ impl Target for SimTarget {
 
     fn apply(&mut self, action: &Action) -> Result<Receipt, TargetError> {
         self.reach()?;
-        self.take(action)
+        self.apply_once(action)
     }
 
     fn read_back(&mut self, action: &Action) -> Result<Effect, TargetError> {

@@ -16,7 +16,7 @@ use tidegate_autopilot::target::Target;
 use tidegate_control::LogJournal;
 use tidegate_evaluation::trace::{Demand, Jobs, Pairing, Shape};
 use tidegate_log::{EventLog, LogError, TopicPartition, partition_for};
-use tidegate_sim::target::{Control, SimTarget};
+use tidegate_sim::target::{ControlFaults, SimTarget};
 use tidegate_sim::{Backfill, DAY_US, HOUR_US, MINUTE_US, Outcome, Schedule, Sim};
 
 use crate::commands::CommandError;
@@ -68,7 +68,7 @@ impl Demo {
         spec.epoch_us = EPOCH_US;
         spec.schedule = Schedule { backfill: Backfill::Easy { depth: 100 }, ..Schedule::default() };
         let sim = Sim::new(spec, setting.jobs, setting.services)?;
-        let mut target = SimTarget::new(sim, Control::default(), SEED);
+        let mut target = SimTarget::new(sim, ControlFaults::default(), SEED);
         let mut forecast = Trailing::new(TrailingConfig::default());
         while target.sim().now_us() < WATCHED_US {
             target.run_until(target.sim().now_us() + 10 * MINUTE_US);

@@ -9,7 +9,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use tidegate_evaluation::trace::{SCHEDULER_NAMES, SchedulerFactory, autopilot, scheduler};
-use tidegate_sim::backtest::{Contender, Setting, backtest};
+use tidegate_sim::backtest::{Contender, backtest};
+use tidegate_sim::scenario::Scenario;
 
 use self::report::{Report, bounds, tell, tell_quotas};
 use self::source::Source;
@@ -79,7 +80,7 @@ pub fn run(args: BacktestArgs) -> CommandResult {
         return Ok(ExitCode::SUCCESS);
     }
     let makers = args.policies.iter().map(|name| maker(name)).collect::<Result<Vec<_>, _>>()?;
-    let makers: Vec<&dyn Fn(&Setting) -> Contender> =
+    let makers: Vec<&dyn Fn(&Scenario) -> Contender> =
         makers.iter().map(|maker| maker.as_ref() as _).collect();
     let source = match args.site.history()? {
         Some(history) => args.source.site(&history)?,

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::DAY_US;
-use tidegate_sim::soak::{FaultKind, Invariant, Limits, Soaked, soak};
+use tidegate_sim::soak::{FaultKind, Invariant, Limits, SoakReport, soak};
 
 use super::{CommandResult, policy, seeds};
 
@@ -72,7 +72,7 @@ pub fn run(args: SimArgs) -> CommandResult {
         None => Policy::auto(),
     };
     let (from, to) = args.seeds;
-    let soaked = soak(from..to, &policy, &Limits::of(&policy))?;
+    let soaked = soak(from..to, &policy, &Limits::from_policy(&policy))?;
     let report = Report::of(&soaked);
     if args.json {
         say!("{}", serde_json::to_string(&report)?);
@@ -83,7 +83,7 @@ pub fn run(args: SimArgs) -> CommandResult {
 }
 
 impl Report {
-    fn of(soaked: &Soaked) -> Self {
+    fn of(soaked: &SoakReport) -> Self {
         let mut violations = BTreeMap::new();
         for violation in &soaked.violations {
             *violations.entry(violation.invariant).or_insert(0) += 1;

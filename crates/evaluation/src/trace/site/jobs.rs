@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
-use tidegate_sim::{HOUR_US, MINUTE_US, backtest::Arrival, backtest::Terms, gpu_hours};
+use tidegate_sim::{HOUR_US, MINUTE_US, gpu_hours, scenario::Arrival, scenario::KnownTraits};
 
 use super::super::RowCounts;
 use super::rows::{Attempt, History};
@@ -212,7 +212,7 @@ impl JobHistory {
         }
     }
 
-    fn terms(&self, stretches: &[&Attempt], model: &dyn Fn(&str, u32) -> Option<u16>) -> Terms {
+    fn terms(&self, stretches: &[&Attempt], model: &dyn Fn(&str, u32) -> Option<u16>) -> KnownTraits {
         let ended = |how: &str| stretches.iter().any(|s| s.final_state.as_deref() == Some(how));
         let ran = stretches.iter().filter(|s| s.from_us.is_some());
         let sizes = ran.filter_map(|s| s.gpus_milli.map(whole)).filter(|gpus| *gpus > 0);
@@ -220,7 +220,7 @@ impl JobHistory {
         let last = stretches.last();
         let named = last.and_then(|s| s.gpu_model.as_deref());
         let limit = last.and_then(|s| s.time_limit_ms).filter(|ms| *ms > 0);
-        Terms {
+        KnownTraits {
             estimate_us: limit.map(|ms| ms.saturating_mul(1_000)),
             // Slurm's are unsigned 32-bit; larger values are clamped to ours.
             priority: last.and_then(|s| s.priority).map(|p| i32::try_from(p).unwrap_or(i32::MAX)),

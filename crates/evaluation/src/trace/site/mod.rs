@@ -32,7 +32,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use tidegate_sim::{
     ClusterSpec, HOUR_US, NodeSpec, PoolSpec, ServiceSpec, TeamSpec, amdahl,
-    backtest::{Setting, Unknowns},
+    scenario::{DrawnTraits, Scenario},
 };
 
 pub use demand::DemandSource;
@@ -226,12 +226,12 @@ impl Site {
 
     /// Input of a simulation for a seed: the same jobs, nodes and demand, with what the log lacks
     /// drawn.
-    pub fn setting(&self, seed: u64) -> Setting {
+    pub fn setting(&self, seed: u64) -> Scenario {
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x0517_e105);
         let arrivals = self.jobs.arrivals(&mut rng);
-        let unknowns = Unknowns { faults_ppm: 0, ..Unknowns::default() };
+        let unknowns = DrawnTraits { faults_ppm: 0, ..DrawnTraits::default() };
         let span_us = self.about.to_us - self.about.from_us;
-        let setting = Setting::from_trace(
+        let setting = Scenario::from_trace(
             self.spec.clone(),
             &arrivals,
             self.services.clone(),
@@ -239,7 +239,7 @@ impl Site {
             span_us,
             seed,
         );
-        Setting { past_gpus: self.past_gpus.clone(), price_micros: self.about.price_micros, ..setting }
+        Scenario { past_gpus: self.past_gpus.clone(), price_micros: self.about.price_micros, ..setting }
     }
 
     /// Provenance.

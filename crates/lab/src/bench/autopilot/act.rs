@@ -17,10 +17,10 @@ use tidegate_control::{EnrichedTarget, LogJournal};
 use tidegate_events::v1::{Envelope, NodeHealthState, NodeSignal};
 use tidegate_events::{Event as Told, SchemaId};
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, LogStats, TopicConfig};
-use tidegate_sim::backtest::Setting;
 use tidegate_sim::generate::{Arrivals, Load};
 use tidegate_sim::observe::Observer;
-use tidegate_sim::target::{Control, SimTarget};
+use tidegate_sim::scenario::Scenario;
+use tidegate_sim::target::{ControlFaults, SimTarget};
 use tidegate_sim::{DAY_US, HOUR_US, MINUTE_US, SECOND_US, ServiceSpec, Sim};
 
 use super::Spread;
@@ -139,8 +139,11 @@ impl Trial {
         let low = f64::from(setting.services[0].demand_gpus[0]);
         let (pool, cluster) = (setting.spec.pools[1].name.clone(), setting.spec.name.clone());
         let node = setting.spec.nodes[rng.random_range(0..nodes / 2)].name.clone();
-        let mut target =
-            SimTarget::new(Sim::new(setting.spec, setting.jobs, setting.services)?, Control::default(), seed);
+        let mut target = SimTarget::new(
+            Sim::new(setting.spec, setting.jobs, setting.services)?,
+            ControlFaults::default(),
+            seed,
+        );
         target.run_until(BEGINS_US);
         // A week in which the service needed what it needs up to the event.
         let mut forecast = Trailing::new(TrailingConfig::default());
@@ -272,12 +275,17 @@ impl Event {
 
 /// Half of the nodes train, with jobs for two days that were all submitted before it begins; half
 /// serve, with three tenths of them needed up to the event and all from it on.
-fn setting(nodes: usize, event_us: i64, seed: u64) -> Setting {
+fn setting(nodes: usize, event_us: i64, seed: u64) -> Scenario {
     let train = nodes / 2;
     let gpus = (train * GPUS_PER_NODE) as u32;
     let arrivals = Arrivals { span_us: BEGINS_US, load_gpus: gpus * 8, max_gpus: 32, ..Arrivals::default() };
-    let mut setting =
-        Setting::made_up(train, nodes - train, &arrivals, &Load { span_us: DAY_US, ..Load::default() }, seed);
+    let mut setting = Scenario::synthetic(
+        train,
+        nodes - train,
+        &arrivals,
+        &Load { span_us: DAY_US, ..Load::default() },
+        seed,
+    );
     setting.spec.epoch_us = EPOCH_US;
     // Steps of a second: the event is at one's beginning.
     let step = |second: i64| if second * SECOND_US < event_us { gpus * 3 / 10 } else { gpus };

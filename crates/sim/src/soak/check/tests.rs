@@ -11,10 +11,10 @@ use tidegate_autopilot::{
 };
 
 use super::*;
-use crate::{ClusterSpec, ServiceSpec, Sim, target::Control};
+use crate::{ClusterSpec, ServiceSpec, Sim, target::ControlFaults};
 
-fn deed(action: &str, generation: u64, at_us: i64) -> Deed {
-    Deed {
+fn deed(action: &str, generation: u64, at_us: i64) -> AppliedEffect {
+    AppliedEffect {
         at_us,
         asked_us: at_us,
         action: action.into(),
@@ -29,7 +29,7 @@ fn cluster() -> SimTarget {
     let mut spec = ClusterSpec::uniform(&[1, 2], 8);
     spec.pools[1].floor_gpus = 8;
     let service = ServiceSpec { pool: 1, demand_gpus: vec![8; 100], step_us: HOUR_US };
-    SimTarget::new(Sim::new(spec, vec![], vec![service]).unwrap(), Control::default(), 1)
+    SimTarget::new(Sim::new(spec, vec![], vec![service]).unwrap(), ControlFaults::default(), 1)
 }
 
 fn checker(journal: &InMemoryJournal) -> Checker {
@@ -46,9 +46,9 @@ fn found(deeds: &[(&str, u64, i64)]) -> Vec<Invariant> {
     let mut checker = checker(&InMemoryJournal::default());
     for (action, generation, at_us) in deeds {
         target.forge(deed(action, *generation, *at_us));
-        checker.records.begun_us.insert((*action).into(), 0);
+        checker.journal.begun_us.insert((*action).into(), 0);
     }
-    checker.look(&target, true);
+    checker.check(&target, true);
     checker.take_violations().iter().map(|v| v.invariant).collect()
 }
 
@@ -78,8 +78,8 @@ fn an_effect_that_is_not_on_record_before_is_found() {
         let mut target = cluster();
         target.forge(deed("a", 1, 5));
         let mut checker = checker(&InMemoryJournal::default());
-        checker.records.begun_us.extend(begun_us.map(|at_us| ("a".to_owned(), at_us)));
-        checker.look(&target, false);
+        checker.journal.begun_us.extend(begun_us.map(|at_us| ("a".to_owned(), at_us)));
+        checker.check(&target, false);
         let found: Vec<Invariant> = checker.take_violations().iter().map(|v| v.invariant).collect();
         assert_eq!(found, expected, "{begun_us:?}");
     }
@@ -112,8 +112,8 @@ fn an_owner_below_its_floor_is_found() {
     };
     target.apply(&action).unwrap();
     let mut checker = checker(&InMemoryJournal::default());
-    checker.records.begun_us.insert("a".into(), 0);
-    checker.look(&target, false);
+    checker.journal.begun_us.insert("a".into(), 0);
+    checker.check(&target, false);
     let found: Vec<Invariant> = checker.take_violations().iter().map(|v| v.invariant).collect();
     assert_eq!(found, [Invariant::Floor]);
 }
@@ -130,7 +130,7 @@ fn plans_that_come_out_otherwise_and_refusals_without_words_are_found() {
             .append(what.into_iter().map(|event| JournalEntry { at_us: 0, generation: 1, event }).collect())
             .unwrap();
         let mut checker = checker(&journal);
-        checker.look(&target, false);
+        checker.check(&target, false);
         checker.take_violations().iter().map(|v| v.invariant).collect::<Vec<_>>()
     };
     assert_eq!(found(vec![JournalEvent::Planned(Box::new(planned.clone()))]), []);
@@ -155,12 +155,13 @@ fn plans_that_come_out_otherwise_and_refusals_without_words_are_found() {
 /// idle beside a job that waits.
 fn soaked_proposal() -> Vec<JournalEntry> {
     let swarm = super::super::Swarm::draw(3);
-    let setting = swarm.setting();
+    let setting = swarm.scenario();
     let sim = Sim::new(setting.spec.clone(), setting.jobs.clone(), setting.services.clone()).unwrap();
-    let mut target = SimTarget::new(sim, Control::default(), 1);
+    let mut target = SimTarget::new(sim, ControlFaults::default(), 1);
     let mut journal = InMemoryJournal::default();
-    let foresight = crate::pilot::warmed(&setting, crate::mistake::ForecastError::default());
-    let habits = crate::pilot::Habits::default();
+    let foresight =
+        crate::pilot::warmed_up_forecast(&setting, crate::forecast_fault::ForecastFault::default());
+    let habits = crate::pilot::PilotConfig::default();
     let mut pilot = crate::pilot::Pilot::new(Policy::auto(), 1, habits, journal.reader(), foresight);
     let mut on = || tidegate_autopilot::guard::KillSwitch::On;
     for _ in 0..2 * 1_440 {

@@ -5,9 +5,10 @@ use std::ops::Range;
 use chrono::DateTime;
 use serde::Serialize;
 use tidegate_evaluation::trace::{self, QuotaReport, site};
-use tidegate_sim::backtest::{Interval, Metric, Row, Setting};
+use tidegate_sim::backtest::{Interval, Metric, Row};
 use tidegate_sim::gpu_hours;
-use tidegate_sim::policy::fluid_bound_gpu_us;
+use tidegate_sim::scenario::Scenario;
+use tidegate_sim::schedulers::fluid_bound_gpu_us;
 
 /// What policies were compared on.
 #[derive(Debug, Serialize)]
@@ -31,7 +32,7 @@ pub struct Report {
 }
 
 /// Mean over seeds of the useful GPU-hours that no policy can exceed.
-pub fn bounds(seeds: Range<u64>, setting: &dyn Fn(u64) -> Setting) -> f64 {
+pub fn bounds(seeds: Range<u64>, setting: &dyn Fn(u64) -> Scenario) -> f64 {
     let bound = |seed| {
         let s = setting(seed);
         gpu_hours(fluid_bound_gpu_us(&s.spec, &s.jobs, &s.services, s.span_us))

@@ -9,8 +9,8 @@ use tidegate_evaluation::trace::site::{Site, SiteOptions};
 use tidegate_evaluation::trace::{
     Demand, DemandTrace, Jobs, Pairing, QuotaReport, Shape, curves, lend_quotas,
 };
-use tidegate_sim::backtest::Setting;
 use tidegate_sim::generate::{Arrivals, Load};
+use tidegate_sim::scenario::Scenario;
 use tidegate_sim::{DAY_US, MINUTE_US};
 
 use super::report::Provenance;
@@ -117,7 +117,7 @@ impl Source {
     }
 
     /// What a seed is tried on.
-    pub fn setting(&self, seed: u64) -> Setting {
+    pub fn setting(&self, seed: u64) -> Scenario {
         match self {
             Self::Traced(pairing) => pairing.setting(seed),
             Self::Site(site) => site.setting(seed),
@@ -130,8 +130,8 @@ impl Source {
                     peak_gpus: gpus(*serve) * 85 / 100,
                     ..Load::default()
                 };
-                let made = Setting::made_up((*train).into(), (*serve).into(), &arrivals, &load, seed);
-                Setting { price_micros: *price_micros, ..made.after(past_us) }
+                let made = Scenario::synthetic((*train).into(), (*serve).into(), &arrivals, &load, seed);
+                Scenario { price_micros: *price_micros, ..made.after(past_us) }
             }
         }
     }

@@ -3,7 +3,7 @@
 //! evictions and waits.
 
 use super::{
-    Policy,
+    Scheduler,
     grow::waits,
     lend::{Cost, keep, working_gpus},
 };
@@ -29,7 +29,7 @@ impl Default for Gfs {
     }
 }
 
-impl Policy for Gfs {
+impl Scheduler for Gfs {
     fn name(&self) -> String {
         "gfs-like".into()
     }

@@ -18,7 +18,7 @@ pub use lyra::Lyra;
 use crate::{Backfill, ClusterSpec, JobSpec, MINUTE_US, Sim};
 
 /// Someone who runs a cluster.
-pub trait Policy {
+pub trait Scheduler {
     /// Its name in tables.
     fn name(&self) -> String;
 
@@ -42,7 +42,7 @@ pub struct Static {
     pub backfill: Option<usize>,
 }
 
-impl Policy for Static {
+impl Scheduler for Static {
     fn name(&self) -> String {
         if self.backfill.is_some() { "static+backfill".into() } else { "static".into() }
     }
@@ -56,10 +56,10 @@ impl Policy for Static {
 
 /// Lets a policy run a cluster until all jobs are done or it is `limit_us`; calls `at` at each time
 /// that is due in between.
-pub fn run(sim: &mut Sim, policy: &mut dyn Policy, limit_us: i64, at: &mut dyn FnMut(&Sim)) {
-    let every_us = policy.every_us().max(1);
+pub fn run(sim: &mut Sim, scheduler: &mut dyn Scheduler, limit_us: i64, at: &mut dyn FnMut(&Sim)) {
+    let every_us = scheduler.every_us().max(1);
     while sim.jobs_done() < sim.jobs().len() && sim.now_us() < limit_us {
-        policy.act(sim);
+        scheduler.act(sim);
         let next_us = (sim.now_us() / every_us + 1) * every_us;
         sim.run_until(next_us.min(limit_us));
         at(sim);

@@ -10,7 +10,7 @@ use crate::PPM;
 
 /// How a forecast errs while the fault lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ForecastError {
+pub struct ForecastFault {
     /// Share of every answer that it is too high by, ppm; below 0 too low.
     pub bias_ppm: i32,
     /// Each answer is off by up to this share of it, either way, ppm.
@@ -23,14 +23,14 @@ pub struct ForecastError {
     pub seed: u64,
 }
 
-impl ForecastError {
+impl ForecastFault {
     /// Whether what is observed at `now_us` is learnt, where the time before was at `before_us`.
     pub fn learns(&self, before_us: i64, now_us: i64) -> bool {
         now_us >= self.until_us || self.stale_us <= 0 || before_us / self.stale_us != now_us / self.stale_us
     }
 
     /// GPUs as they are told at `now_us` instead of `gpus`; `key` tells one question from another.
-    fn told(&self, gpus: f64, now_us: i64, key: u64) -> f64 {
+    fn answer(&self, gpus: f64, now_us: i64, key: u64) -> f64 {
         if now_us >= self.until_us {
             return gpus;
         }
@@ -54,17 +54,17 @@ fn mixed(value: u64) -> u64 {
 /// A forecast that errs. What it tells of its own record is that of the right one: nobody knows
 /// yet.
 #[derive(Debug, Clone)]
-pub struct Mistaken<F> {
+pub struct FaultyForecast<F> {
     right: F,
-    error: ForecastError,
+    error: ForecastFault,
     /// When it was shown the cluster last, and what time it is, µs since 1970.
     shown_us: i64,
     now_us: i64,
 }
 
-impl<F> Mistaken<F> {
+impl<F> FaultyForecast<F> {
     /// Errs as `error` says where `right` would be right.
-    pub fn new(right: F, error: ForecastError) -> Self {
+    pub fn new(right: F, error: ForecastFault) -> Self {
         Self { right, error, shown_us: 0, now_us: 0 }
     }
 
@@ -74,7 +74,7 @@ impl<F> Mistaken<F> {
     }
 }
 
-impl<F: OnlineForecast> OnlineForecast for Mistaken<F> {
+impl<F: OnlineForecast> OnlineForecast for FaultyForecast<F> {
     fn observe(&mut self, state: &ClusterState) {
         if self.error.learns(self.shown_us, self.now_us) {
             self.right.observe(state);
@@ -83,15 +83,15 @@ impl<F: OnlineForecast> OnlineForecast for Mistaken<F> {
     }
 }
 
-impl<F: DemandForecast> DemandForecast for Mistaken<F> {
+impl<F: DemandForecast> DemandForecast for FaultyForecast<F> {
     fn highest_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
         let key = within_ms as u64 ^ level.to_bits();
-        self.right.highest_gpus(of, level, within_ms).map(|gpus| self.error.told(gpus, self.now_us, key))
+        self.right.highest_gpus(of, level, within_ms).map(|gpus| self.error.answer(gpus, self.now_us, key))
     }
 
     fn typical_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
         let key = within_ms as u64 ^ level.to_bits();
-        self.right.typical_gpus(of, level, within_ms).map(|gpus| self.error.told(gpus, self.now_us, !key))
+        self.right.typical_gpus(of, level, within_ms).map(|gpus| self.error.answer(gpus, self.now_us, !key))
     }
 
     fn coverage(&self, of: Series<'_>) -> Option<f64> {
@@ -109,11 +109,11 @@ mod tests {
 
     #[test]
     fn answers_are_off_by_bias_and_noise_until_the_fault_ends() {
-        let error = ForecastError { bias_ppm: -200_000, until_us: 100, ..ForecastError::default() };
+        let error = ForecastFault { bias_ppm: -200_000, until_us: 100, ..ForecastFault::default() };
         assert_eq!(error.told(50.0, 99, 1), 40.0);
         assert_eq!(error.told(50.0, 100, 1), 50.0);
-        let noisy = ForecastError { noise_ppm: 100_000, until_us: i64::MAX, ..error };
-        let told: Vec<f64> = (0..2_000).map(|at| noisy.told(50.0, at, 7)).collect();
+        let noisy = ForecastFault { noise_ppm: 100_000, until_us: i64::MAX, ..error };
+        let told: Vec<f64> = (0..2_000).map(|at| noisy.answer(50.0, at, 7)).collect();
         // 40 of 50 by bias, and up to 5 either way, evenly: a mean within four deviations of 5 /
         // √(3 · 2,000) = 0.065.
         assert!(told.iter().all(|gpus| (35.0..45.0).contains(gpus)));
@@ -124,9 +124,9 @@ mod tests {
 
     #[test]
     fn a_stale_one_learns_now_and_then() {
-        let error = ForecastError { stale_us: 10, until_us: 100, ..ForecastError::default() };
+        let error = ForecastFault { stale_us: 10, until_us: 100, ..ForecastFault::default() };
         let learnt: Vec<i64> = (1..35).filter(|at| error.learns(at - 1, *at)).collect();
         assert_eq!(learnt, [10, 20, 30]);
-        assert!(error.learns(101, 102) && ForecastError::default().learns(1, 2));
+        assert!(error.learns(101, 102) && ForecastFault::default().learns(1, 2));
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn draw(seed: u64, policy: &Policy, owners: &[OwnerName]) -> Rollout 
 
 /// What was read of them.
 #[derive(Default)]
-pub(super) struct Tried {
+pub(super) struct RolloutCheck {
     shadows: BTreeMap<String, Policy>,
     /// The acting plan recorded last.
     beside: Option<PlanRecord>,
@@ -52,7 +52,7 @@ pub(super) struct Tried {
     pub(super) ended: u64,
 }
 
-impl Tried {
+impl RolloutCheck {
     /// Takes a plan; what is wrong with it.
     pub(super) fn plan(&mut self, planned: &PlanRecord) -> Vec<(Invariant, String)> {
         let strays = planned.plan.decisions.iter().filter(|decision| strays(decision, planned));

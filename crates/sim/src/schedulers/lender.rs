@@ -2,7 +2,7 @@
 //! when it does.
 
 use super::{
-    Policy,
+    Scheduler,
     grow::waits,
     lend::{Cost, keep, lent, working_gpus},
 };
@@ -28,7 +28,7 @@ impl Default for Lender {
     }
 }
 
-impl Policy for Lender {
+impl Scheduler for Lender {
     fn name(&self) -> String {
         "lender".into()
     }

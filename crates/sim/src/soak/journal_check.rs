@@ -11,30 +11,30 @@ use tidegate_autopilot::{
 };
 
 use super::Invariant;
-use super::tried::{Tried, wrong_step};
+use super::rollout_check::{RolloutCheck, wrong_step};
 
 /// The journal as far as it was read.
-pub(super) struct Records {
+pub(super) struct JournalCheck {
     journal: InMemoryJournal,
     known: ExecutorState,
     /// When an action was first begun, or its undoing, µs since 1970.
     pub(super) begun_us: BTreeMap<ActionId, i64>,
     /// Plans that were made again.
     pub(super) plans: u64,
-    pub(super) tried: Tried,
+    pub(super) rollout: RolloutCheck,
 }
 
 /// Something that must not be: when (µs since 1970), what it is against, and in words.
 pub(super) type Found = (i64, Invariant, String);
 
-impl Records {
+impl JournalCheck {
     pub(super) fn new(journal: InMemoryJournal) -> Self {
         Self {
             journal,
             known: ExecutorState::default(),
             begun_us: BTreeMap::new(),
             plans: 0,
-            tried: Tried::default(),
+            rollout: RolloutCheck::default(),
         }
     }
 
@@ -62,16 +62,17 @@ impl Records {
                     .map(|what| (Invariant::Rederived, what))
                     .into_iter()
                     .chain(unexplained(&planned))
-                    .chain(self.tried.plan(&planned))
+                    .chain(self.rollout.plan(&planned))
                     .collect()
             }
             JournalEvent::Step(event) => {
                 let wrong = self.step(&event).map(|what| (Invariant::Explained, what));
                 wrong.into_iter().chain(wrong_step(&event, &self.known)).collect()
             }
-            JournalEvent::Shadow(told) => self.tried.shadow(&told),
+            JournalEvent::Shadow(told) => self.rollout.shadow(&told),
             JournalEvent::Canary(told) => {
-                self.tried.ended += u64::from(matches!(*told, CanaryEvent::Ended { rolled_back: true, .. }));
+                self.rollout.ended +=
+                    u64::from(matches!(*told, CanaryEvent::Ended { rolled_back: true, .. }));
                 Vec::new()
             }
             JournalEvent::Lease(_)

@@ -1,7 +1,7 @@
 //! Someone who knows the future: how far anyone could get.
 
 use super::{
-    Policy,
+    Scheduler,
     grow::{grow, shrink},
     lend::{Cost, keep},
 };
@@ -24,7 +24,7 @@ impl Clairvoyant {
     pub const NAME: &str = "clairvoyant";
 }
 
-impl Policy for Clairvoyant {
+impl Scheduler for Clairvoyant {
     fn name(&self) -> String {
         Self::NAME.into()
     }

@@ -21,13 +21,13 @@ pub struct Arrival {
     /// Its team or virtual cluster.
     pub team: String,
     /// What else is known of it.
-    pub terms: Terms,
+    pub terms: KnownTraits,
 }
 
 /// What a trace may tell of a job beside its size and length. What is not known is drawn, or as
 /// everybody's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct KnownTraits {
     /// Run time that its user stated, µs.
     pub estimate_us: Option<i64>,
     /// Larger goes first.
@@ -43,7 +43,7 @@ pub struct Terms {
 
 /// What traces do not tell and is drawn for each seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unknowns {
+pub struct DrawnTraits {
     /// Share of jobs of `elastic_from` GPUs and more that are elastic, between half and twice their
     /// size.
     pub elastic_ppm: u32,
@@ -63,7 +63,7 @@ pub struct Unknowns {
     pub faults_ppm: u32,
 }
 
-impl Default for Unknowns {
+impl Default for DrawnTraits {
     fn default() -> Self {
         Self {
             elastic_ppm: 300_000,
@@ -80,7 +80,7 @@ impl Default for Unknowns {
 
 /// What a policy is tried on.
 #[derive(Debug, Clone)]
-pub struct Setting {
+pub struct Scenario {
     pub spec: ClusterSpec,
     pub jobs: Vec<JobSpec>,
     pub services: Vec<ServiceSpec>,
@@ -96,7 +96,7 @@ pub struct Setting {
     pub price_micros: Option<i64>,
 }
 
-impl Setting {
+impl Scenario {
     /// A trace of jobs beside services' demand. Jobs that the nodes of pool 0 could never hold, or
     /// that took no time, are left out; what the trace does not tell ([`Terms`]) is drawn from the
     /// seed: which jobs are elastic and by which of the curves of `spec`, which may run on borrowed
@@ -106,7 +106,7 @@ impl Setting {
         spec: ClusterSpec,
         arrivals: &[Arrival],
         services: Vec<ServiceSpec>,
-        unknowns: &Unknowns,
+        unknowns: &DrawnTraits,
         span_us: i64,
         seed: u64,
     ) -> Self {
@@ -157,7 +157,7 @@ impl Setting {
     }
 
     /// Made-up jobs and load on `train` and `serve` nodes of 8 GPUs, for when there is no trace.
-    pub fn made_up(train: usize, serve: usize, arrivals: &Arrivals, load: &Load, seed: u64) -> Self {
+    pub fn synthetic(train: usize, serve: usize, arrivals: &Arrivals, load: &Load, seed: u64) -> Self {
         let spec = ClusterSpec::uniform(&[train, serve], 8);
         let most = spec.pool_gpus(0);
         let mut jobs = generate::arrivals(arrivals, seed);
@@ -183,7 +183,7 @@ fn draw_curve(gpus: u32, curves: &[ScalingCurve], rng: &mut ChaCha8Rng) -> usize
 fn draw(
     a: &Arrival,
     team: usize,
-    unknowns: &Unknowns,
+    unknowns: &DrawnTraits,
     (most, curves): (u32, &[ScalingCurve]),
     rng: &mut ChaCha8Rng,
 ) -> JobSpec {

@@ -1,16 +1,16 @@
 //! Looking at a simulation.
 
-use crate::{ClusterSpec, Happening, Job, Ledger, Node, Record, ServiceSpec, Sim};
+use crate::{ClusterSpec, Job, Ledger, Node, Recording, ServiceSpec, Sim, SimEvent};
 
 impl Sim {
-    /// Keeps happenings from now on, or stops.
-    pub fn record(&mut self, record: Record) {
-        self.record = record;
+    /// Keeps events from now on, or stops.
+    pub fn set_recording(&mut self, recording: Recording) {
+        self.recording = recording;
     }
 
     /// Takes what happened since the last time, with when it did.
-    pub fn take_happenings(&mut self) -> Vec<(i64, Happening)> {
-        std::mem::take(&mut self.happenings)
+    pub fn take_events(&mut self) -> Vec<(i64, SimEvent)> {
+        std::mem::take(&mut self.events)
     }
 
     /// Virtual time, µs since the simulation began.

@@ -3,7 +3,7 @@
 //! the rest.
 
 use super::{
-    Policy,
+    Scheduler,
     grow::{grow, shrink},
     lend::{Cost, keep, working_gpus},
 };
@@ -26,7 +26,7 @@ impl Default for Lyra {
     }
 }
 
-impl Policy for Lyra {
+impl Scheduler for Lyra {
     fn name(&self) -> String {
         "lyra".into()
     }

@@ -21,15 +21,15 @@ type Meanwhile = Box<dyn FnOnce()>;
 
 /// What is to happen to one life, at a moment that is counted in what it does.
 #[derive(Default)]
-struct Fate {
+struct InjectedFault {
     dies: Cell<Option<Kill>>,
     /// Moments until it hangs, and what goes on meanwhile.
     hangs: RefCell<Option<(u32, Meanwhile)>>,
 }
 
-impl Fate {
+impl InjectedFault {
     /// It is about to write a step of an action, or to ask the cluster for one: here it may hang.
-    fn moment(&self) {
+    fn fault_point(&self) {
         let due = match &mut *self.hangs.borrow_mut() {
             Some((0, _)) => true,
             Some((left, _)) => {
@@ -53,16 +53,16 @@ impl Fate {
 }
 
 /// The journal of a life.
-struct Watched {
+struct FaultyJournal {
     inner: InMemoryJournal,
-    fate: Rc<Fate>,
+    fate: Rc<InjectedFault>,
 }
 
-impl Journal for Watched {
+impl Journal for FaultyJournal {
     fn append(&mut self, entries: Vec<JournalEntry>) -> Result<(), JournalError> {
         let is_step = entries.iter().any(|entry| matches!(entry.event, JournalEvent::Step(_)));
         if is_step {
-            self.fate.moment();
+            self.fate.fault_point();
         }
         match self.fate.dies_now(is_step) {
             None => self.inner.append(entries),
@@ -81,12 +81,12 @@ impl Journal for Watched {
 }
 
 /// The cluster as a life reaches it.
-struct Reached {
+struct FaultyTarget {
     world: Rc<World>,
-    fate: Rc<Fate>,
+    fate: Rc<InjectedFault>,
 }
 
-impl Target for Reached {
+impl Target for FaultyTarget {
     fn capabilities(&self) -> Capabilities {
         self.world.target.borrow().capabilities()
     }
@@ -96,12 +96,12 @@ impl Target for Reached {
     }
 
     fn notify(&mut self, action: &Action) -> Result<Notice, TargetError> {
-        self.fate.moment();
+        self.fate.fault_point();
         self.world.target.borrow_mut().notify(action)
     }
 
     fn apply(&mut self, action: &Action) -> Result<Receipt, TargetError> {
-        self.fate.moment();
+        self.fate.fault_point();
         self.world.target.borrow_mut().apply(action)
     }
 
@@ -111,9 +111,9 @@ impl Target for Reached {
 }
 
 /// One life.
-struct Life {
-    pilot: Pilot<Watched>,
-    reached: Reached,
+struct Instance {
+    pilot: Pilot<FaultyJournal>,
+    reached: FaultyTarget,
     /// It is started once another hangs.
     waits: bool,
     /// It had the lease when it looked last.
@@ -121,7 +121,7 @@ struct Life {
     is_dead: bool,
 }
 
-impl Life {
+impl Instance {
     fn step(&mut self) {
         if self.is_dead || self.waits {
             return;
@@ -146,78 +146,86 @@ impl Life {
     }
 }
 
-type Shared = (Rc<RefCell<Life>>, Rc<Fate>);
+type Shared = (Rc<RefCell<Instance>>, Rc<InjectedFault>);
 
 /// All who live, the newest last.
-pub(super) struct Cast {
+pub(super) struct Executors {
     world: Rc<World>,
     policy: Policy,
     tried: Rollout,
     /// What is known of demand: whoever comes next has it from the log.
     foresight: Rc<RefCell<Foresight>>,
-    lives: Vec<Shared>,
-    born: u64,
+    instances: Vec<Shared>,
+    spawned: u64,
 }
 
-impl Cast {
+impl Executors {
     pub(super) fn new(world: Rc<World>, policy: Policy, tried: Rollout, foresight: Foresight) -> Self {
-        Self { world, policy, tried, foresight: Rc::new(RefCell::new(foresight)), lives: Vec::new(), born: 0 }
+        Self {
+            world,
+            policy,
+            tried,
+            foresight: Rc::new(RefCell::new(foresight)),
+            instances: Vec::new(),
+            spawned: 0,
+        }
     }
 
     /// Everybody who lives looks and acts, or what is to go wrong with them does.
     pub(super) fn act(&mut self) {
         let (world, now_us) = (Rc::clone(&self.world), self.world.now_us());
         if let Some(kill) = world.swarm.kills(now_us) {
-            self.lives.iter().for_each(|(_, fate)| fate.dies.set(Some(kill)));
+            self.instances.iter().for_each(|(_, fate)| fate.dies.set(Some(kill)));
         }
-        if self.lives.is_empty() && !world.swarm.is_dead(now_us) {
-            self.bear(false);
+        if self.instances.is_empty() && !world.swarm.is_dead(now_us) {
+            self.spawn(false);
         }
         if let Some((moments, looks)) = world.swarm.hangs(now_us) {
-            self.let_hang(moments, looks);
+            self.hang_leader(moments, looks);
         }
-        self.lives.clone().iter().for_each(|(life, _)| life.borrow_mut().step());
-        let newest = self.lives.iter().rev().find(|(life, _)| !life.borrow().waits);
+        self.instances.clone().iter().for_each(|(life, _)| life.borrow_mut().step());
+        let newest = self.instances.iter().rev().find(|(life, _)| !life.borrow().waits);
         if let Some((newest, _)) = newest {
             *self.foresight.borrow_mut() = newest.borrow_mut().pilot.foresight();
         }
-        self.lives.retain(|(life, _)| !life.borrow().is_dead);
+        self.instances.retain(|(life, _)| !life.borrow().is_dead);
         // Who was to come in when another hangs comes in when it has died too.
-        if self.lives.iter().all(|(life, _)| life.borrow().waits) {
-            self.lives.iter().for_each(|(life, _)| life.borrow_mut().start(&self.foresight.borrow()));
+        if self.instances.iter().all(|(life, _)| life.borrow().waits) {
+            self.instances.iter().for_each(|(life, _)| life.borrow_mut().start(&self.foresight.borrow()));
         }
     }
 
     /// Lets the newest hang after so many moments, and another one act for so many looks meanwhile,
     /// and beside it from then on.
-    fn let_hang(&mut self, moments: u32, looks: u32) {
-        let acts = self.lives.iter().find(|(life, _)| life.borrow().acts).or(self.lives.first());
+    fn hang_leader(&mut self, moments: u32, looks: u32) {
+        let acts = self.instances.iter().find(|(life, _)| life.borrow().acts).or(self.instances.first());
         let Some((old, fate)) = acts.cloned() else { return };
         // There are these two from then on.
-        self.lives.retain(|(life, _)| Rc::ptr_eq(life, &old));
+        self.instances.retain(|(life, _)| Rc::ptr_eq(life, &old));
         let ((new, _), world, foresight) =
-            (self.bear(true), Rc::clone(&self.world), Rc::clone(&self.foresight));
+            (self.spawn(true), Rc::clone(&self.world), Rc::clone(&self.foresight));
         let meanwhile = move || {
             new.borrow_mut().start(&foresight.borrow());
-            let looks = if world.swarm.may_hang(world.now_us(), looks) { looks } else { 0 };
+            let looks = if world.swarm.can_hang(world.now_us(), looks) { looks } else { 0 };
             for _ in 0..looks {
-                world.pass();
+                world.advance();
                 new.borrow_mut().step();
             }
         };
         *fate.hangs.borrow_mut() = Some((moments, Box::new(meanwhile)));
     }
 
-    fn bear(&mut self, waits: bool) -> Shared {
-        self.born += 1;
-        let fate = Rc::new(Fate::default());
-        let journal = Watched { inner: self.world.journal.reader(), fate: Rc::clone(&fate) };
+    fn spawn(&mut self, waits: bool) -> Shared {
+        self.spawned += 1;
+        let fate = Rc::new(InjectedFault::default());
+        let journal = FaultyJournal { inner: self.world.journal.reader(), fate: Rc::clone(&fate) };
         let (policy, foresight) = (self.policy.clone(), self.foresight.borrow().clone());
-        let pilot = Pilot::new(policy, self.born, self.world.swarm.habits, journal, foresight)
-            .beside(self.tried.clone());
-        let reached = Reached { world: Rc::clone(&self.world), fate: Rc::clone(&fate) };
-        let life = (Rc::new(RefCell::new(Life { pilot, reached, waits, acts: false, is_dead: false })), fate);
-        self.lives.push(life.clone());
+        let pilot = Pilot::new(policy, self.spawned, self.world.swarm.habits, journal, foresight)
+            .with_rollout(self.tried.clone());
+        let reached = FaultyTarget { world: Rc::clone(&self.world), fate: Rc::clone(&fate) };
+        let life =
+            (Rc::new(RefCell::new(Instance { pilot, reached, waits, acts: false, is_dead: false })), fate);
+        self.instances.push(life.clone());
         life
     }
 }

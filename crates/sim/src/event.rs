@@ -4,7 +4,7 @@ use crate::{Held, Place};
 
 /// Whether happenings are kept for an observer. Keeping them costs memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Record {
+pub enum Recording {
     /// Nothing is kept.
     #[default]
     Off,
@@ -14,7 +14,7 @@ pub enum Record {
 
 /// Something that collectors would see.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Happening {
+pub enum SimEvent {
     /// A job entered the queue.
     Submitted {
         /// The job, by its place in the list.
@@ -36,7 +36,7 @@ pub enum Happening {
         /// Attempt, from 0.
         attempt: u32,
         /// How.
-        how: Ended,
+        how: AttemptEnd,
     },
     /// A node failed or is back.
     NodeUp {
@@ -70,7 +70,7 @@ pub enum Happening {
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum AttemptEnd {
     /// It did its work.
     Completed,
     /// It had to go for someone else and waits again.
