@@ -1,4 +1,4 @@
-//! Looking at a simulation.
+//! Read access to a simulation.
 
 use crate::{ClusterSpec, Job, Ledger, Node, Recording, ServiceSpec, Sim, SimEvent};
 
@@ -8,7 +8,7 @@ impl Sim {
         self.recording = recording;
     }
 
-    /// Takes what happened since the last time, with when it did.
+    /// Takes the events since the last call, with their times.
     pub fn take_events(&mut self) -> Vec<(i64, SimEvent)> {
         std::mem::take(&mut self.events)
     }
@@ -18,12 +18,12 @@ impl Sim {
         self.now_us
     }
 
-    /// The description it was made from.
+    /// The description of the cluster.
     pub fn spec(&self) -> &ClusterSpec {
         &self.spec
     }
 
-    /// All jobs, those to come included.
+    /// All jobs, future ones included.
     pub fn jobs(&self) -> &[Job] {
         &self.jobs
     }
@@ -38,12 +38,12 @@ impl Sim {
         &self.services
     }
 
-    /// Jobs that run, by number.
+    /// Running jobs, by index.
     pub fn running(&self) -> impl Iterator<Item = u32> + '_ {
         self.running.iter().copied()
     }
 
-    /// Jobs that wait, team by team, in the order they would start.
+    /// Waiting jobs, team by team, in the order in which they would start.
     pub fn waiting(&self) -> impl Iterator<Item = u32> + '_ {
         self.queues.iter().flatten().map(|(_, job)| *job)
     }
@@ -53,43 +53,42 @@ impl Sim {
         self.nodes.ready(pool) as u32
     }
 
-    /// Free GPUs that jobs of a pool can have: of its own nodes, and of borrowed ones.
+    /// Free GPUs for jobs of a pool: on its own nodes, and on borrowed ones.
     pub fn free_gpus(&self, pool: usize) -> (u32, u32) {
         self.nodes.free(pool)
     }
 
-    /// What a service needs now, GPUs.
+    /// Demand of a service now, GPUs.
     pub fn demand_gpus(&self, service: usize) -> u32 {
         self.demand[service] as u32
     }
 
-    /// What a team may hold now.
+    /// GPU limit of a team now.
     pub fn limit_gpus(&self, team: usize) -> Option<u32> {
         self.limits[team]
     }
 
-    /// What a team holds now.
+    /// GPUs that a team holds now.
     pub fn held_gpus(&self, team: usize) -> u32 {
         self.held_by_team[team]
     }
 
-    /// GPU time so far, counted up to now; work of jobs that run is settled up to their last
-    /// change.
+    /// GPU time up to now; running jobs are settled up to their last change.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Jobs that are done.
+    /// Number of finished jobs.
     pub fn jobs_done(&self) -> usize {
         self.done
     }
 
-    /// Happenings that were worked through.
+    /// Number of processed events.
     pub fn ticks(&self) -> u64 {
         self.ticks
     }
 
-    /// Changes from outside that were carried out so far.
+    /// Number of changes made from outside.
     pub fn actions(&self) -> u64 {
         self.actions
     }

@@ -1,15 +1,13 @@
-//! What must be true of a simulation at every moment, counted anew from the nodes and jobs
-//! themselves.
+//! Audit: recounts a simulation from its nodes and jobs, and compares with the running sums.
 
 use crate::{Class, JobState, Sim};
 
 impl Sim {
-    /// Checks that nothing was counted twice or lost: GPUs of nodes, of jobs and of teams agree;
-    /// each GPU was in one class at each moment; and what jobs were allocated is what they kept,
-    /// lost, spent on overhead or still have at risk.
+    /// Checks that GPUs of nodes, jobs and teams agree, that each GPU was in one class at each
+    /// moment, and that allocated time equals time kept, lost, spent on overhead or still at risk.
     ///
     /// # Errors
-    /// The first thing that does not add up.
+    /// The first mismatch.
     pub fn audit(&self) -> Result<(), String> {
         let mut held = vec![0u32; self.nodes().len()];
         let mut by_team = vec![0u32; self.spec.teams.len()];

@@ -1,19 +1,18 @@
-//! What can be done to a cluster from outside: lend and call back nodes, resize, stop, drain, set
-//! quotas.
+//! Changes from outside: lend and call back nodes, resize and stop jobs, drain nodes, set quotas.
 
 use crate::{AttemptEnd, Place, Sim, SimEvent, job::Closing, nodes::Held, sim::Unsaved};
 
-/// Why nothing was done.
+/// Why a change was refused. Nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// A node is not where the change needs it.
+    /// The node is in the wrong state.
     #[error("node {node} is {found}; it must be {must}")]
     Node {
         /// The node.
         node: u32,
-        /// Where it must be.
+        /// The state it must be in.
         must: &'static str,
-        /// Where it is.
+        /// The state it is in.
         found: String,
     },
     /// A job does not allow the change.
@@ -21,23 +20,23 @@ pub enum ControlError {
     Job {
         /// The job.
         job: u32,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
     /// There are not enough free GPUs.
     #[error("there is no room for {gpus} more GPUs")]
     NoRoom {
-        /// How many were asked for.
+        /// GPUs asked for.
         gpus: u32,
     },
 }
 
 impl Sim {
-    /// Begins to give a node of a service to the jobs of pool `to`. It takes
+    /// Lends a node of a service to the jobs of pool `to`. Takes
     /// [`Latency::handover_us`](crate::Latency).
     ///
     /// # Errors
-    /// [`Refused::Node`] if the node is not at home, works for no service, is broken or drained.
+    /// [`ControlError::Node`] if the node is not at home, has no service, is down or drained.
     pub fn lend(&mut self, node: u32, to: usize) -> Result<(), ControlError> {
         let n = self.nodes.get(node);
         let serves = self.services.iter().any(|s| s.pool == n.pool);
@@ -51,11 +50,10 @@ impl Sim {
         Ok(())
     }
 
-    /// Calls a lent node back: nothing new starts on it. Once it is empty it is handed over and
-    /// loads a model.
+    /// Calls a lent node back: it takes no new jobs. Once empty, it is handed over and loads a model.
     ///
     /// # Errors
-    /// [`Refused::Node`] if the node is not lent.
+    /// [`ControlError::Node`] if the node is not lent.
     pub fn call_back(&mut self, node: u32) -> Result<(), ControlError> {
         match self.nodes.get(node).place {
             Place::Lent { to } | Place::Leaving { to } => {
@@ -68,18 +66,18 @@ impl Sim {
         }
     }
 
-    /// Calls a node back and makes the jobs on it go: elastic ones give up the node if that leaves
-    /// them their least size, the others go back to the queue.
+    /// Calls a node back and stops its jobs. Elastic jobs give up the node if their minimum size is
+    /// left; others return to the queue.
     ///
     /// # Errors
-    /// [`Refused::Node`] if the node is not lent.
+    /// [`ControlError::Node`] if the node is not lent.
     pub fn clear_and_call_back(&mut self, node: u32, notice: bool) -> Result<(), ControlError> {
         self.call_back(node)?;
         self.clear(node, notice);
         Ok(())
     }
 
-    /// Makes the jobs on a node that was called back go, those that were not told yet.
+    /// Stops the jobs on a called-back node that have no notice yet.
     pub(crate) fn clear(&mut self, node: u32, notice: bool) {
         for job in self.nodes.get(node).jobs.clone() {
             let leaving = |n: u32| matches!(self.nodes.get(n).place, Place::Called { .. });
@@ -90,10 +88,10 @@ impl Sim {
         }
     }
 
-    /// Makes an elastic job go on with fewer of its GPUs.
+    /// Shrinks an elastic job to some of its GPUs.
     ///
     /// # Errors
-    /// [`Refused::Job`] if it does not run, was told to go, is not elastic, or would have less than
+    /// [`ControlError::Job`] if it does not run, has notice, is not elastic, or would have less than
     /// its least size.
     pub fn shrink(&mut self, job: u32, keep: Held, notice: bool) -> Result<(), ControlError> {
         let refuse = |why| Err(ControlError::Job { job, why });
@@ -115,11 +113,11 @@ impl Sim {
         Ok(())
     }
 
-    /// Gives an elastic job more GPUs: it writes a checkpoint and starts again at its new size,
-    /// holding all of them meanwhile.
+    /// Grows an elastic job: it writes a checkpoint and restarts at its new size, holding all GPUs
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`Refused`] if it does not run, is not elastic, would exceed its largest size or its team's
+    /// [`ControlError`] if it does not run, is not elastic, would exceed its maximum size or its team's
     /// limit, or there is no room.
     pub fn grow(&mut self, job: u32, gpus: u32) -> Result<(), ControlError> {
         let refuse = |why| Err(ControlError::Job { job, why });
@@ -157,8 +155,8 @@ impl Sim {
         Ok(())
     }
 
-    /// Stops a job; it goes back to the queue, to where its submission puts it. With notice it has
-    /// time to write a checkpoint, if it is one that does.
+    /// Stops a job and puts it back into the queue. With notice it has time to write a checkpoint, if
+    /// it can.
     pub fn evict(&mut self, job: u32, notice: bool) {
         if self.is_steady(job) {
             self.actions += 1;
@@ -166,7 +164,7 @@ impl Sim {
         }
     }
 
-    /// Stops a job for one of higher priority, as the scheduler itself does.
+    /// Stops a job for one of higher priority; the scheduler does this.
     pub(crate) fn preempt(&mut self, job: u32) {
         self.schedule_closing(job, Closing::Requeue, true);
     }
@@ -181,7 +179,7 @@ impl Sim {
         self.schedule_close(job, after_us, saved);
     }
 
-    /// Lets a team hold at most `gpus` from now on. Nobody is stopped for it.
+    /// Sets the GPU limit of a team. No job is stopped for it.
     pub fn set_limit(&mut self, team: usize, gpus: Option<u32>) {
         self.actions += 1;
         self.limits[team] = gpus;
@@ -189,7 +187,7 @@ impl Sim {
         self.emit(|| SimEvent::LimitSet { team, gpus });
     }
 
-    /// Lets a node take no new jobs, or take them again.
+    /// Drains a node, or puts it back into service.
     pub fn set_drained(&mut self, node: u32, drained: bool) {
         if self.nodes.get(node).drained != drained {
             self.actions += 1;
@@ -207,7 +205,7 @@ impl Sim {
         self.emit(|| SimEvent::NodeMoved { node, place });
     }
 
-    /// Nodes that jobs have left: those that were called back and are empty go home.
+    /// Hands over called-back nodes that their last job has left.
     pub(crate) fn hand_over_emptied(&mut self, nodes: &Held) {
         for (node, _) in nodes {
             let n = self.nodes.get(*node);
@@ -218,7 +216,7 @@ impl Sim {
         }
     }
 
-    /// A node has made the step that was foreseen.
+    /// A node completes a step between owner and borrower.
     pub(crate) fn advance_move(&mut self, node: u32) {
         match self.nodes.get(node).place {
             Place::Leaving { to } => {

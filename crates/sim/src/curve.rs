@@ -1,11 +1,10 @@
-//! How fast a job goes with how many GPUs: as measured, or by a law where no measurement is at
-//! hand.
+//! Scaling curves: speed of a job by number of GPUs, measured or by Amdahl's law.
 
 use tidegate_autopilot::state::{CurvePoint, ScalingCurve};
 
 const ONE_PPM: f64 = 1e6;
 
-/// The law of Amdahl, `x(w) = w / (1 + a (w - 1))`, at 1, 2, 4 ... `max_gpus` GPUs; `serial_ppm` is
+/// Amdahl's law, `x(w) = w / (1 + a (w - 1))`, at 1, 2, 4 ... `max_gpus` GPUs; `serial_ppm` is
 /// `a` in ppm.
 pub fn amdahl(serial_ppm: u32, max_gpus: u32) -> ScalingCurve {
     let max_gpus = max_gpus.max(1);
@@ -20,12 +19,13 @@ pub fn amdahl(serial_ppm: u32, max_gpus: u32) -> ScalingCurve {
     ScalingCurve::new(sizes.into_iter().map(point).collect()).expect("sizes rise from 1")
 }
 
-/// A curve through what was measured: GPUs, rising, and work per time in any unit. Speeds are
-/// relative to a GPU of the smallest size. Where a larger size was slower, the speed stays that of
-/// the smaller one: a job may leave GPUs idle. Beyond the largest size it goes on at doubled sizes
-/// up to `max_gpus`, with the slope that the last two sizes have on a scale of logarithms, never
-/// falling and never better than proportional: that part is an assumption, not a measurement.
-/// `None` if there are fewer than two sizes, they do not rise, or a throughput is not above 0.
+/// A curve through measured throughputs: GPUs, rising, and work per time in any unit.
+///
+/// Speeds are relative to one GPU of the smallest size. Where a larger size was slower, the speed of
+/// the smaller one is kept: a job may leave GPUs idle. Beyond the largest size the curve continues at
+/// doubled sizes up to `max_gpus` with the log-log slope of the last two sizes, clamped to 0..=1.
+/// That part is an assumption, not a measurement. `None` if there are fewer than two sizes, they do
+/// not rise, or a throughput is not above 0.
 pub fn measured(throughputs: &[(u32, f64)], max_gpus: u32) -> Option<ScalingCurve> {
     let usable = |(gpus, speed): &(u32, f64)| *gpus > 0 && speed.is_finite() && *speed > 0.0;
     let first = throughputs.first()?;
@@ -47,7 +47,7 @@ pub fn measured(throughputs: &[(u32, f64)], max_gpus: u32) -> Option<ScalingCurv
     ScalingCurve::new(points.into_iter().map(point).collect()).ok()
 }
 
-/// Speed with `gpus` GPUs against that with `asked` GPUs, in ppm.
+/// Speed on `gpus` GPUs relative to that on `asked` GPUs, ppm.
 pub(crate) fn relative_ppm(curve: &ScalingCurve, gpus: u32, asked: u32) -> u32 {
     let (now, then) = (u128::from(curve.rate_ppm(gpus)), u128::from(curve.rate_ppm(asked).max(1)));
     (now * 1_000_000 / then) as u32

@@ -1,32 +1,32 @@
-//! What happens, as an observer would see it.
+//! Events of a simulation, as an observer sees them.
 
 use crate::{Held, Place};
 
-/// Whether happenings are kept for an observer. Keeping them costs memory.
+/// Whether the simulation keeps its events for an observer. Kept events cost memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Recording {
     /// Nothing is kept.
     #[default]
     Off,
-    /// All is kept until it is taken.
+    /// Every event is kept until [`Sim::take_events`](crate::Sim::take_events).
     On,
 }
 
-/// Something that collectors would see.
+/// An event that collectors of a real cluster would report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SimEvent {
     /// A job entered the queue.
     Submitted {
-        /// The job, by its place in the list.
+        /// The job, by its index.
         job: u32,
     },
-    /// A job began to hold GPUs, or holds others from now on.
+    /// A job started, or continues with other GPUs.
     Started {
         /// The job.
         job: u32,
         /// Attempt, from 0.
         attempt: u32,
-        /// What it holds.
+        /// The GPUs it holds.
         held: Held,
     },
     /// An attempt ended.
@@ -35,14 +35,14 @@ pub enum SimEvent {
         job: u32,
         /// Attempt, from 0.
         attempt: u32,
-        /// How.
+        /// Why it ended.
         how: AttemptEnd,
     },
-    /// A node failed or is back.
+    /// A node failed or was repaired.
     NodeUp {
         /// The node.
         node: u32,
-        /// Whether it works.
+        /// Whether it is up.
         up: bool,
     },
     /// A node takes no new jobs, or takes them again.
@@ -52,18 +52,18 @@ pub enum SimEvent {
         /// Whether it is drained.
         drained: bool,
     },
-    /// A node came into other hands.
+    /// A node moved between its owner and a borrower.
     NodeMoved {
         /// The node.
         node: u32,
-        /// Whose.
+        /// Its new place.
         place: Place,
     },
-    /// A team may hold another number of GPUs from now on.
+    /// The GPU limit of a team changed.
     LimitSet {
         /// The team.
         team: usize,
-        /// GPUs; `None` is no limit.
+        /// GPUs; `None` means no limit.
         gpus: Option<u32>,
     },
 }
@@ -71,12 +71,12 @@ pub enum SimEvent {
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptEnd {
-    /// It did its work.
+    /// The job finished its work.
     Completed,
-    /// It had to go for someone else and waits again.
+    /// It was preempted and waits again.
     Preempted,
-    /// A node of it failed and it waits again.
+    /// One of its nodes failed and it waits again.
     NodeFailed,
-    /// It goes on with other GPUs.
+    /// It continues with other GPUs.
     Resized,
 }

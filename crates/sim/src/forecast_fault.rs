@@ -1,4 +1,4 @@
-//! Forecasts that are wrong without knowing it, as a fault of their own.
+//! Faulty forecasts: biased, noisy or stale, without their own record showing it.
 
 use tidegate_autopilot::{
     executor::OnlineForecast,
@@ -8,28 +8,28 @@ use tidegate_autopilot::{
 
 use crate::PPM;
 
-/// How a forecast errs while the fault lasts.
+/// How a forecast errs until the fault ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ForecastFault {
-    /// Share of every answer that it is too high by, ppm; below 0 too low.
+    /// Relative error of every answer, ppm; negative is too low.
     pub bias_ppm: i32,
-    /// Each answer is off by up to this share of it, either way, ppm.
+    /// Largest random relative error of an answer, either way, ppm.
     pub noise_ppm: u32,
-    /// It learns what happened only this often, µs; 0 is at once.
+    /// Period at which it learns what happened, µs; 0 means at once.
     pub stale_us: i64,
     /// When the fault ends, µs since 1970.
     pub until_us: i64,
-    /// What noise is drawn from.
+    /// Seed of the noise.
     pub seed: u64,
 }
 
 impl ForecastFault {
-    /// Whether what is observed at `now_us` is learnt, where the time before was at `before_us`.
+    /// Whether an observation at `now_us` is learnt, if the one before was at `before_us`.
     pub fn learns(&self, before_us: i64, now_us: i64) -> bool {
         now_us >= self.until_us || self.stale_us <= 0 || before_us / self.stale_us != now_us / self.stale_us
     }
 
-    /// GPUs as they are told at `now_us` instead of `gpus`; `key` tells one question from another.
+    /// The faulty answer at `now_us` in place of `gpus`; `key` identifies the question.
     fn answer(&self, gpus: f64, now_us: i64, key: u64) -> f64 {
         if now_us >= self.until_us {
             return gpus;
@@ -42,8 +42,7 @@ impl ForecastFault {
     }
 }
 
-/// The finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): neighbouring numbers come out
-/// unrelated.
+/// The finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): decorrelates neighbours.
 fn mixed(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -51,24 +50,24 @@ fn mixed(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// A forecast that errs. What it tells of its own record is that of the right one: nobody knows
-/// yet.
+/// A forecast with a fault. Its reported coverage is that of the correct forecast: the fault is not
+/// known yet.
 #[derive(Debug, Clone)]
 pub struct FaultyForecast<F> {
     right: F,
     error: ForecastFault,
-    /// When it was shown the cluster last, and what time it is, µs since 1970.
+    /// Time of the last observation, and the present, µs since 1970.
     shown_us: i64,
     now_us: i64,
 }
 
 impl<F> FaultyForecast<F> {
-    /// Errs as `error` says where `right` would be right.
+    /// Wraps `right` with the fault `error`.
     pub fn new(right: F, error: ForecastFault) -> Self {
         Self { right, error, shown_us: 0, now_us: 0 }
     }
 
-    /// Tells what time it is, µs since 1970.
+    /// Sets the present, µs since 1970.
     pub fn set_now(&mut self, now_us: i64) {
         self.now_us = now_us;
     }

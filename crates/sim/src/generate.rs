@@ -1,5 +1,4 @@
-//! Made-up arrivals, serving load and node faults, for whoever has no trace at hand. All drawn from
-//! a seed.
+//! Generators of synthetic arrivals, serving load and node faults, all drawn from a seed.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -9,8 +8,8 @@ use crate::{
     Checkpoint, DAY_US, Elastic, HOUR_US, JobSpec, MINUTE_US, PPM, SECOND_US, ServiceSpec, padded_estimate_us,
 };
 
-/// How many jobs of which size there are, and how long they run: jobs, GPUs, mean and standard
-/// deviation of the logarithm of seconds. From the 40,111 jobs of six Microsoft ITP clusters in
+/// Sizes and run times of jobs: number of jobs, GPUs, mean and standard deviation of the logarithm
+/// of seconds. From the 40,111 jobs of six Microsoft ITP clusters in
 /// `ms_itp_jobs` (cut from `microsoft/elasticflow-traces`, MIT).
 const SIZES: [(u32, u32, f64, f64); 7] = [
     (34_607, 1, 8.894, 1.137),
@@ -22,28 +21,27 @@ const SIZES: [(u32, u32, f64, f64); 7] = [
     (46, 64, 10.131, 1.574),
 ];
 
-/// What arrivals are to look like.
+/// Parameters of generated jobs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrivals {
-    /// Over how long jobs arrive.
+    /// Period in which jobs arrive.
     pub span_us: i64,
-    /// Work that arrives, as GPUs it would keep busy all the time.
+    /// Arriving work, as the GPUs it keeps busy on average.
     pub load_gpus: u32,
     /// Largest job.
     pub max_gpus: u32,
     /// Longest job.
     pub max_work_us: i64,
-    /// How much the rate of arrivals swings over a day: 0 not at all, 1,000,000 down to nothing at
-    /// 02:00.
+    /// Daily swing of the arrival rate: 0 is none, 1,000,000 goes down to zero at 02:00.
     pub tide_ppm: u32,
     /// Share of jobs of 8 GPUs and more that are elastic, between half and twice their size.
     pub elastic_ppm: u32,
-    /// Share of jobs that write checkpoints (each half hour, for 20 s) and may run on borrowed
+    /// Share of jobs that write checkpoints (every half hour, 20 s each) and may run on borrowed
     /// nodes.
     pub loan_ppm: u32,
-    /// Share of those that write one when they are told that they have to go.
+    /// Share of those that write one on notice.
     pub notice_ppm: u32,
-    /// Teams, chosen alike.
+    /// Number of teams, equally likely.
     pub teams: usize,
 }
 
@@ -63,8 +61,8 @@ impl Default for Arrivals {
     }
 }
 
-/// Jobs whose work together is what was asked for, sorted by submission. Given their number,
-/// submissions are independent draws from the day's tide, as in a Poisson process.
+/// Generates jobs with the requested total work, sorted by submission. Submission times are
+/// independent draws from the daily cycle, as in a Poisson process.
 pub fn arrivals(of: &Arrivals, seed: u64) -> Vec<JobSpec> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let budget = i128::from(of.load_gpus) * i128::from(of.span_us);
@@ -109,7 +107,7 @@ fn draw_job(of: &Arrivals, rng: &mut ChaCha8Rng) -> JobSpec {
     }
 }
 
-/// Draws a time from the tide by rejection.
+/// Draws a time from the daily cycle by rejection.
 fn draw_submit_us(of: &Arrivals, rng: &mut ChaCha8Rng) -> i64 {
     loop {
         let at_us = rng.random_range(0..of.span_us.max(1));
@@ -120,28 +118,28 @@ fn draw_submit_us(of: &Arrivals, rng: &mut ChaCha8Rng) -> i64 {
     }
 }
 
-/// The day's tide: 0 at 02:00, 1 at 14:00.
+/// The daily cycle: 0 at 02:00, 1 at 14:00.
 fn tide(at_us: i64) -> f64 {
     let hours = at_us.rem_euclid(DAY_US) as f64 / HOUR_US as f64;
     0.5 - 0.5 * ((hours - 2.0) / 24.0 * std::f64::consts::TAU).cos()
 }
 
-/// What a service's load is to look like.
+/// Parameters of a generated serving load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
-    /// For how long.
+    /// Length of the load.
     pub span_us: i64,
     /// Length of a step.
     pub step_us: i64,
     /// GPUs at the peak of a working day, without noise.
     pub peak_gpus: u32,
-    /// Share of the peak that is left at night. Below a half, as Runway reports of its inference
+    /// Share of the peak that remains at night. Below a half, as Runway reports of its inference
     /// (Borrowing the Night, 2026).
     pub trough_ppm: u32,
-    /// Share of a working day's swing at the weekend.
+    /// Swing at the weekend, as a share of that on a working day.
     pub weekend_ppm: u32,
-    /// Standard deviation of the noise, as a share of the load; it fades with a time constant of an
-    /// hour.
+    /// Standard deviation of the noise, as a share of the load. The noise is autocorrelated with a
+    /// time constant of an hour.
     pub noise_ppm: u32,
 }
 
@@ -158,8 +156,8 @@ impl Default for Load {
     }
 }
 
-/// Demand of the service of a pool: a day's tide, weaker at weekends (days 5 and 6 of each week),
-/// and noise that lasts.
+/// Generates the demand of a pool's service: a daily cycle, weaker at weekends (days 5 and 6 of each
+/// week), and autocorrelated noise.
 pub fn load(of: &Load, pool: usize, seed: u64) -> ServiceSpec {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5e12_f1de);
     let normal = Normal::new(0.0, 1.0).expect("a deviation of 1");
@@ -179,21 +177,21 @@ pub fn load(of: &Load, pool: usize, seed: u64) -> ServiceSpec {
     ServiceSpec { pool, demand_gpus, step_us: of.step_us }
 }
 
-/// A node that fails, and for how long.
+/// A failure of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// When.
+    /// When it fails.
     pub at_us: i64,
-    /// Which node.
+    /// The node, by index.
     pub node: u32,
-    /// How long it takes to repair.
+    /// Time to repair.
     pub repair_us: i64,
 }
 
-/// Node faults as often as in `stepfun_node_faults` (`stepfun-ai/InfiniteHBD-Trace`, Apache-2.0):
+/// Generates node faults at the rate of `stepfun_node_faults` (`stepfun-ai/InfiniteHBD-Trace`, Apache-2.0):
 /// 333 in 400 nodes and 200 days, so one in 240 node-days. Repairs take hours, lognormal with a
 /// mean logarithm of 3.21 and a deviation of 2.49, as there; none takes more than 30 days.
-/// `times_ppm` makes them more or less frequent.
+/// `times_ppm` scales the rate.
 pub fn faults(nodes: u32, span_us: i64, times_ppm: u32, seed: u64) -> Vec<Fault> {
     const NODE_DAYS: f64 = 240.2;
     if nodes == 0 || times_ppm == 0 {

@@ -1,8 +1,8 @@
-//! A job as it runs, and what it has made of the GPU time it holds.
+//! A job: its state, and how much of the GPU time it held became progress.
 
 use crate::{JobSpec, PPM, nodes::Held};
 
-/// Where a job is.
+/// Life cycle of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobState {
     /// Not submitted yet.
@@ -12,72 +12,72 @@ pub enum JobState {
     Done,
 }
 
-/// What becomes of a job that has been told to go.
+/// What happens to a job once its notice is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// Back to the queue.
+    /// It returns to the queue.
     Requeue,
-    /// It goes on with these GPUs.
+    /// It continues with these GPUs.
     Keep(Held),
 }
 
-/// A job as it is now.
+/// State of one job.
 #[derive(Debug, Clone)]
 pub struct Job {
     pub spec: JobSpec,
     pub state: JobState,
-    /// What it holds now.
+    /// GPUs it holds now.
     pub held: Held,
-    /// When it went into the queue last.
+    /// When it last entered the queue.
     pub queued_us: i64,
-    /// Time in the queue so far, all its waits together, without the one that lasts.
+    /// Time in the queue over all finished waits.
     pub waited_us: i64,
     pub first_start_us: Option<i64>,
-    /// When it began to hold what it holds, or held last.
+    /// When its current or last attempt started.
     pub started_us: i64,
     pub end_us: Option<i64>,
     /// Starts so far.
     pub attempts: u32,
-    /// How often it had to go for someone else.
+    /// Number of preemptions.
     pub preempted: u32,
-    /// Progress that is safe, in ppm·µs: a run of 1 µs with the GPUs it asked for is 1,000,000.
+    /// Saved progress in ppm·µs: 1 µs with the GPUs it asked for is 1,000,000.
     pub(crate) done: i128,
     pub(crate) segment: Segment,
     pub(crate) closing: Option<Closing>,
-    /// Counts changes, so that a date to go given before one is known as outdated.
+    /// Number of releases; a scheduled stop with an older number is stale.
     pub(crate) epoch: u32,
-    /// Counts the ends that were foreseen.
+    /// Number of scheduled ends; all but the newest are stale.
     pub(crate) end_version: u32,
 }
 
-/// A stretch of time during which a job had the same GPUs and speed.
+/// A period in which a job had the same GPUs and speed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Segment {
-    /// From when on it held the GPUs.
+    /// When it began to hold the GPUs.
     pub(crate) held_us: i64,
-    /// From when on it made progress.
+    /// When it began to make progress.
     pub(crate) from_us: i64,
     pub(crate) gpus: u32,
     pub(crate) rate_ppm: u32,
-    /// Where in the cycle of progress and checkpoint it stood at `from_us`.
+    /// Position in the cycle of progress and checkpoint at `from_us`.
     pub(crate) phase_us: i64,
-    /// Progress before `from_us` that no checkpoint holds, ppm·µs and GPU-µs.
+    /// Progress before `from_us` that no checkpoint has saved, ppm·µs and GPU-µs.
     pub(crate) risk: i128,
     pub(crate) risk_gpu_us: i128,
 }
 
-/// What a job has made of a segment at some time.
+/// What a segment yielded up to some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SegmentAccount {
-    /// Newly safe, ppm·µs and GPU-µs.
+    /// Newly saved, ppm·µs and GPU-µs.
     pub(crate) safe: i128,
     pub(crate) safe_gpu_us: i128,
-    /// At risk, ppm·µs and GPU-µs.
+    /// Not saved yet, ppm·µs and GPU-µs.
     pub(crate) risk: i128,
     pub(crate) risk_gpu_us: i128,
-    /// Held without progress.
+    /// Held without progress, GPU-µs.
     pub(crate) overhead_gpu_us: i128,
-    /// Where in the cycle it stands.
+    /// Position in the cycle.
     pub(crate) phase_us: i64,
 }
 
@@ -107,13 +107,13 @@ impl Job {
         self.segment.gpus
     }
 
-    /// All its work, ppm·µs.
+    /// Total work, ppm·µs.
     pub(crate) fn work(&self) -> i128 {
         i128::from(self.spec.work_us) * i128::from(PPM)
     }
 
-    /// Progress time of this segment at `phase` of the cycle, and where the cycle after the last
-    /// checkpoint stands.
+    /// At position `phase_us` of the cycle: progress time, checkpoints written, and progress since the
+    /// last checkpoint.
     fn cycle(&self, phase_us: i64) -> (i64, i64, i64) {
         let Some(c) = self.spec.checkpoint else { return (phase_us, 0, phase_us) };
         let (cycles, within) = (phase_us / (c.every_us + c.cost_us), phase_us % (c.every_us + c.cost_us));
@@ -121,7 +121,7 @@ impl Job {
         (cycles * c.every_us + since, cycles, since)
     }
 
-    /// What the segment comes to at `now`, of which the last `idle_us` made no progress.
+    /// Yield of the segment up to `now_us`, whose last `idle_us` made no progress.
     pub(crate) fn account(&self, now_us: i64, idle_us: i64) -> SegmentAccount {
         let s = &self.segment;
         let (gpus, rate) = (i128::from(s.gpus), i128::from(s.rate_ppm));
@@ -130,7 +130,7 @@ impl Job {
         let (progress_end, cycles, since) = self.cycle(phase_us);
         let progress = progress_end - self.cycle(s.phase_us).0;
         let (safe_us, risk_us) = if cycles > 0 { (progress - since, since) } else { (0, progress) };
-        // A checkpoint in this segment also saves what was at risk before it.
+        // A checkpoint in this segment also saves the progress before it.
         let (saved, saved_gpu_us, risk, risk_gpu_us) =
             if cycles > 0 { (s.risk, s.risk_gpu_us, 0, 0) } else { (0, 0, s.risk, s.risk_gpu_us) };
         let held_us = now_us - s.held_us;
@@ -148,28 +148,27 @@ impl Job {
         self.spec.checkpoint.map_or(phase_us, |c| phase_us % (c.every_us + c.cost_us))
     }
 
-    /// When the job will be done if nothing happens to it.
+    /// When the job will finish if nothing changes.
     pub(crate) fn end_of_segment_us(&self) -> i64 {
         let s = &self.segment;
         let left = self.work() - self.done - s.risk;
         let rate = i128::from(s.rate_ppm.max(1));
         let progress_us = ((left + rate - 1) / rate).max(0) as i64;
         let Some(c) = self.spec.checkpoint else { return s.from_us + progress_us };
-        // Progress already made in the running cycle; a checkpoint that is due at the very end is
-        // not written.
+        // Progress already made in the current cycle. A checkpoint due at the very end is not
+        // written.
         let into = s.phase_us.min(c.every_us);
         let rest_of_pause = s.phase_us - into;
         let pauses = if progress_us == 0 { 0 } else { (into + progress_us - 1) / c.every_us };
         s.from_us + progress_us + (pauses * c.cost_us - rest_of_pause).max(0)
     }
 
-    /// GPU-µs that are lost if the job is stopped now without a word.
+    /// GPU-µs lost if the job is stopped now without notice.
     pub fn at_risk_gpu_us(&self, now_us: i64) -> i128 {
         if self.state == JobState::Running { self.account(now_us, 0).risk_gpu_us } else { 0 }
     }
 
-    /// Share of its work that is done at `now`, checkpointed or not, in ppm·µs of
-    /// [`JobSpec::work_us`].
+    /// Work done up to `now_us`, saved or not, ppm·µs.
     pub(crate) fn progress(&self, now_us: i64) -> i128 {
         match self.state {
             JobState::Done => self.work(),

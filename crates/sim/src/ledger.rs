@@ -1,25 +1,24 @@
-//! Where GPU time went, exactly: each GPU is in one class at each moment, and classes are integers
-//! of GPU-µs.
+//! Exact accounting of GPU time: each GPU is in one class at each moment, counted in whole GPU-µs.
 
-/// What a GPU was doing, as the cluster sees it.
+/// State of a GPU, as the cluster sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Class {
-    /// Its node is broken.
+    /// Its node is down.
     Down,
     /// Held by a job.
     Allocated,
-    /// Free for jobs, on a node of its own pool.
+    /// Free for jobs, on a node at home.
     Idle,
-    /// Free for jobs, on a node that is on loan.
+    /// Free for jobs, on a lent node.
     IdleLent,
-    /// On a node that takes no new jobs.
+    /// Free, on a drained node.
     Drained,
-    /// On its way from one owner to the other: given over, or loading a model.
+    /// In transit between owners: being called back or handed over, or loading a model.
     Transit,
-    /// Answering requests of its service.
+    /// Serving the demand of its service.
     Serving,
-    /// Ready to serve, not needed at the moment.
+    /// Ready to serve, not needed now.
     Headroom,
 }
 
@@ -36,20 +35,19 @@ impl Class {
     ];
 }
 
-/// GPU-µs by class, and what jobs made of those allocated.
+/// GPU-µs by class, and what jobs made of the allocated part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
     classes_gpu_us: [i128; 8],
-    /// Progress that is safe: checkpointed, or of a job that ended.
+    /// Saved progress: checkpointed, or of a finished job.
     pub kept_gpu_us: i128,
-    /// Progress that was thrown away because the scheduler, an action or a preemption stopped the
-    /// job.
+    /// Progress lost because the scheduler or an action stopped the job.
     pub lost_preempted_gpu_us: i128,
-    /// Progress that was thrown away because a node failed.
+    /// Progress lost because a node failed.
     pub lost_failed_gpu_us: i128,
-    /// Starting, restarting, writing checkpoints, being killed.
+    /// Time spent on starts, restarts, checkpoints and kills.
     pub overhead_gpu_us: i128,
-    /// Demand of services that no GPU answered.
+    /// Demand of services that no GPU served.
     pub unmet_gpu_us: i128,
     /// Time during which a service had unmet demand, summed over services, µs.
     pub unmet_us: i64,
@@ -61,7 +59,7 @@ impl Ledger {
         self.classes_gpu_us[class as usize]
     }
 
-    /// GPU-µs of all classes: what the cluster was paid for.
+    /// GPU-µs of all classes: the paid time.
     pub fn paid_gpu_us(&self) -> i128 {
         self.classes_gpu_us.iter().sum()
     }
@@ -73,7 +71,7 @@ impl Ledger {
         }
     }
 
-    /// What jobs made of the GPU time they held, as far as it is settled.
+    /// Allocated GPU time that is settled: kept, lost or overhead.
     pub fn settled_gpu_us(&self) -> i128 {
         self.kept_gpu_us + self.lost_preempted_gpu_us + self.lost_failed_gpu_us + self.overhead_gpu_us
     }

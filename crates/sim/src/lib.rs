@@ -1,10 +1,24 @@
-//! A cluster that is not there: deterministic, with a virtual clock, for trying policies and for
-//! proving that the autopilot keeps its promises.
+//! Deterministic discrete-event cluster simulator.
 //!
-//! [`Sim`] is the engine: nodes, gangs, queues, services, and what every change takes. GPU time is
-//! counted in integers of GPU-µs and every GPU is in exactly one class at each moment. Nothing here
-//! reads a clock or draws chance by itself: the same description, jobs and seed give the same
-//! result.
+//! [`Sim`] is the engine: nodes, gangs, queues, online services, and the time that each change takes.
+//! GPU time is counted in whole GPU-µs, and every GPU is in exactly one class at each moment.
+//! [`target::SimTarget`] puts the autopilot's scheduler port in front of it, with faults.
+//! [`backtest`] compares schedulers on the same jobs and demand. [`soak`] runs the product on random
+//! clusters with random faults and checks invariants.
+//!
+//! Nothing here reads a clock or a random source: the same description, jobs and seed give the same
+//! result, byte for byte. Design: `docs/design/simulator.md`.
+//!
+//! ```
+//! use tidegate_sim::{ClusterSpec, HOUR_US, JobSpec, Sim};
+//!
+//! // One node of 8 GPUs, two jobs of 8 GPUs and one hour each.
+//! let jobs = vec![JobSpec::plain(0, 8, HOUR_US), JobSpec::plain(0, 8, HOUR_US)];
+//! let mut sim = Sim::new(ClusterSpec::uniform(&[1], 8), jobs, vec![])?;
+//! assert!(sim.run_to_end(24 * HOUR_US));
+//! assert_eq!(sim.outcome().done, 2);
+//! # Ok::<(), tidegate_sim::SimError>(())
+//! ```
 
 mod accessors;
 mod audit;
@@ -44,13 +58,13 @@ pub use spec::{
 };
 pub use units::{DAY_US, HOUR_US, MINUTE_US, PPM, SECOND_US, gpu_hours};
 
-/// What makes a simulation impossible.
+/// An error in the description of a simulation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SimError {
-    /// The description does not fit together.
+    /// The description is inconsistent.
     #[error("the simulated cluster does not fit together: {what}")]
     Spec {
-        /// What does not, and how to mend it.
+        /// The inconsistency, and how to fix it.
         what: String,
     },
 }

@@ -1,74 +1,74 @@
-//! Nodes, whose hands they are in, and where a gang fits.
+//! Nodes: where each one is between owner and borrower, and where a gang fits.
 
 use std::collections::BTreeSet;
 
 use crate::{Class, ClusterSpec};
 
-/// Whose hands a node is in.
+/// Where a node is between its owner and a borrower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// With its owner, and ready.
+    /// At its owner, ready.
     Home,
-    /// Being given to the pool that borrows it.
+    /// On its way to the borrowing pool.
     Leaving { to: usize },
     /// On loan to a pool.
     Lent { to: usize },
-    /// Called back from a pool: no new jobs, those on it have to go.
+    /// Called back from a pool: takes no new jobs; its jobs must leave.
     Called { to: usize },
-    /// Empty, being given back to its owner.
+    /// Empty, on its way back to its owner.
     Handover,
-    /// Back, loading a model.
+    /// Back, loading a model before it can serve.
     Loading,
 }
 
-/// One node as it is now.
+/// State of one node.
 #[derive(Debug, Clone)]
 pub struct Node {
     pub gpus: u32,
     pub model: u16,
     pub rack: u32,
-    /// Its owner.
+    /// Index of the owning pool.
     pub pool: usize,
     pub free: u32,
     pub up: bool,
-    /// When the last of its failures will be repaired, where several overlap.
+    /// When the last of its overlapping failures will be repaired.
     pub(crate) down_until_us: i64,
-    /// It takes no new jobs.
+    /// Whether it takes no new jobs.
     pub drained: bool,
-    /// Its speed; 1,000,000 is full.
+    /// Speed; 1,000,000 is full speed.
     pub speed_ppm: u32,
     pub place: Place,
-    /// Jobs that hold GPUs of it.
+    /// Jobs that hold some of its GPUs.
     pub jobs: Vec<u32>,
-    /// Counts changes of `place`, so that a step of an older change is known as such.
+    /// Number of changes of `place`; a scheduled step with an older number is stale.
     pub(crate) epoch: u32,
 }
 
-/// All nodes, and indexes over those that jobs can be put on.
+/// All nodes, with indexes over those that can take jobs.
 #[derive(Debug, Clone)]
 pub(crate) struct Nodes {
     all: Vec<Node>,
     groups: Vec<Group>,
     models: usize,
-    /// Pools that belong to a service.
+    /// By pool: whether it belongs to a service.
     serves: Vec<bool>,
-    /// GPUs in each class now, services apart.
+    /// GPUs in each class now. GPUs ready to serve all count as headroom.
     classes: [i64; 8],
-    /// GPUs of each service's pool that can serve now.
+    /// By pool: GPUs that can serve now.
     ready: Vec<i64>,
 }
 
-/// Nodes of one model that jobs of one pool can be put on, either its own or borrowed ones.
+/// Nodes of one model that can take jobs of one pool: either its own or borrowed nodes.
 #[derive(Debug, Clone, Default)]
 struct Group {
-    /// Nodes by how many of their GPUs are free.
+    /// Nodes by number of free GPUs.
     by_free: Vec<BTreeSet<u32>>,
     free: u32,
-    /// GPUs of its largest node, once it had one.
+    /// GPUs of the largest node that was ever in the group.
     size: u32,
 }
 
-/// Which GPUs a job holds: node, and how many of it.
+/// GPUs that a job holds: node, and number of GPUs on it.
 pub type Held = Vec<(u32, u32)>;
 
 impl Nodes {
@@ -109,7 +109,7 @@ impl Nodes {
         &self.all
     }
 
-    /// Changes a node and everything that is counted over nodes with it.
+    /// Changes a node and updates every count and index.
     pub(crate) fn change(&mut self, node: u32, with: impl FnOnce(&mut Node)) {
         self.count(node, -1);
         with(&mut self.all[node as usize]);
@@ -121,12 +121,12 @@ impl Nodes {
         self.ready[pool]
     }
 
-    /// GPUs by class, those ready to serve all as [`Class::Headroom`].
+    /// GPUs by class; those ready to serve all count as [`Class::Headroom`].
     pub(crate) fn classes(&self) -> [i64; 8] {
         self.classes
     }
 
-    /// Free GPUs that jobs of a pool can have: of its own nodes, and of borrowed ones.
+    /// Free GPUs for jobs of a pool: on its own nodes, and on borrowed ones.
     pub(crate) fn free(&self, pool: usize) -> (u32, u32) {
         let sum = |lent: usize| {
             (0..self.models).map(|m| self.groups[(pool * self.models + m) * 2 + lent].free).sum::<u32>()
@@ -146,7 +146,7 @@ impl Nodes {
         Some((pool * self.models + usize::from(n.model)) * 2 + lent)
     }
 
-    /// Puts a node into all counts, or takes it out.
+    /// Adds a node to all counts (`sign` 1) or removes it (-1).
     fn count(&mut self, node: u32, sign: i64) {
         let n = &self.all[node as usize];
         let (free, held) = (i64::from(n.free), i64::from(n.gpus - n.free));
@@ -178,10 +178,10 @@ impl Nodes {
         }
     }
 
-    /// Where a gang of `gpus` GPUs of one model fits now; own nodes go before borrowed ones.
+    /// Finds room for a gang of `gpus` GPUs of one model; own nodes before borrowed ones.
     ///
-    /// What is smaller than a node goes where the fewest GPUs are free (best fit). What is larger
-    /// takes whole nodes, in the order of their numbers and so of racks, and best fit for the rest.
+    /// A gang smaller than a node goes to the node with the fewest free GPUs (best fit). A larger
+    /// gang takes whole nodes in order of their numbers, and so of racks, and best fit for the rest.
     pub(crate) fn fit(&self, pool: usize, model: Option<u16>, gpus: u32, loan: bool) -> Option<Held> {
         let models = model.map_or(0..self.models, |m| usize::from(m)..usize::from(m) + 1);
         models.into_iter().find_map(|m| self.fit_model((pool * self.models + m) * 2, gpus, loan))
@@ -210,8 +210,7 @@ impl Nodes {
         Some(held)
     }
 
-    /// The largest gang that could be put anywhere if the pool were empty, by pool, model and
-    /// whether it may use borrowed nodes. What is larger would wait for ever.
+    /// GPUs of the largest gang that fits an empty pool. A larger job would wait for ever.
     pub(crate) fn largest(&self, pool: usize, model: Option<u16>, loan: bool) -> u32 {
         let usable = |n: &&Node| {
             let lent = self.serves[n.pool];
@@ -222,7 +221,7 @@ impl Nodes {
     }
 }
 
-/// The node with the fewest free GPUs that still has `gpus`, own nodes first; never one of `taken`.
+/// The node with the fewest free GPUs, but at least `gpus`; own nodes first, none of `taken`.
 fn best_fit(groups: &[Group], gpus: u32, taken: &[(u32, u32)]) -> Option<u32> {
     let fitting = |g: &Group| -> Option<u32> {
         let mut nodes = g.by_free.iter().skip(gpus as usize).flatten();

@@ -1,5 +1,4 @@
-//! What happens in a simulation, as the events that collectors would tell of a real cluster: the
-//! log takes them for one.
+//! Observer: turns a simulation into the events that collectors would send of a real cluster.
 
 use tidegate_events::{
     Event, FinalState, GPU_MILLI,
@@ -11,11 +10,10 @@ use tidegate_events::{
 
 use crate::{AttemptEnd, Held, Place, Sim, SimEvent};
 
-/// Owner of what belongs to nobody in particular.
+/// Owner of capacity that has no owner.
 const EVERYBODY: &str = "total";
 
-/// Watches one simulated cluster. Its events are numbered without gaps and sealed by whoever
-/// records them.
+/// Observes one simulated cluster. Its events are numbered without gaps; the recorder seals them.
 #[derive(Debug, Clone)]
 pub struct Observer {
     source: String,
@@ -24,12 +22,12 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// An observer of that name; `epoch` is its life, as of any source.
+    /// An observer with a source name; `epoch` counts its lives.
     pub fn new(source: impl Into<String>, epoch: u64) -> Self {
         Self { source: source.into(), epoch, seq: 0 }
     }
 
-    /// How the cluster stands at the beginning: nodes and where they are, partitions, quotas.
+    /// Events of the initial state: nodes with racks, partitions, quotas.
     pub fn opening(&mut self, sim: &Sim) -> Vec<Event> {
         let mut events = Vec::new();
         for (i, node) in sim.spec().nodes.iter().enumerate() {
@@ -48,8 +46,7 @@ impl Observer {
         self.number(sim, sim.now_us(), events)
     }
 
-    /// Everything kept since the last time (see [`Sim::set_recording`]), and that nothing up to now is
-    /// missing.
+    /// Events since the last call (see [`Sim::set_recording`]), and a heartbeat up to now.
     pub fn follow(&mut self, sim: &mut Sim) -> Vec<Event> {
         let mut out = Vec::new();
         for (at_us, what) in sim.take_events() {
@@ -61,8 +58,8 @@ impl Observer {
         out
     }
 
-    /// What each owner is entitled to, holds and asks for now, valid for `interval_ms`. Of a
-    /// service, what it asks for beyond what it holds is its unmet demand.
+    /// Samples of what each owner is entitled to, holds and asks for, valid for `interval_ms`. The
+    /// queued GPUs of a service are its unmet demand.
     pub fn sample(&mut self, sim: &Sim, interval_ms: u64) -> Vec<Event> {
         let milli = |gpus: u32| Some(u64::from(gpus) * GPU_MILLI);
         let mut waiting = vec![(0u32, 0u64); sim.spec().teams.len()];
@@ -219,7 +216,7 @@ fn node_state(sim: &Sim, node: u32, up: bool, drained: bool) -> Event {
     Event::Node(NodeEvent { state: Some(state), ..on_node(sim, node, NodeEventKind::StateChanged) })
 }
 
-/// A node on loan stands in the pool that borrows it; on its way it stays where it was.
+/// A lent node is in the borrowing pool; in transit it stays where it was.
 fn moved(sim: &Sim, node: u32, place: Place) -> Vec<Event> {
     let home = sim.nodes()[node as usize].pool;
     let pool = match place {

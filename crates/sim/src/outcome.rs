@@ -1,4 +1,4 @@
-//! What a simulation came to, in the numbers that policies are compared by.
+//! Outcome of a simulation: the numbers by which schedulers are compared.
 
 use serde::Serialize;
 
@@ -7,44 +7,42 @@ use crate::{Class, JobState, Sim};
 /// Numbers of one run. Times in µs, GPU time in GPU-µs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Outcome {
-    /// Jobs submitted, and those done.
+    /// Jobs submitted.
     pub jobs: u64,
-    /// Jobs that ended.
+    /// Jobs finished.
     pub done: u64,
-    /// Mean time in the queue of jobs submitted, all waits of a job together; waits that last count
-    /// up to now.
+    /// Mean time in the queue of submitted jobs, over all waits of a job; open waits count up to now.
     pub queue_mean_us: i64,
     /// 95th percentile of the same (nearest rank).
     pub queue_p95_us: i64,
-    /// Mean time from submission to end, of jobs that ended.
+    /// Mean time from submission to end of finished jobs.
     pub completion_mean_us: i64,
-    /// Work done and not lost, in GPU time at the size each job asked for: what a GPU did of which
-    /// the job has the benefit.
+    /// Work done and not lost, in GPU time at the size each job asked for.
     pub useful_gpu_us: i128,
     /// Held by jobs.
     pub allocated_gpu_us: i128,
-    /// Of all GPUs, up or not.
+    /// Time of all GPUs, up or not.
     pub paid_gpu_us: i128,
-    /// Held by jobs, or needed by a service and given.
+    /// Held by jobs or serving demand.
     pub used_gpu_us: i128,
-    /// Progress thrown away because a job had to go for someone else.
+    /// Progress lost to preemption.
     pub lost_preempted_gpu_us: i128,
-    /// Progress thrown away because a node failed.
+    /// Progress lost to node failures.
     pub lost_failed_gpu_us: i128,
-    /// Starting, restarting, checkpoints, being killed.
+    /// Time spent on starts, restarts, checkpoints and kills.
     pub overhead_gpu_us: i128,
-    /// Online demand that nothing answered.
+    /// Online demand that no GPU served.
     pub unmet_gpu_us: i128,
-    /// Time with such demand.
+    /// Time with unmet demand.
     pub unmet_us: i64,
-    /// How often a job had to go for someone else.
+    /// Number of preemptions.
     pub preemptions: u64,
-    /// Changes from outside that were carried out.
+    /// Changes made from outside.
     pub actions: u64,
 }
 
 impl Sim {
-    /// What it has come to by now.
+    /// The outcome up to now.
     pub fn outcome(&self) -> Outcome {
         let ledger = self.ledger();
         let mut waits = Vec::new();

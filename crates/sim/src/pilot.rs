@@ -1,5 +1,6 @@
-//! The product's executor, with its planner, guard and forecast, on a simulated cluster: what it
-//! needs to run there, and the person who approves. It acts through the target interface alone.
+//! Runs the product's executor, with its planner, guard and forecast, on a simulated cluster.
+//!
+//! It acts through the target interface alone. A simulated person approves what needs approval.
 
 use tidegate_autopilot::{
     action::ActionId,
@@ -18,28 +19,28 @@ use crate::{
     scenario::Scenario,
 };
 
-/// How it is run.
+/// How the executor is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PilotConfig {
-    /// How often it looks, µs. Its lease lasts three looks, the least that the product accepts.
+    /// Period of observation, µs. The lease lasts three periods, the minimum that the product accepts.
     pub every_us: i64,
-    /// How often it plans, µs.
+    /// Period of planning, µs.
     pub plan_every_us: i64,
-    /// How long a person takes to approve what needs approval.
+    /// Time a person takes to approve an action, µs.
     pub approval_us: i64,
 }
 
 impl Default for PilotConfig {
-    /// It looks and plans each minute, and whoever is to approve does so by the next look.
+    /// Observes and plans each minute; approvals arrive by the next observation.
     fn default() -> Self {
         Self { every_us: MINUTE_US, plan_every_us: MINUTE_US, approval_us: 0 }
     }
 }
 
-/// What it foresees demand by.
+/// The demand forecast of a pilot.
 pub type Foresight = FaultyForecast<Trailing>;
 
-/// One life of the product's executor.
+/// One instance of the product's executor.
 #[derive(Debug)]
 pub struct Pilot<J> {
     executor: Executor<J, Foresight>,
@@ -47,7 +48,7 @@ pub struct Pilot<J> {
 }
 
 impl<J: Journal> Pilot<J> {
-    /// A life of that number, which has read nothing of its journal yet.
+    /// Instance number `life`; it has not read its journal yet.
     pub fn new(policy: Policy, life: u64, habits: PilotConfig, journal: J, foresight: Foresight) -> Self {
         let settings = Settings {
             holder: format!("life-{life}"),
@@ -61,13 +62,13 @@ impl<J: Journal> Pilot<J> {
         Self { executor, approval_us: habits.approval_us }
     }
 
-    /// Tries these beside its policy.
+    /// Adds a shadow or canary beside its policy.
     #[must_use]
     pub fn with_rollout(self, candidates: Rollout) -> Self {
         Self { executor: self.executor.with_rollout(candidates), ..self }
     }
 
-    /// Looks, plans, and takes each open action as far as it goes now.
+    /// Observes, plans, and advances each open action as far as possible.
     ///
     /// # Errors
     /// The journal cannot be used.
@@ -82,19 +83,19 @@ impl<J: Journal> Pilot<J> {
         self.executor.step(target, switch, &approved, now_us)
     }
 
-    /// What it knows of demand: whoever comes after it has it from the log.
+    /// Its forecast state. A successor would read it from the log.
     pub fn foresight(&mut self) -> Foresight {
         let mut known = None;
         self.executor.learn(|foresight| known = Some(foresight.clone()));
         known.expect("what learns is called at once")
     }
 
-    /// Takes what another knew of demand for its own.
+    /// Takes over the forecast state of another instance.
     pub fn learn(&mut self, known: Foresight) {
         self.executor.learn(|foresight| *foresight = known);
     }
 
-    /// What has waited for a person for long enough.
+    /// Actions whose approval is due.
     fn approved(&self, now_us: i64) -> Vec<(ActionId, String)> {
         let waits = |intent: &&Intent| {
             intent.stage == Stage::Proposed
@@ -106,16 +107,16 @@ impl<J: Journal> Pilot<J> {
     }
 }
 
-/// A policy of which all that would be done alone waits for a person.
+/// Turns every mode `act` of a policy into `approve`.
 pub fn with_approvals(mut policy: Policy) -> Policy {
     let modes = policy.modes.values_mut().chain(policy.scopes.iter_mut().map(|scope| &mut scope.mode));
     modes.filter(|mode| **mode == Mode::Act).for_each(|mode| *mode = Mode::Approve);
     policy
 }
 
-/// A forecast that has seen what is told of demand before the beginning, as it has where the
-/// autopilot is started on a cluster with a history: means of whole hours, each for all of its
-/// steps. Hours that are not whole are left out.
+/// A forecast that has learnt the demand before the beginning, as on a cluster with a history.
+///
+/// It learns means of whole hours, each for all steps of its hour. Partial hours are left out.
 pub fn forecast_from_history(setting: &Scenario) -> Foresight {
     let config = TrailingConfig::default();
     let mut trailing = Trailing::new(config);
@@ -135,14 +136,14 @@ pub fn forecast_from_history(setting: &Scenario) -> Foresight {
     FaultyForecast::new(trailing, ForecastFault::default())
 }
 
-/// A forecast for a trial on a made-up setting: it has seen a week of demand like that to come, and
-/// errs as `error` says.
+/// A forecast for a synthetic scenario: it has learnt a week of demand like that to come, and has the
+/// fault `error`.
 pub fn warmed_up_forecast(setting: &Scenario, error: ForecastFault) -> Foresight {
     let mut trailing = Trailing::new(TrailingConfig::default());
     for service in &setting.services {
         let pool = &setting.spec.pools[service.pool].name;
         let day = (DAY_US / service.step_us) as usize;
-        // Days of what is to come, so that it knows the tide and not the noise of a certain day.
+        // Future days, repeated: it learns the daily cycle, not the noise of one day.
         let past = service.demand_gpus.iter().take(2 * day).cycle().take(7 * day);
         let from_us = setting.spec.epoch_us - 7 * day as i64 * service.step_us;
         for (step, gpus) in past.enumerate() {

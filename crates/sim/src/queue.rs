@@ -1,8 +1,8 @@
-//! The queue of what will happen: by time, and in the order it was put in where times are equal.
+//! The event queue: ordered by time, then by insertion.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// Future happenings; of two at the same time, the one put in first comes out first.
+/// Future events. Of two at the same time, the one inserted first comes first.
 #[derive(Debug, Clone)]
 pub struct Timeline<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,
@@ -43,18 +43,18 @@ impl<T> Default for Timeline<T> {
 }
 
 impl<T> Timeline<T> {
-    /// Puts `what` in for `at_us`.
+    /// Inserts `what` at `at_us`.
     pub fn push(&mut self, at_us: i64, what: T) {
         self.heap.push(Reverse(Entry { at_us, seq: self.seq, what }));
         self.seq += 1;
     }
 
-    /// When the next one is due.
+    /// Time of the next event.
     pub fn next_us(&self) -> Option<i64> {
         self.heap.peek().map(|entry| entry.0.at_us)
     }
 
-    /// Takes the next one out.
+    /// Removes and returns the next event.
     pub fn pop(&mut self) -> Option<(i64, T)> {
         self.heap.pop().map(|entry| (entry.0.at_us, entry.0.what))
     }

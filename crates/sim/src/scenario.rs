@@ -1,4 +1,4 @@
-//! What a policy is tried on: a cluster with its jobs, demand and faults.
+//! Scenario: the cluster, jobs, demand and faults that schedulers are compared on.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -13,35 +13,34 @@ use crate::{
 /// One job of a trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it was submitted, µs from the beginning of the time under test.
+    /// Submission, µs from the beginning of the measured time.
     pub submit_us: i64,
-    /// How long it ran, µs.
+    /// Run time, µs.
     pub work_us: i64,
     pub gpus: u32,
     /// Its team or virtual cluster.
     pub team: String,
-    /// What else is known of it.
+    /// What else the trace knows of it.
     pub terms: KnownTraits,
 }
 
-/// What a trace may tell of a job beside its size and length. What is not known is drawn, or as
-/// everybody's.
+/// What a trace may know of a job beside its size and length. Unknown traits are drawn or take
+/// defaults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KnownTraits {
-    /// Run time that its user stated, µs.
+    /// Run time stated by the user, µs.
     pub estimate_us: Option<i64>,
     /// Larger goes first.
     pub priority: Option<i32>,
-    /// GPU model it must have, place in [`ClusterSpec::models`].
+    /// Required GPU model, index in [`ClusterSpec::models`].
     pub model: Option<u16>,
-    /// The least and the most GPUs that it was seen to run with, its size between them: it can be
-    /// resized.
+    /// Minimum and maximum GPUs it ran on; if given, the job is elastic between them.
     pub sizes: Option<(u32, u32)>,
-    /// It had to go for others and came back: it may run on borrowed nodes.
+    /// It was preempted and came back, so it may run on borrowed nodes.
     pub was_preempted: bool,
 }
 
-/// What traces do not tell and is drawn for each seed.
+/// Traits that traces do not contain, drawn for each seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrawnTraits {
     /// Share of jobs of `elastic_from` GPUs and more that are elastic, between half and twice their
@@ -50,16 +49,15 @@ pub struct DrawnTraits {
     pub elastic_from: u32,
     /// Share of jobs that write checkpoints and may run on borrowed nodes.
     pub loan_ppm: u32,
-    /// Share of those that write one when they are told that they have to go; from the others work
-    /// is lost.
+    /// Share of those that write one on notice; the others lose work.
     pub notice_ppm: u32,
-    /// Between checkpoints: each job's is drawn from between these two, by its logarithm.
+    /// Checkpoint interval: log-uniform between these two.
     pub checkpoint_every_us: (i64, i64),
-    /// How long a checkpoint takes.
+    /// Duration of a checkpoint.
     pub checkpoint_cost_us: i64,
     /// From start to the first step.
     pub restart_us: i64,
-    /// Node faults against those of the trace they are made after; 0 is none.
+    /// Rate of node faults relative to the published one; 0 is none.
     pub faults_ppm: u32,
 }
 
@@ -78,21 +76,21 @@ impl Default for DrawnTraits {
     }
 }
 
-/// What a policy is tried on.
+/// The cluster, jobs, demand and faults of one run.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     pub spec: ClusterSpec,
     pub jobs: Vec<JobSpec>,
     pub services: Vec<ServiceSpec>,
-    /// Demand of each service, in order, in the steps before the beginning, the last one right
-    /// before it: what a forecast has seen. Of services beyond its end nobody has seen anything.
+    /// Demand of each service in the steps before the beginning, oldest first: the history of the
+    /// forecast. Services beyond its end have no history.
     pub past_gpus: Vec<Vec<u32>>,
     pub faults: Vec<Fault>,
-    /// Time under test.
+    /// Measured time.
     pub span_us: i64,
-    /// How long jobs may take beyond it until all are done.
+    /// Time after it in which jobs may finish.
     pub drain_us: i64,
-    /// What a GPU costs an hour, millionths of the currency; `None` is not known.
+    /// Price of a GPU-hour, millionths of the currency; `None` if unknown.
     pub price_micros: Option<i64>,
 }
 
@@ -138,14 +136,13 @@ impl Scenario {
         Self { faults, ..Self::bare(spec, jobs, services, span_us) }
     }
 
-    /// Without faults, a past and a price, and as long again for jobs to end.
+    /// Without faults, history and price; jobs may take as long again to finish.
     fn bare(spec: ClusterSpec, jobs: Vec<JobSpec>, services: Vec<ServiceSpec>, span_us: i64) -> Self {
         let (past_gpus, faults) = (Vec::new(), Vec::new());
         Self { spec, jobs, services, past_gpus, faults, span_us, drain_us: span_us, price_micros: None }
     }
 
-    /// The first `past_us` of the demand are before the beginning: forecasts have seen them, and
-    /// what is tried begins behind them.
+    /// Turns the first `past_us` of the demand into history for forecasts.
     pub fn after(mut self, past_us: i64) -> Self {
         let cut = |service: &mut ServiceSpec| {
             let steps = usize::try_from(past_us / service.step_us.max(1)).unwrap_or(0);
@@ -156,7 +153,7 @@ impl Scenario {
         self
     }
 
-    /// Made-up jobs and load on `train` and `serve` nodes of 8 GPUs, for when there is no trace.
+    /// Synthetic jobs and load on `train` and `serve` nodes of 8 GPUs.
     pub fn synthetic(train: usize, serve: usize, arrivals: &Arrivals, load: &Load, seed: u64) -> Self {
         let spec = ClusterSpec::uniform(&[train, serve], 8);
         let most = spec.pool_gpus(0);
@@ -169,8 +166,8 @@ impl Scenario {
     }
 }
 
-/// One of the curves by which half of the GPUs do at most three quarters of the work: nobody asks
-/// for GPUs that gain him nothing. Any, where there is none of them.
+/// Draws a curve by which half of the GPUs do at most three quarters of the work: users do not ask
+/// for GPUs that gain nothing. Any curve, if there is no such one.
 fn draw_curve(gpus: u32, curves: &[ScalingCurve], rng: &mut ChaCha8Rng) -> usize {
     let pays = |i: &usize| curves[*i].rate_ppm(gpus / 2) * 4 <= curves[*i].rate_ppm(gpus) * 3;
     let paying: Vec<usize> = (0..curves.len()).filter(pays).collect();

@@ -1,8 +1,8 @@
-//! Who starts next, where several wait.
+//! The scheduler: which waiting job starts next.
 
 use crate::{Backfill, JobState, PPM, Sim, curve::relative_ppm, nodes::Held};
 
-/// What came of trying to start a job.
+/// Result of trying to start a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartAttempt {
     Started,
@@ -16,7 +16,7 @@ impl Sim {
         self.spec.teams[self.jobs[job as usize].spec.team].pool
     }
 
-    /// Starts what can start.
+    /// Starts every job that can start.
     pub(crate) fn schedule(&mut self) {
         if !std::mem::take(&mut self.dirty) {
             return;
@@ -26,8 +26,8 @@ impl Sim {
         }
     }
 
-    /// First come, first served over all teams of a pool. A team at its quota stops itself only; a
-    /// job for which there is no room stops all behind it, but for what backfill lets pass.
+    /// First come, first served over all teams of a pool. A team at its quota blocks only itself. A
+    /// job without room blocks all behind it, except those that backfill lets pass.
     fn schedule_pool(&mut self, pool: usize) {
         let teams = &self.spec.teams;
         let mut open: Vec<usize> = (0..teams.len()).filter(|t| teams[*t].pool == pool).collect();
@@ -55,8 +55,7 @@ impl Sim {
         }
     }
 
-    /// Starts what may start of a team whose first job its quota holds back; at most so many are
-    /// looked at.
+    /// Starts later jobs of a team whose first job is held back by its quota.
     fn pass(&mut self, team: usize) {
         const LOOKED_AT: usize = 100;
         let behind: Vec<u32> = self.queues[team].iter().skip(1).take(LOOKED_AT).map(|key| key.1).collect();
@@ -98,8 +97,7 @@ impl Sim {
         self.start(job, held, pause_us);
     }
 
-    /// EASY: lets pass what ends before the head could start, or leaves it enough GPUs when it
-    /// does.
+    /// EASY backfill: starts jobs that end before the head could start, or leave it enough GPUs.
     fn backfill(&mut self, pool: usize, head: u32, open: &[usize], depth: usize) {
         let need = i64::from(self.jobs[head as usize].spec.gpus);
         let (own, lent) = self.nodes.free(pool);
@@ -138,8 +136,7 @@ impl Sim {
         }
     }
 
-    /// Tells jobs of lower priority to go until there will be room for `head`: those first that
-    /// lose least.
+    /// Preempts jobs of lower priority until there is room for `head`; those that lose least first.
     fn preempt_for(&mut self, pool: usize, head: u32) {
         let spec = &self.jobs[head as usize].spec;
         let (need, priority, loan) = (spec.gpus, spec.priority, spec.loan);
@@ -171,8 +168,7 @@ impl Sim {
         }
     }
 
-    /// How long a job that runs would still take with `gpus` GPUs from now on, checkpoints and
-    /// restarts left aside, µs.
+    /// Remaining run time of a job on `gpus` GPUs, without checkpoints and restarts, µs.
     pub fn remaining_us(&self, job: u32, gpus: u32) -> i64 {
         let j = &self.jobs[job as usize];
         let left = j.work() - j.progress(self.now_us);
@@ -183,7 +179,7 @@ impl Sim {
         (left / i128::from(rate.max(1))) as i64
     }
 
-    /// Whether a job may be changed: it runs and was not told to go.
+    /// Whether a job may be changed: it runs and has no notice.
     pub fn is_steady(&self, job: u32) -> bool {
         let j = &self.jobs[job as usize];
         j.state == JobState::Running && j.closing.is_none()

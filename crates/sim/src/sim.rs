@@ -1,4 +1,4 @@
-//! The engine: time goes from one happening to the next, and all that is counted goes with it.
+//! The engine: advances time from event to event and accounts for every GPU-µs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::{
     queue::Timeline,
 };
 
-/// A cluster as it is now, and all that is still to come.
+/// State of a simulated cluster, and its future events.
 #[derive(Debug, Clone)]
 pub struct Sim {
     pub(crate) spec: ClusterSpec,
@@ -21,29 +21,29 @@ pub struct Sim {
     pub(crate) services: Vec<ServiceSpec>,
     /// Demand of each service now, GPUs.
     pub(crate) demand: Vec<i64>,
-    /// Jobs that wait, by team: greater priority first, then as submitted.
+    /// Waiting jobs by team: higher priority first, then in order of submission.
     pub(crate) queues: Vec<BTreeSet<(i32, u32)>>,
-    /// Jobs that run, by the end their users stated; kept for backfill only.
+    /// Running jobs by the end their users stated; for backfill only.
     pub(crate) ends: BTreeSet<(i64, u32)>,
     pub(crate) running: BTreeSet<u32>,
-    /// GPUs each team holds, and what it may hold at most.
+    /// GPUs each team holds, and its limit.
     pub(crate) held_by_team: Vec<u32>,
     pub(crate) limits: Vec<Option<u32>>,
     timeline: Timeline<Tick>,
-    /// Next job of the list that is not submitted yet.
+    /// Index of the next job to submit.
     next_job: usize,
     pub(crate) ledger: Ledger,
-    /// Whether pools may have room for what waits.
+    /// Whether something changed that may let a waiting job start.
     pub(crate) dirty: bool,
     pub(crate) recording: Recording,
     pub(crate) events: Vec<(i64, SimEvent)>,
     pub(crate) done: usize,
     pub(crate) ticks: u64,
-    /// Changes from outside that were carried out.
+    /// Changes made from outside.
     pub(crate) actions: u64,
 }
 
-/// What the timeline holds.
+/// A scheduled event. Those of an older version or epoch are stale and ignored.
 #[derive(Debug, Clone)]
 enum Tick {
     End { job: u32, version: u32 },
@@ -56,21 +56,21 @@ enum Tick {
     Speed { node: u32, speed_ppm: u32 },
 }
 
-/// What becomes of progress that no checkpoint holds when a segment ends.
+/// What happens to unsaved progress when a segment ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unsaved {
     Saved,
     LostPreempted,
     LostFailed,
-    /// It goes on at another speed.
+    /// Still unsaved: the job continues at another speed.
     Carried,
 }
 
 impl Sim {
-    /// A cluster at time 0 with jobs to come, sorted by when they are submitted.
+    /// A cluster at time 0. Jobs must be sorted by submission.
     ///
     /// # Errors
-    /// [`SimError::Spec`] if a job or node names something that is not there.
+    /// [`SimError::Spec`] if the description is inconsistent, or a job is larger than its pool.
     pub fn new(spec: ClusterSpec, jobs: Vec<JobSpec>, services: Vec<ServiceSpec>) -> Result<Self, SimError> {
         spec.check(&jobs, &services)?;
         let mut serves = vec![false; spec.pools.len()];
@@ -117,13 +117,12 @@ impl Sim {
         })
     }
 
-    /// Lets a node fail at a time and come back `repair_us` later.
+    /// Schedules a failure of a node, repaired `repair_us` later.
     pub fn plan_failure(&mut self, at_us: i64, node: u32, repair_us: i64) {
         self.timeline.push(at_us.max(self.now_us), Tick::Fail { node, repair_us });
     }
 
-    /// Lets all nodes of a rack fail at a time, by its power or its switch, and come back
-    /// `repair_us` later.
+    /// Schedules a failure of all nodes of a rack (power, switch), repaired `repair_us` later.
     pub fn plan_rack_failure(&mut self, at_us: i64, rack: u32, repair_us: i64) {
         for node in 0..self.nodes.all().len() as u32 {
             if self.nodes.get(node).rack == rack {
@@ -132,8 +131,8 @@ impl Sim {
         }
     }
 
-    /// Lets a node go at another speed from a time on; 1,000,000 is full speed. A gang goes as fast
-    /// as its slowest node.
+    /// Schedules a change of a node's speed; 1,000,000 is full speed. A gang runs at the speed of its
+    /// slowest node.
     pub fn plan_speed(&mut self, at_us: i64, node: u32, speed_ppm: u32) {
         self.timeline.push(at_us.max(self.now_us), Tick::Speed { node, speed_ppm });
     }
@@ -149,10 +148,9 @@ impl Sim {
         }
     }
 
-    /// Goes on until `until_us`; all that is due by then, and at that moment, has happened after
-    /// it.
+    /// Runs until `until_us`, events at that moment included.
     pub fn run_until(&mut self, until_us: i64) {
-        // What was changed from outside since may have made room.
+        // Changes from outside may have made room.
         self.schedule();
         while let Some(at_us) = self.next_us().filter(|at| *at <= until_us) {
             self.advance(at_us);
@@ -164,7 +162,7 @@ impl Sim {
         self.advance(until_us);
     }
 
-    /// Goes on until all jobs are done or it is `limit_us`; whether they are.
+    /// Runs until all jobs are finished or `limit_us` is reached; returns whether they are.
     pub fn run_to_end(&mut self, limit_us: i64) -> bool {
         while self.done < self.jobs.len() {
             let Some(at_us) = self.next_us().filter(|at| *at <= limit_us) else { break };
@@ -173,7 +171,7 @@ impl Sim {
         self.done == self.jobs.len()
     }
 
-    /// When something happens next.
+    /// Time of the next event.
     pub fn next_us(&self) -> Option<i64> {
         let submit = self.jobs.get(self.next_job).map(|j| j.spec.submit_us.max(self.now_us));
         match (submit, self.timeline.next_us()) {
@@ -182,7 +180,7 @@ impl Sim {
         }
     }
 
-    /// Counts GPU time up to `to_us`.
+    /// Accounts for GPU time up to `to_us`.
     fn advance(&mut self, to_us: i64) {
         let span_us = to_us - self.now_us;
         if span_us <= 0 {
@@ -204,7 +202,7 @@ impl Sim {
         self.now_us = to_us;
     }
 
-    /// Works through one thing that is due: submissions first, then what was put in first.
+    /// Processes one due event: submissions first, then in order of insertion.
     fn tick(&mut self) {
         self.ticks += 1;
         if self.jobs.get(self.next_job).is_some_and(|j| j.spec.submit_us <= self.now_us) {
@@ -232,7 +230,7 @@ impl Sim {
             Tick::Move { node, epoch } if self.nodes.get(node).epoch == epoch => self.advance_move(node),
             Tick::Move { .. } => {}
             Tick::Fail { node, repair_us } => self.fail(node, repair_us),
-            // One that failed again meanwhile, with its rack, is repaired when the last of it is.
+            // Failures of a node may overlap: the last repair brings it up.
             Tick::Repair { node } if self.nodes.get(node).down_until_us <= self.now_us => {
                 self.set_up(node, true);
             }
@@ -246,7 +244,7 @@ impl Sim {
         j.epoch == epoch && j.state == JobState::Running
     }
 
-    /// Puts a job into the queue, at the place its submission gives it.
+    /// Puts a job into the queue, ordered by priority and submission.
     pub(crate) fn enqueue(&mut self, job: u32) {
         let now_us = self.now_us;
         let j = &mut self.jobs[job as usize];
@@ -255,11 +253,11 @@ impl Sim {
         let (team, key) = (j.spec.team, (-j.spec.priority, job));
         let first = self.queues[team].first().is_none_or(|head| key < *head);
         self.queues[team].insert(key);
-        // Behind a head that does not fit, nothing new can start; backfill looks at all of them.
+        // A job behind a head that does not fit cannot start, except by backfill.
         self.dirty |= first || self.spec.schedule.backfill != Backfill::Off;
     }
 
-    /// Gives a job GPUs. Those that it has already are given to it again.
+    /// Starts an attempt of a job on GPUs that are free.
     pub(crate) fn start(&mut self, job: u32, held: Held, pause_us: i64) {
         let gpus: u32 = held.iter().map(|h| h.1).sum();
         for (node, count) in &held {
@@ -306,7 +304,7 @@ impl Sim {
         self.timeline.push(at_us.max(self.now_us), Tick::End { job, version });
     }
 
-    /// Settles a job's segment: what it made of the GPU time it held.
+    /// Settles the segment of a job: books the GPU time it held.
     pub(crate) fn settle(&mut self, job: u32, idle_us: i64, risk: Unsaved) {
         let now_us = self.now_us;
         let j = &mut self.jobs[job as usize];
@@ -326,8 +324,7 @@ impl Sim {
             Unsaved::LostFailed => self.ledger.lost_failed_gpu_us += a.risk_gpu_us,
             Unsaved::Carried => {
                 (j.segment.risk, j.segment.risk_gpu_us) = (a.risk, a.risk_gpu_us);
-                // Time before its first step is over as overhead; what is left of the pause lies
-                // ahead.
+                // Elapsed start-up time is booked as overhead; the rest of the pause lies ahead.
                 j.segment.from_us = j.segment.from_us.max(now_us);
                 j.segment.phase_us = a.phase_us;
             }
@@ -335,7 +332,7 @@ impl Sim {
         j.segment.held_us = now_us;
     }
 
-    /// Takes all GPUs from a job; the nodes it had.
+    /// Releases all GPUs of a job and returns them.
     pub(crate) fn release(&mut self, job: u32) -> Held {
         let j = &mut self.jobs[job as usize];
         let held = std::mem::take(&mut j.held);
@@ -370,7 +367,7 @@ impl Sim {
         self.hand_over_emptied(&held);
     }
 
-    /// Ends an attempt that goes back to the queue.
+    /// Ends an attempt and puts the job back into the queue.
     pub(crate) fn requeue(&mut self, job: u32, idle_us: i64, risk: Unsaved) {
         self.settle(job, idle_us, risk);
         let how = if risk == Unsaved::LostFailed { AttemptEnd::NodeFailed } else { AttemptEnd::Preempted };
@@ -383,8 +380,7 @@ impl Sim {
         self.hand_over_emptied(&held);
     }
 
-    /// A job that was told to go goes now. Of what it was to keep, it cannot keep nodes that were
-    /// called back since.
+    /// Stops a job whose notice is over. It cannot keep nodes that were called back meanwhile.
     fn close(&mut self, job: u32, saved: bool) {
         let (risk, idle_us) = match saved {
             true => (Unsaved::Saved, self.latency().checkpoint_us + self.latency().kill_us),
@@ -410,8 +406,7 @@ impl Sim {
         self.hand_over_emptied(&had);
     }
 
-    /// Asks a job to write a checkpoint; when it will be complete, or `None` if the job is none
-    /// that does.
+    /// Asks a job to write a checkpoint. Returns when it will be complete; `None` if the job cannot.
     pub fn ask_checkpoint(&mut self, job: u32) -> Option<i64> {
         let asks = self.jobs[job as usize].spec.checkpoint.is_some_and(|c| c.on_notice);
         if !asks || !self.is_steady(job) {
@@ -422,7 +417,7 @@ impl Sim {
         Some(at_us)
     }
 
-    /// A checkpoint that was asked for is complete; the job stood still while it was written.
+    /// A requested checkpoint is complete. The job paused while it was written.
     fn saved(&mut self, job: u32) {
         if self.is_steady(job) {
             let pause_us = self.latency().checkpoint_us;
@@ -433,13 +428,13 @@ impl Sim {
         }
     }
 
-    /// Foresees that a job goes after `after_us`.
+    /// Schedules the stop of a job after `after_us`.
     pub(crate) fn schedule_close(&mut self, job: u32, after_us: i64, saved: bool) {
         let epoch = self.jobs[job as usize].epoch;
         self.timeline.push(self.now_us + after_us, Tick::Close { job, epoch, saved });
     }
 
-    /// Foresees the next step of a node's way.
+    /// Schedules the next step of a node between owner and borrower.
     pub(crate) fn schedule_move(&mut self, node: u32, after_us: i64) {
         let epoch = self.nodes.get(node).epoch;
         self.timeline.push(self.now_us + after_us, Tick::Move { node, epoch });

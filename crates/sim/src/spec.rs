@@ -1,34 +1,33 @@
-//! What a simulation is made of: the cluster, its jobs, its services and what it costs to change
-//! anything.
+//! Description of a simulation: the cluster, its jobs and services, and the time that changes take.
 
 use tidegate_autopilot::state::ScalingCurve;
 
 use crate::{HOUR_US, SECOND_US, SimError, amdahl};
 
-/// A cluster as it stands when the simulation begins.
+/// A cluster at the beginning of a simulation.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterSpec {
     /// Name of the cluster, as events carry it.
     pub name: String,
-    /// When the simulation begins, µs since 1970; all times in it count from there.
+    /// When the simulation begins, µs since 1970. All other times count from there.
     pub epoch_us: i64,
-    /// GPU models; nodes and jobs name them by their place here.
+    /// GPU models; nodes and jobs refer to them by index.
     pub models: Vec<String>,
     pub pools: Vec<PoolSpec>,
     pub nodes: Vec<NodeSpec>,
     pub teams: Vec<TeamSpec>,
-    /// Scaling curves of elastic jobs; jobs name them by their place here.
+    /// Scaling curves of elastic jobs; jobs refer to them by index.
     pub curves: Vec<ScalingCurve>,
     pub latency: Latency,
     pub schedule: Schedule,
 }
 
-/// A part of the cluster whose nodes have one owner. A pool that has a service belongs to it; jobs
-/// run there on lent nodes only.
+/// Nodes of one owner. A pool with a service belongs to that service, and its nodes take jobs only
+/// while they are lent.
 #[derive(Debug, Clone, Default)]
 pub struct PoolSpec {
     pub name: String,
-    /// GPUs that the owner keeps whatever is asked of it: never lent.
+    /// GPUs that are never lent.
     pub floor_gpus: u32,
 }
 
@@ -39,35 +38,35 @@ pub struct NodeSpec {
     pub model: u16,
     pub gpus: u32,
     pub rack: u32,
-    /// Place of its owner in [`ClusterSpec::pools`].
+    /// Owner: index in [`ClusterSpec::pools`].
     pub pool: usize,
 }
 
-/// A team, and how many GPUs it may hold at once.
+/// A team and its GPU quota.
 #[derive(Debug, Clone)]
 pub struct TeamSpec {
     pub name: String,
-    /// Pool its jobs run in, place in [`ClusterSpec::pools`].
+    /// Pool its jobs run in: index in [`ClusterSpec::pools`].
     pub pool: usize,
     /// Its quota; `None` is no limit.
     pub quota_gpus: Option<u32>,
 }
 
-/// What each step of a change takes. Reclaiming a busy node takes the sum of notice, checkpoint,
-/// kill, hand-over and load.
+/// Duration of each step of a change. Reclaiming a busy node takes notice, checkpoint, kill,
+/// hand-over and load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latency {
-    /// Scheduler: from the decision that a job starts to its first process.
+    /// From the scheduling decision to the first process of the job.
     pub start_us: i64,
-    /// Between the notice to a job and the moment it has to stop.
+    /// From the notice to a job until it must stop.
     pub notice_us: i64,
     /// Writing a checkpoint after the notice.
     pub checkpoint_us: i64,
     /// Killing the processes and cleaning up.
     pub kill_us: i64,
-    /// Giving a node from one owner to the other.
+    /// Handing a node from one owner to another.
     pub handover_us: i64,
-    /// Loading a model on a node that is back, until it serves.
+    /// Loading a model on a returned node until it serves.
     pub load_us: i64,
 }
 
@@ -88,34 +87,34 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// From the order to reclaim a busy node to the moment it serves.
+    /// From the order to reclaim a busy node until it serves.
     pub fn reclaim_us(&self) -> i64 {
         self.notice_us + self.checkpoint_us + self.kill_us + self.handover_us + self.load_us
     }
 }
 
-/// How the scheduler works.
+/// Settings of the simulated scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Schedule {
     pub backfill: Backfill,
-    /// Jobs of higher priority take the place of jobs of lower priority.
+    /// Whether jobs of higher priority preempt jobs of lower priority.
     pub preempt: bool,
-    /// An elastic job that does not fit starts smaller, down to its least size.
+    /// Whether an elastic job that does not fit starts smaller, down to its minimum.
     pub start_smaller: bool,
-    /// A job that its team's quota holds back lets those behind it pass that the quota does not, as
-    /// Slurm does with a job held by a QOS limit. Off, the team waits.
+    /// Whether a job held back by its team's quota lets later jobs of the team pass that are not, as
+    /// Slurm does at a QOS limit. If not, the whole team waits.
     pub pass_at_quota: bool,
 }
 
-/// What may overtake the head of the queue.
+/// Which jobs may overtake the head of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backfill {
-    /// Nothing: first come, first served.
+    /// None: first come, first served.
     #[default]
     Off,
-    /// EASY: what does not delay the first job that waits, by the run times that users stated. At
-    /// most `depth` jobs of a queue are looked at, as Slurm's `bf_max_job_test` does. The bound
-    /// counts GPUs, not nodes.
+    /// EASY: jobs that do not delay the head, by the run times that users stated. At most `depth`
+    /// jobs of a queue are tried, like Slurm's `bf_max_job_test`. The reservation counts GPUs, not
+    /// nodes.
     Easy { depth: usize },
 }
 
@@ -125,49 +124,48 @@ pub struct JobSpec {
     pub submit_us: i64,
     /// GPUs it asks for.
     pub gpus: u32,
-    /// Run time with `gpus` GPUs on nodes of full speed, without checkpoints.
+    /// Run time on `gpus` GPUs at full speed, without checkpoints.
     pub work_us: i64,
-    /// Run time that its user states, for backfill.
+    /// Run time stated by the user, for backfill.
     pub estimate_us: i64,
-    /// Place in [`ClusterSpec::teams`]; it runs in the team's pool.
+    /// Index in [`ClusterSpec::teams`]; the job runs in the team's pool.
     pub team: usize,
-    /// GPU model it must have; `None` is any one model.
+    /// Required GPU model; `None` means any single model.
     pub model: Option<u16>,
     /// Larger goes first.
     pub priority: i32,
-    /// It may run on nodes that its pool has borrowed.
+    /// Whether it may run on borrowed nodes.
     pub loan: bool,
-    /// Its sizes and curve, where it can be resized.
+    /// Sizes and scaling curve if it can be resized.
     pub elastic: Option<Elastic>,
-    /// Its checkpoints; without them a job that is stopped begins anew.
+    /// Its checkpoints; a stopped job without them begins anew.
     pub checkpoint: Option<Checkpoint>,
-    /// From start to the first step, each time.
+    /// From each start to the first step.
     pub restart_us: i64,
 }
 
-/// Between which sizes a job can run, and how fast.
+/// Range of sizes of an elastic job, and its scaling curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Elastic {
     pub min_gpus: u32,
     pub max_gpus: u32,
-    /// Place in [`ClusterSpec::curves`].
+    /// Index in [`ClusterSpec::curves`].
     pub curve: usize,
 }
 
-/// A job writes a checkpoint each time it has made `every_us` of progress; it stands still for
-/// `cost_us` meanwhile.
+/// A job writes a checkpoint after each `every_us` of progress and pauses for `cost_us` meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checkpoint {
     pub every_us: i64,
     pub cost_us: i64,
-    /// It writes one when it is told that it has to go.
+    /// Whether it writes one when it gets notice.
     pub on_notice: bool,
 }
 
 /// An online service that owns a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceSpec {
-    /// Place in [`ClusterSpec::pools`].
+    /// Index in [`ClusterSpec::pools`].
     pub pool: usize,
     /// GPUs it needs during each step.
     pub demand_gpus: Vec<u32>,
@@ -176,13 +174,13 @@ pub struct ServiceSpec {
 }
 
 impl ServiceSpec {
-    /// GPUs it needs at a time; after its last step, as in the last one.
+    /// GPUs needed at a time; after the last step, as in the last step.
     pub fn demand_at(&self, at_us: i64) -> u32 {
         let step = (at_us.max(0) / self.step_us) as usize;
         self.demand_gpus.get(step).or(self.demand_gpus.last()).copied().unwrap_or(0)
     }
 
-    /// The most it needs from a time on until `ahead_us` later.
+    /// Maximum demand from `now_us` until `ahead_us` later.
     pub fn most_within(&self, now_us: i64, ahead_us: i64) -> u32 {
         let steps = now_us / self.step_us..=(now_us + ahead_us) / self.step_us;
         steps.map(|step| self.demand_at(step * self.step_us)).max().unwrap_or(0)
@@ -190,8 +188,7 @@ impl ServiceSpec {
 }
 
 impl JobSpec {
-    /// A job of one team in pool 0 that is neither elastic nor checkpointed, whose user knows how
-    /// long it takes.
+    /// A job of team 0 that is neither elastic nor checkpointed, with an exact estimate.
     pub fn plain(submit_us: i64, gpus: u32, work_us: i64) -> Self {
         Self {
             submit_us,
@@ -208,15 +205,15 @@ impl JobSpec {
         }
     }
 
-    /// The least and the most GPUs it can run with.
+    /// Minimum and maximum GPUs it can run on.
     pub fn sizes(&self) -> (u32, u32) {
         self.elastic.map_or((self.gpus, self.gpus), |e| (e.min_gpus, e.max_gpus))
     }
 }
 
 impl ClusterSpec {
-    /// `counts[p]` nodes of `gpus` GPUs in each pool, one model, racks of 16 nodes, one team
-    /// without a quota. Pool 0 is called `train`, pool 1 `serve`.
+    /// `counts[p]` nodes of `gpus` GPUs in pool `p`; one model, racks of 16 nodes, one team without
+    /// a quota. Pool 0 is named `train`, pool 1 `serve`.
     pub fn uniform(counts: &[usize], gpus: u32) -> Self {
         let names = ["train", "serve"];
         let pool = |p: usize| PoolSpec {
@@ -247,10 +244,10 @@ impl ClusterSpec {
         self.nodes.iter().filter(|n| n.pool == pool).map(|n| n.gpus).sum()
     }
 
-    /// Checks that everything named exists.
+    /// Checks that every index exists and every job is well-formed.
     ///
     /// # Errors
-    /// [`SimError::Spec`] with the first thing that does not fit.
+    /// [`SimError::Spec`] with the first inconsistency.
     pub fn check(&self, jobs: &[JobSpec], services: &[ServiceSpec]) -> Result<(), SimError> {
         let wrong = |what: String| Err(SimError::Spec { what });
         for n in &self.nodes {
@@ -301,7 +298,7 @@ impl ClusterSpec {
     }
 }
 
-/// Time that a user states who asks for three times what the job takes and at least an hour.
+/// A padded estimate: three times the run time, at least an hour.
 pub fn padded_estimate_us(work_us: i64) -> i64 {
     (work_us * 3).max(HOUR_US)
 }

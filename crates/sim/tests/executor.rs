@@ -318,7 +318,7 @@ fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
     // With a clock that stood still it takes itself for the holder; the journal knows better.
     let stale = old.step(&mut target, &mut on, &[], at_us - 90 * SECOND_US).unwrap();
     assert!(!matches!(stale.role, Role::Leading { .. }) && stale.steps.is_empty(), "{stale:?}");
-    assert_eq!(target.deeds().len(), deeds);
+    assert_eq!(target.effects().len(), deeds);
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_pe
     for switch in [KillSwitch::Paused, KillSwitch::Unreadable] {
         step(&mut off, &mut target, switch, 180);
     }
-    assert_eq!(target.deeds().len(), 0);
+    assert_eq!(target.effects().len(), 0);
     let (seen, _) = known(&journal);
     let dropped = seen.intents.all().filter(|intent| intent.stage == Stage::Dropped).count();
     assert!(dropped > 0 && dropped == seen.intents.all().count(), "refusals are on record");
@@ -351,14 +351,14 @@ fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_pe
     let journal = InMemoryJournal::default();
     let mut asks = Executor::new(policy, settings("asks"), journal.clone(), warmed(&setting));
     step(&mut asks, &mut target, KillSwitch::On, 50);
-    assert_eq!(target.deeds().len(), 0);
+    assert_eq!(target.effects().len(), 0);
     let waiting = asks.state().open();
     assert!(!waiting.is_empty(), "{:?}", asks.state().intents);
     let now_us = EPOCH_US + target.sim().now_us();
     let approved = [(waiting[0].clone(), "anna".to_owned()), ("nonesuch".to_owned(), "anna".to_owned())];
     let told = asks.step(&mut target, &mut on, &approved, now_us).unwrap();
     assert!(told.steps.contains(&(waiting[0].clone(), "applied")), "{told:?}");
-    assert_eq!(target.deeds().len(), 1);
+    assert_eq!(target.effects().len(), 1);
     step(&mut asks, &mut target, KillSwitch::On, 15);
     let stage = &asks.state().intents.get(&waiting[0]).unwrap().stage;
     assert!(matches!(stage, Stage::Verified { .. }), "{stage:?}");
@@ -386,7 +386,7 @@ fn what_a_target_took_and_never_did_needs_no_undoing() {
     let journal = InMemoryJournal::default();
     let mut executor = Executor::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
     run(&mut executor, &mut target, 22 * HOUR_US).unwrap();
-    assert_eq!(target.deeds().len(), 0);
+    assert_eq!(target.effects().len(), 0);
     let (known, _) = known(&journal);
     let undone =
         |intent: &&tidegate_autopilot::intent::Intent| matches!(intent.stage, Stage::Compensated { .. });

@@ -100,7 +100,7 @@ fn a_loan_goes_out_and_comes_home_with_nothing_lost() {
     // It held 16 GPUs from 0:00:30, started for 65 s, and stood still for a minute to write its
     // checkpoint.
     assert_eq!(target.sim().ledger().kept_gpu_us, i128::from(16 * (HOUR_US - 95 * SECOND_US)));
-    assert_eq!(target.deeds().iter().map(|d| d.action.as_str()).collect::<Vec<_>>(), ["L", "R", "P"]);
+    assert_eq!(target.effects().iter().map(|d| d.action.as_str()).collect::<Vec<_>>(), ["L", "R", "P"]);
     target.sim().audit().unwrap();
 }
 
@@ -134,7 +134,7 @@ fn older_generations_broken_facts_and_expired_actions_change_nothing() {
         matches!(target.apply(&lend("L5", 2, &[])), Err(TargetError::Refused { .. })),
         "nothing is not all"
     );
-    assert_eq!((target.deeds().len(), target.open_loans()), (1, 1));
+    assert_eq!((target.effects().len(), target.open_loans()), (1, 1));
 }
 
 #[test]

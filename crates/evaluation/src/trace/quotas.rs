@@ -83,7 +83,7 @@ pub fn lend_quotas(
 
 fn values(runs: &[QuotaRun]) -> Vec<(&'static str, Interval)> {
     let mean = |of: &dyn Fn(&QuotaRun) -> f64| bootstrap(&runs.iter().map(of).collect::<Vec<_>>(), None);
-    let metric = |metric: Metric| mean(&|r| metric.of(&r.run).unwrap_or(f64::NAN));
+    let metric = |metric: Metric| mean(&|r| metric.value(&r.run).unwrap_or(f64::NAN));
     vec![
         ("waited_gpu_hours", mean(&|r| gpu_hours(r.waited_gpu_us))),
         ("borrowed_gpu_hours", mean(&|r| gpu_hours(r.owners.borrowed_gpu_us))),

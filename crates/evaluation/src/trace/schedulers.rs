@@ -5,8 +5,8 @@ use tidegate_sim::{
     Backfill, Schedule,
     backtest::Contender,
     pilot::PilotConfig,
-    policy::{Clairvoyant, Gfs, Lender, Lyra, Static},
     scenario::Scenario,
+    schedulers::{Clairvoyant, Gfs, Lender, Lyra, Static},
     target::ControlFaults,
 };
 

@@ -21,7 +21,7 @@ use tidegate_workspace::CommandError;
 /// Starting, loading the library and the first connection are paid once.
 const WARM_UP: Duration = Duration::from_secs(15);
 /// How often memory is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 /// The driver's stand-in, as the tests have it.
 const STANDIN: [(&str, &str); 3] = [
     ("standin.h", include_str!("../../../../tests/nvml/standin.h")),
@@ -94,7 +94,7 @@ pub fn run(args: &AgentArgs) -> Result<Report, CommandError> {
         .arg(scratch.path().join("spool"))
         .arg("--socket")
         .arg(scratch.path().join("agent.sock"));
-    let mut agent = Ends(agent.stdout(Stdio::null()).spawn()?);
+    let mut agent = ChildGuard(agent.stdout(Stdio::null()).spawn()?);
     let measured = measure(&mut agent.0, Duration::from_secs(args.seconds))?;
     agent.end()?;
     let counted = match up {
@@ -159,9 +159,9 @@ fn build_standin(folder: &Path, devices: u32) -> Result<PathBuf, CommandError> {
 }
 
 /// A process that ends with the bench, also where it fails.
-struct Ends(Child);
+struct ChildGuard(Child);
 
-impl Ends {
+impl ChildGuard {
     /// Asks it to end, and waits.
     fn end(&mut self) -> Result<(), CommandError> {
         kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM)?;
@@ -174,7 +174,7 @@ impl Ends {
     }
 }
 
-impl Drop for Ends {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // One that ended by itself cannot be killed, which is as well.
         self.0.kill().ok();
@@ -184,7 +184,7 @@ impl Drop for Ends {
 
 /// A `tidegate up` that takes events in.
 struct Up {
-    process: Ends,
+    process: ChildGuard,
     address: String,
 }
 
@@ -194,7 +194,7 @@ impl Up {
         command.args(["up", "--ingest", "--listen", "127.0.0.1:0", "--data"]).arg(data);
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let said = child.stdout.take();
-        let mut process = Ends(child);
+        let mut process = ChildGuard(child);
         let mut lines = BufReader::new(said.ok_or("the server's output is gone")?).lines();
         let address = loop {
             let Some(line) = lines.next().transpose()? else {
@@ -211,7 +211,7 @@ impl Up {
 
 /// What the kernel says of a process.
 #[derive(Debug, Clone, Copy)]
-struct Looked {
+struct ProcessUsage {
     cpu_s: f64,
     switches: u64,
     threads: u64,
@@ -219,7 +219,7 @@ struct Looked {
     anonymous_mib: f64,
 }
 
-fn look(pid: u32) -> Result<Looked, CommandError> {
+fn read_usage(pid: u32) -> Result<ProcessUsage, CommandError> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| -> u64 {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -234,7 +234,7 @@ fn look(pid: u32) -> Result<Looked, CommandError> {
         cpu_ns += ran.next().unwrap_or_default();
         switches += ran.nth(1).unwrap_or_default();
     }
-    Ok(Looked {
+    Ok(ProcessUsage {
         cpu_s: cpu_ns as f64 / 1e9,
         switches,
         threads: field("Threads:"),
@@ -246,16 +246,16 @@ fn look(pid: u32) -> Result<Looked, CommandError> {
 fn measure(agent: &mut Child, time: Duration) -> Result<Report, CommandError> {
     let pid = agent.id();
     wait(agent, WARM_UP, |_| Ok(()))?;
-    let (before, begun) = (look(pid)?, Instant::now());
+    let (before, begun) = (read_usage(pid)?, Instant::now());
     let mut most = before;
     wait(agent, time, |_| {
-        let now = look(pid)?;
+        let now = read_usage(pid)?;
         most.rss_mib = most.rss_mib.max(now.rss_mib);
         most.anonymous_mib = most.anonymous_mib.max(now.anonymous_mib);
         most.threads = most.threads.max(now.threads);
         Ok(())
     })?;
-    let (after, seconds) = (look(pid)?, begun.elapsed().as_secs_f64());
+    let (after, seconds) = (read_usage(pid)?, begun.elapsed().as_secs_f64());
     let cpu_s = after.cpu_s - before.cpu_s;
     Ok(Report {
         program: String::new(),
@@ -285,7 +285,7 @@ fn wait(
             return Err(format!("the agent ended with {status}").into());
         }
         looked(agent)?;
-        std::thread::sleep(LOOK_EVERY.min(until.saturating_duration_since(Instant::now())));
+        std::thread::sleep(POLL_EVERY.min(until.saturating_duration_since(Instant::now())));
     }
     Ok(())
 }

@@ -1,15 +1,16 @@
-//! `tidegate bench`: speeds and costs, from seeded generators, as JSON.
+//! `tidegate bench`: measures speed, cost and exactness on seeded input and prints JSON.
 
 pub mod agent;
 pub mod autopilot;
 pub mod backlog;
+mod batcher;
 pub mod codec;
+pub mod evaluation;
 mod fleet;
 pub mod ingest;
 pub mod ledger;
-mod outbox;
 pub mod query;
-pub mod trials;
+pub mod simulator;
 pub mod window;
 
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ use nix::sys::time::TimeValLike;
 
 use tidegate_workspace::{CommandError, CommandResult, say};
 
-/// Measure speeds and costs on this machine
+/// Measure speed, cost and exactness on this machine
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate bench ingest --jobs 3000000 --json
@@ -36,42 +37,42 @@ use tidegate_workspace::{CommandError, CommandResult, say};
   tidegate bench ledger --hours 24 --nodes 6 --json
   tidegate bench codec --json
 
-Every bench makes its own input from a seed, works in a temporary folder and removes it. Quote figures of a release build.")]
+Every bench generates its input from a seed, works in a temporary folder and removes it. Quote figures of a release build.")]
 pub struct BenchArgs {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Command {
     /// From a file of Slurm accounting to queryable tables
     Ingest(ingest::IngestArgs),
-    /// From the event log to queryable tables: the lake is built anew
+    /// From the event log to queryable tables: rebuilds the lake
     Replay(ingest::IngestArgs),
-    /// From a log full of GPU samples to the table, by one process or several at once
+    /// From a log full of GPU samples to the table, by one or several processes
     Backlog(backlog::BacklogArgs),
-    /// From a log with samples, jobs and nodes of a whole fleet to every table, the ledger's
-    /// minutes included
+    /// From a log with samples, jobs and nodes of a fleet to every table, the ledger included
     Window(window::WindowArgs),
-    /// Questions to a fleet's tables, beside DuckDB and ClickHouse
+    /// Queries on a fleet's tables, compared with DuckDB and ClickHouse
     Query(query::QueryArgs),
-    /// What the agent takes of a node: CPU time and memory
+    /// CPU time and memory that the agent takes of a node
     Agent(agent::AgentArgs),
-    /// What the autopilot takes: a plan of a large cluster, and the time from an event to the
-    /// verified action
+    /// Time of a plan of a large cluster, and from an event to the verified action
     Autopilot(autopilot::AutopilotArgs),
-    /// A synthetic day whose truth is known: what the tables say of it, beside the truth
+    /// A synthetic day with known truth: compares every table with it
     Ledger(ledger::LedgerArgs),
-    /// Who is slow and why: the detector and its rivals on jobs whose truth is known
-    Stragglers(trials::StragglerArgs),
-    /// What demand will be: the forecaster and simple rivals on public traces
-    Forecast(trials::ForecastArgs),
+    /// The straggler detector and its rivals on jobs with known truth
+    Stragglers(evaluation::StragglerArgs),
+    /// The demand forecaster and simple rivals on public traces
+    Forecast(evaluation::ForecastArgs),
     /// Encoding and decoding of events in Protobuf, Avro and Arrow IPC
     Codec(CodecArgs),
+    Simulator(simulator::SimulatorArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct CodecArgs {
+    /// Seed of the generated messages
     #[arg(long, default_value_t = 7)]
     seed: u64,
     /// Messages per format, in hundreds
@@ -83,18 +84,19 @@ pub struct CodecArgs {
 }
 
 pub fn run(args: BenchArgs) -> CommandResult {
-    match args.what {
-        What::Ingest(args) => print(&ingest::ingest(&args)?),
-        What::Replay(args) => print(&ingest::replay(&args)?),
-        What::Backlog(args) => print(&backlog::run(&args)?),
-        What::Window(args) => print(&window::run(&args)?),
-        What::Query(args) => print(&query::run(&args)?),
-        What::Agent(args) => print(&agent::run(&args)?),
-        What::Autopilot(args) => print(&autopilot::run(&args)?),
-        What::Ledger(args) => print(&ledger::run(&args)?),
-        What::Stragglers(args) => trials::stragglers(&args),
-        What::Forecast(args) => trials::forecast(&args),
-        What::Codec(args) => print(&codec::run(args.seed, args.scale)?),
+    match args.command {
+        Command::Ingest(args) => print(&ingest::ingest(&args)?),
+        Command::Replay(args) => print(&ingest::replay(&args)?),
+        Command::Backlog(args) => print(&backlog::run(&args)?),
+        Command::Window(args) => print(&window::run(&args)?),
+        Command::Query(args) => print(&query::run(&args)?),
+        Command::Agent(args) => print(&agent::run(&args)?),
+        Command::Autopilot(args) => print(&autopilot::run(&args)?),
+        Command::Ledger(args) => print(&ledger::run(&args)?),
+        Command::Stragglers(args) => evaluation::stragglers(&args),
+        Command::Forecast(args) => evaluation::forecast(&args),
+        Command::Simulator(args) => print(&simulator::run(&args)?),
+        Command::Codec(args) => print(&codec::run(args.seed, args.scale)?),
     }
 }
 

@@ -64,14 +64,14 @@ pub fn run(args: &WindowArgs) -> Result<Report, CommandError> {
     let scratch = Scratch::new("window")?;
     let data = scratch.path().join("data");
     let watch = Stopwatch::start()?;
-    let made = make(args.seed, args.nodes, args.minutes, &data, &args.log)?;
+    let made = fill_log(args.seed, args.nodes, args.minutes, &data, &args.log)?;
     let (produce_cpu_s, _) = watch.read()?;
-    let worked = children::work(1, &data, &args.log)?;
+    let worked = children::run_pipelines(1, &data, &args.log)?;
     let found = found(&data)?;
-    let told = [made.produced.samples as i64, made.produced.power_mw, made.gpu_ms, made.held_ms];
-    if found != told {
+    let expected = [made.produced.samples as i64, made.produced.power_mw, made.gpu_ms, made.held_ms];
+    if found != expected {
         return Err(format!(
-            "samples, their power in mW, GPU-ms and GPU-ms held: the tables say {found:?}, the fleet was {told:?}"
+            "samples, their power in mW, GPU-ms and GPU-ms held: the tables say {found:?}, the fleet was {expected:?}"
         )
         .into());
     }
@@ -101,7 +101,7 @@ pub fn run(args: &WindowArgs) -> Result<Report, CommandError> {
 }
 
 /// A fleet in a log.
-pub(super) struct Made {
+pub(super) struct FilledLog {
     pub produced: Produced,
     pub events: u64,
     pub gpu_ms: i64,
@@ -109,13 +109,13 @@ pub(super) struct Made {
 }
 
 /// Writes so many minutes of a fleet to the log of a data folder.
-pub(super) fn make(
+pub(super) fn fill_log(
     seed: u64,
     nodes: u32,
     minutes: u32,
     data: &std::path::Path,
     log: &LogArgs,
-) -> Result<Made, CommandError> {
+) -> Result<FilledLog, CommandError> {
     let workspace = Workspace::open(data, log)?;
     workspace.create_topics()?;
     let length_ms = i64::from(minutes) * 60_000;
@@ -125,7 +125,7 @@ pub(super) fn make(
     let (gpu_ms, held_ms) = gpu_ms(&fleet, length_ms);
     let samples = rounds * u64::from(nodes) * SAMPLES_PER_MESSAGE;
     let produced = fleet.produce(samples, workspace.log.as_ref(), 1)?;
-    Ok(Made { produced, events, gpu_ms, held_ms })
+    Ok(FilledLog { produced, events, gpu_ms, held_ms })
 }
 
 /// Samples, the sum of their power, and the ledger's GPU time, all and held.

@@ -30,11 +30,11 @@ killed with kill -9, or stopped for longer than its group waits for it and then 
 one undisturbed process computes from the same records. Use a cluster for tests: each run leaves topics PREFIX-chaos-…")]
 pub struct ChaosArgs {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Command {
     /// Producers and pipeline processes on a log, embedded or on Kafka
     Log(RunArgs),
     /// One producer of a run; started by `chaos log`
@@ -86,9 +86,9 @@ struct Report {
 }
 
 pub fn run(args: ChaosArgs) -> CommandResult {
-    match args.what {
-        What::Log(args) => chaos(&args),
-        What::Producer(args) => producer::run(&args),
+    match args.command {
+        Command::Log(args) => chaos(&args),
+        Command::Producer(args) => producer::run(&args),
     }
 }
 
@@ -128,13 +128,13 @@ fn one_run(args: &RunArgs, run: u32, report: &mut Report) -> Result<(), CommandE
     processes.start_all()?;
     for blow in 0..args.blows {
         std::thread::sleep(Duration::from_millis(rng.random_range(50..4000)));
-        processes.blow(blow, &mut rng)?;
+        processes.disturb(blow, &mut rng)?;
     }
     processes.finish()?;
     report.pipeline_kills += processes.pipeline_kills;
     report.producer_kills += processes.producer_kills;
     report.pauses += processes.pauses;
-    let verdict = verdict::judge(&processes, &folder.path().join("undisturbed"))?;
+    let verdict = verdict::verify(&processes, &folder.path().join("undisturbed"))?;
     report.acknowledged += verdict.acknowledged;
     report.lost += verdict.lost;
     report.duplicated += verdict.duplicated;

@@ -75,7 +75,7 @@ impl Processes {
 
     /// Kills or stops somebody. Who was killed starts again at once, half of the time a moment
     /// later.
-    pub fn blow(&mut self, number: u32, rng: &mut ChaCha8Rng) -> Result<(), CommandError> {
+    pub fn disturb(&mut self, number: u32, rng: &mut ChaCha8Rng) -> Result<(), CommandError> {
         for index in 0..self.producers.len() {
             self.hear_out(index)?;
         }

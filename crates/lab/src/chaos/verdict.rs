@@ -39,7 +39,7 @@ pub struct Verdict {
 
 /// Looks at a finished run. The undisturbed tables are computed below `folder`, from records that
 /// were never on the log.
-pub fn judge(run: &Processes, folder: &Path) -> Result<Verdict, CommandError> {
+pub fn verify(run: &Processes, folder: &Path) -> Result<Verdict, CommandError> {
     let records = history::records(run.plan)?;
     let mut verdict = Verdict::default();
     {

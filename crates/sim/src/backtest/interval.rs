@@ -1,4 +1,4 @@
-//! How sure a mean over seeds is.
+//! Confidence intervals of means over seeds.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -7,7 +7,7 @@ use serde::Serialize;
 /// A number with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
-    /// The number itself.
+    /// The mean.
     pub value: f64,
     /// Lower end.
     pub low: f64,
@@ -17,9 +17,9 @@ pub struct Interval {
 
 const DRAWS: usize = 1_000;
 
-/// Mean of `values`, or mean of `values` over mean of `below`, with the 95 % percentile interval of
-/// 1,000 bootstrap draws over their places; values and what they are divided by are drawn in pairs
-/// (Efron and Tibshirani 1993, chapter 13).
+/// Mean of `values`, or its ratio to the mean of `below`, with the 95 % percentile interval of 1,000
+/// bootstrap resamples. Values and divisors are resampled in pairs (Efron and Tibshirani 1993,
+/// chapter 13).
 pub fn bootstrap(values: &[f64], below: Option<&[f64]>) -> Interval {
     if values.is_empty() {
         return Interval { value: f64::NAN, low: f64::NAN, high: f64::NAN };
@@ -32,7 +32,7 @@ pub fn bootstrap(values: &[f64], below: Option<&[f64]>) -> Interval {
         }
         above / under
     };
-    // The same draws each time: an interval is a function of its numbers.
+    // A fixed seed: an interval is a function of its numbers.
     let mut rng = ChaCha8Rng::seed_from_u64(1993);
     let mut draw = || of(&mut (0..values.len()).map(|_| rng.random_range(0..values.len())));
     let mut draws: Vec<f64> = (0..DRAWS).map(|_| draw()).collect();

@@ -1,5 +1,4 @@
-//! What would have been under another policy: the same jobs, demand and faults, once for each
-//! policy and seed.
+//! Backtest: runs every contender on the same jobs, demand and faults, once per seed, and compares.
 
 mod interval;
 mod quotas;
@@ -18,17 +17,17 @@ use crate::{
     target::{ControlFaults, SimTarget},
 };
 
-/// What one policy came to on one seed.
+/// Result of one contender on one seed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Run {
-    /// At the end of the time under test, with jobs still waiting: work and usage are compared
-    /// here, as later all will be done.
+    /// At the end of the measured time, with jobs still waiting. Work and usage are compared here,
+    /// since later all of it will be done.
     pub at_span: Outcome,
-    /// When all jobs were done, or time ran out: waits and completion are compared here.
+    /// When all jobs were finished or time ran out. Waits and completion are compared here.
     pub at_end: Outcome,
-    /// Time under test, µs.
+    /// Measured time, µs.
     pub span_us: i64,
-    /// What a GPU costs an hour, millionths of the currency; `None` is not known.
+    /// Price of a GPU-hour, millionths of the currency; `None` if unknown.
     pub price_micros: Option<i64>,
 }
 
@@ -42,33 +41,32 @@ pub enum Metric {
     QueueP95Hours,
     /// Mean time from submission to end, hours.
     CompletionHours,
-    /// Work done in the time under test, GPU-hours at the size each job asked for.
+    /// Work done in the measured time, GPU-hours at the size each job asked for.
     UsefulGpuHours,
-    /// GPU time held by jobs, of all that was paid for.
+    /// GPU time held by jobs, as a share of paid time.
     Allocation,
-    /// GPU time held by jobs or needed by a service and given, of all that was paid for.
+    /// GPU time held by jobs or serving demand, as a share of paid time.
     Usage,
-    /// Progress thrown away by preemption, GPU-hours.
+    /// Progress lost to preemption, GPU-hours.
     LostGpuHours,
-    /// Times a job had to go for someone else, per job.
+    /// Preemptions per job.
     PreemptionsPerJob,
-    /// Time in which online demand was not met, minutes.
+    /// Time with unmet online demand, minutes.
     UnmetMinutes,
-    /// Online demand not met, GPU-hours.
+    /// Unmet online demand, GPU-hours.
     UnmetGpuHours,
-    /// Changes carried out a day.
+    /// Changes per day.
     ActionsPerDay,
-    /// Jobs that ended before time ran out, of all.
+    /// Share of jobs finished before time ran out.
     Done,
-    /// Paid for GPU time that was neither useful work nor online demand answered, in the price's
-    /// currency.
+    /// Cost of GPU time that was neither useful work nor served demand.
     WastedMoney,
-    /// Paid for all GPU time, per GPU-hour of useful work or online demand answered.
+    /// Cost of all GPU time per GPU-hour of useful work or served demand.
     MoneyPerUsefulGpuHour,
 }
 
 impl Metric {
-    /// All, in the order of tables.
+    /// All metrics, in the order of reports.
     pub const ALL: [Self; 14] = [
         Self::QueueHours,
         Self::QueueP95Hours,
@@ -86,7 +84,7 @@ impl Metric {
         Self::MoneyPerUsefulGpuHour,
     ];
 
-    /// Its value for a run; `None` where a price is needed and not known.
+    /// Value for a run; `None` if it needs an unknown price.
     pub fn value(self, run: &Run) -> Option<f64> {
         let hours = |us: i64| us as f64 / crate::HOUR_US as f64;
         let (span, end) = (&run.at_span, &run.at_end);
@@ -113,43 +111,41 @@ impl Metric {
     }
 }
 
-/// Who runs the cluster.
+/// A scheduler under comparison.
 pub enum Contender {
-    /// One that sees and changes the simulation itself.
+    /// A rival that sees and changes the simulation directly.
     Scheduler(Box<dyn Scheduler>),
-    /// The product: its planner, guard and executor see and act through the target interface only,
-    /// with all that goes wrong on the way.
+    /// The product: planner, guard and executor observe and act through the target interface only,
+    /// with its faults.
     Pilot {
-        /// The policy file it goes by.
+        /// The policy.
         policy: Box<Policy>,
-        /// What goes wrong.
+        /// Faults of the control path.
         control: ControlFaults,
-        /// How it is run.
+        /// How the executor is run.
         habits: PilotConfig,
-        /// How the scheduler is set up for it.
+        /// Settings of the simulated scheduler.
         schedule: Schedule,
     },
 }
 
-/// Makes a contender anew for each run, so that none remembers the one before.
+/// Makes a fresh contender for each run, so that no state carries over.
 pub type Maker<'a> = &'a dyn Fn(&Scenario) -> Contender;
 
-/// One policy's numbers over all seeds.
+/// Results of one contender over all seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Name of the policy.
+    /// Name of the contender.
     pub policy: String,
-    /// By metric, in the order of [`Metric::ALL`]: mean over seeds with its 95 % interval. `None`
-    /// where it is not known.
+    /// By metric, in the order of [`Metric::ALL`]: mean over seeds with its 95 % interval; `None` if
+    /// unknown.
     pub values: Vec<Option<Interval>>,
-    /// Likewise, mean over that of the first policy; seeds are drawn in pairs. `None` where the
-    /// first policy's mean is 0.
+    /// Likewise, ratio to the first contender, paired by seed; `None` if its mean is 0.
     pub ratios: Vec<Option<Interval>>,
-    /// Useful GPU-hours more than the first policy's, as a share of what the one that knows the
-    /// future has more; seeds are drawn in pairs. `None` where that one was not run or gains
-    /// nothing.
+    /// Gain in useful GPU-hours over the first contender, as a share of the clairvoyant one's gain,
+    /// paired by seed; `None` if that one was not run or gains nothing.
     pub gain: Option<Interval>,
-    /// What each seed gave.
+    /// Result of each seed.
     pub runs: Vec<Run>,
 }
 
@@ -187,7 +183,7 @@ pub fn backtest(
     Ok(rows)
 }
 
-/// Says of each policy which share it has of the gain of the one that knows the future.
+/// Computes each contender's gain as a share of the clairvoyant one's.
 fn compare_gains(rows: &mut [Row]) {
     let useful = |row: &Row| row.runs.iter().map(|r| gpu_hours(r.at_span.useful_gpu_us)).collect::<Vec<_>>();
     let Some(base) = rows.first().map(useful) else { return };
@@ -239,8 +235,8 @@ pub fn play(setting: &Scenario, contender: Contender, seed: u64) -> Result<Run, 
     Ok(Run { at_span: at_span.unwrap_or_else(|| at_end.clone()), at_end, span_us, price_micros })
 }
 
-/// Lets the product run a cluster until all jobs are done or it is `limit_us`; the service goes on
-/// to the end of the time under test.
+/// Runs a cluster with the product until all jobs are finished or `limit_us` is reached; services
+/// run to the end of the measured time.
 fn run_pilot(
     target: &mut SimTarget,
     mut pilot: Pilot<InMemoryJournal>,
@@ -261,8 +257,7 @@ fn run_pilot(
     }
 }
 
-/// Lets a policy run a cluster whose jobs are all done to the end of the time under test: services
-/// go on.
+/// Runs a cluster whose jobs are finished to the end of the measured time, for its services.
 fn run_services_to_span(
     sim: &mut Sim,
     scheduler: &mut dyn Scheduler,
@@ -278,7 +273,7 @@ fn run_services_to_span(
 }
 
 impl Contender {
-    /// Its name in tables.
+    /// Name in reports.
     pub fn name(&self) -> String {
         match self {
             Self::Scheduler(scheduler) => scheduler.name(),

@@ -1,5 +1,4 @@
-//! Idle quota lent across teams: who waits at the end of its quota may run on what others do not
-//! use, until they ask for it.
+//! Lends idle quota across teams: a team at its quota may use what others do not, until they ask.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,56 +8,55 @@ use super::{Run, run_services_to_span};
 use crate::scenario::Scenario;
 use crate::{Backfill, JobState, MINUTE_US, Place, Sim, SimError, schedulers::Scheduler};
 
-/// Teams share the nodes of one pool by quotas. Each step, where no owner waits for room, the job
-/// beyond a quota that waits longest may start: its team may go beyond its quota by that job, if
-/// there is room beyond what is kept back for owners. Only as much as its jobs that write
-/// checkpoints and may be stopped hold is ever beyond. An owner who has a job that is within its
-/// quota and does not fit gets room: jobs of teams beyond their quotas go, on the nodes where that
-/// loses least.
+/// Lends idle quota between teams that share one pool.
+///
+/// Each step, if no owner waits for room, the longest waiting job beyond a quota may start, if there
+/// is room beyond what is kept for owners. A team exceeds its quota by no more than its stoppable
+/// jobs hold. If a job within its quota does not fit, jobs of teams beyond their quotas are stopped,
+/// on the nodes where that loses least.
 #[derive(Debug, Clone)]
 pub struct QuotaLender {
-    /// Whether anything is lent; if not, quotas are walls, and waits are only measured.
+    /// Whether quota is lent. If not, quotas are hard limits and waits are only measured.
     pub lends: bool,
     /// GPUs of each team's idle quota that are never lent.
     pub keep_gpus: u32,
-    /// How soon an owner shall have its room.
+    /// Promised time until an owner has its room, µs.
     pub promise_us: i64,
     quotas: Vec<u32>,
-    /// Jobs of owners that wait within their quota, the first of each: since when.
+    /// The first job of each team that waits within its quota, with the start of the wait.
     entitled: BTreeMap<u32, i64>,
     last_us: i64,
     seen: Owners,
 }
 
-/// What owners had to wait for, and what was lent.
+/// Waits of owners, and the lent time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Owners {
-    /// Jobs that waited although they were within their team's quota; of one team's, the first
-    /// counts.
+    /// Jobs that waited within their team's quota; only the first job of a team counts.
     pub waits: u64,
-    /// Of those, the ones that waited longer than promised.
+    /// Of those, jobs that waited longer than promised.
     pub late: u64,
     /// The longest of these waits, µs.
     pub longest_us: i64,
     /// GPU time held beyond quotas, GPU-µs.
     pub borrowed_gpu_us: i128,
-    /// Times that room was made for an owner.
+    /// Number of times that room was made for an owner.
     pub reclaims: u64,
 }
 
-/// What one run came to.
+/// Result of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QuotaRun {
-    /// In the numbers of any backtest.
+    /// The usual numbers of a backtest.
     pub run: Run,
-    /// GPU time asked for and not given in the time under test, GPU-µs.
+    /// GPU time that jobs waited for in the measured time, GPU-µs.
     pub waited_gpu_us: i128,
-    /// What owners had to wait for.
+    /// Waits of owners.
     pub owners: Owners,
 }
 
 impl QuotaLender {
-    /// One that lends all, or nothing, and promises room within `promise_us`.
+    /// A lender of all idle quota, or of none, that promises room within `promise_us`.
     pub fn new(lends: bool, promise_us: i64) -> Self {
         Self {
             lends,
@@ -75,7 +73,7 @@ impl QuotaLender {
         self.quotas.get(team).copied().unwrap_or(u32::MAX)
     }
 
-    /// Of each team the first job that waits within its quota, or beyond it.
+    /// The first job of each team that waits within its quota, or beyond it.
     fn first(&self, sim: &Sim, within: bool) -> Vec<u32> {
         let of = |queue: &BTreeSet<(i32, u32)>| {
             queue.iter().map(|key| key.1).find(|job| self.within(sim, *job) == within)
@@ -89,7 +87,7 @@ impl QuotaLender {
         sim.held_gpus(spec.team) + spec.gpus <= self.quota(spec.team)
     }
 
-    /// Counts the waits of owners that are over, and begins to count those that began.
+    /// Counts finished waits of owners, and starts measuring new ones.
     fn measure(&mut self, sim: &Sim) {
         let now_us = sim.now_us();
         for team in 0..sim.spec().teams.len() {
@@ -141,9 +139,8 @@ impl QuotaLender {
         }
     }
 
-    /// Makes jobs go that hold what is beyond their teams' quotas, where an owner's job then fits:
-    /// whole nodes first, then the rest, each where least is lost. Nothing goes if that would not
-    /// be enough; whether it is.
+    /// Stops jobs beyond their teams' quotas so that an owner's job fits: whole nodes first, then the
+    /// rest, where least is lost. Does nothing and returns `false` if that is not enough.
     fn make_room(&mut self, sim: &mut Sim, job: u32) -> bool {
         let gpus = sim.jobs()[job as usize].spec.gpus;
         let teams = 0..sim.spec().teams.len();
@@ -192,7 +189,7 @@ impl QuotaLender {
     }
 }
 
-/// Jobs of a team that run and may be stopped.
+/// Running jobs of a team that may be stopped.
 fn stoppable(sim: &Sim, team: usize) -> impl Iterator<Item = u32> + '_ {
     sim.running().filter(move |job| {
         let spec = &sim.jobs()[*job as usize].spec;
@@ -200,7 +197,7 @@ fn stoppable(sim: &Sim, team: usize) -> impl Iterator<Item = u32> + '_ {
     })
 }
 
-/// GPU time that is lost if a job goes with notice.
+/// GPU time lost if a job is stopped with notice.
 fn loss(sim: &Sim, job: u32) -> i128 {
     let j = &sim.jobs()[job as usize];
     let saves = j.spec.checkpoint.is_some_and(|c| c.on_notice);
@@ -235,7 +232,7 @@ impl Scheduler for QuotaLender {
         }
         let going = sim.running().any(|job| !sim.is_steady(job));
         let waits: Vec<u32> = self.entitled.keys().copied().collect();
-        // One after the other: what goes for one is not counted for the next.
+        // One owner at a time: freed GPUs must not be counted twice.
         if !going && waits.iter().any(|job| self.make_room(sim, *job)) {
             return;
         }
@@ -245,8 +242,8 @@ impl Scheduler for QuotaLender {
     }
 }
 
-/// Runs teams with the quotas of `setting` until the end of the time under test, and lets what
-/// waits end after it.
+/// Runs the teams of a scenario with their quotas to the end of the measured time, and lets waiting
+/// jobs finish after it.
 ///
 /// # Errors
 /// [`SimError`] if the setting does not fit together.

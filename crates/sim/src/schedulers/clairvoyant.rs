@@ -1,4 +1,4 @@
-//! Someone who knows the future: how far anyone could get.
+//! A clairvoyant scheduler: a mark for the others.
 
 use super::{
     Scheduler,
@@ -7,12 +7,11 @@ use super::{
 };
 use crate::{ClusterSpec, JobSpec, SECOND_US, ServiceSpec, Sim};
 
-/// Knows each job's run time and all demand to come. Lends what will not be needed until it could
-/// be back, calls back just in time, lets short jobs go first, and grows elastic jobs by what they
-/// gain.
+/// Knows each job's run time and all future demand.
 ///
-/// It keeps to the same latencies as everyone. It is greedy, so what it reaches is a mark and no
-/// proven bound; that is [`fluid_bound_gpu_us`].
+/// It lends what will not be needed until it could be back, calls back just in time, runs short jobs
+/// first, and grows the elastic jobs that gain most. It has the same latencies as the others. It is
+/// greedy, so its result is a mark, not a bound; the bound is [`fluid_bound_gpu_us`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Clairvoyant {
     /// Pool that borrows.
@@ -20,7 +19,7 @@ pub struct Clairvoyant {
 }
 
 impl Clairvoyant {
-    /// Its name in tables.
+    /// Name in reports.
     pub const NAME: &str = "clairvoyant";
 }
 
@@ -54,10 +53,11 @@ impl Scheduler for Clairvoyant {
     }
 }
 
-/// Useful GPU-µs that no policy can exceed by `until_us`: all GPUs of the jobs' pool and all that
-/// services do not need, at each moment and at no cost, on work that has arrived, as if work were a
-/// fluid that any number of GPUs can drain. Curves of elastic jobs are taken to be no better than
-/// one GPU's work per GPU, up to the size a job asks for.
+/// Useful GPU-µs that no scheduler can exceed by `until_us`.
+///
+/// Work is a fluid: at each moment all GPUs of the jobs' pool and all that services do not need
+/// drain the work that has arrived, at no cost. Elastic jobs are assumed to scale no better than
+/// linearly up to the size they ask for.
 pub fn fluid_bound_gpu_us(
     spec: &ClusterSpec,
     jobs: &[JobSpec],

@@ -1,6 +1,7 @@
-//! A spot quota by forecast, after GFS (ASPLOS 2026, arXiv 2509.11134): what high-priority work
-//! will need at most is kept, the rest is for preemptible work, and a coefficient learns from
-//! evictions and waits.
+//! A spot quota by forecast, after GFS (ASPLOS 2026, arXiv 2509.11134).
+//!
+//! It keeps the maximum that high-priority work will need and gives the rest to preemptible work. A
+//! coefficient learns from evictions and waits.
 
 use super::{
     Scheduler,
@@ -9,14 +10,14 @@ use super::{
 };
 use crate::{Backfill, ClusterSpec, DAY_US, JobSpec, MINUTE_US, PPM, ServiceSpec, Sim};
 
-/// GFS-like. The forecast is yesterday's demand at the same times, plus the `quantile_ppm` quantile
-/// of how far that was off lately. Constants of the coefficient are ours: the paper's were not at
-/// hand.
+/// GFS-like scheduler. The forecast is yesterday's demand at the same times, plus the `quantile_ppm`
+/// quantile of its recent error. The constants of the coefficient are our own: the paper's were not
+/// available.
 #[derive(Debug, Clone, Copy)]
 pub struct Gfs {
     pub horizon_us: i64,
     pub quantile_ppm: u32,
-    /// Share of the spare capacity that is given away now.
+    /// Share of the spare capacity that is lent now.
     share_ppm: u32,
     preempted_before: u64,
     /// Pool that borrows.
@@ -52,8 +53,8 @@ impl Scheduler for Gfs {
 }
 
 impl Gfs {
-    /// Evictions of more than 1 in 100 of the running jobs since the last time make it careful,
-    /// waits make it bold again.
+    /// Lowers the share after evictions of more than 1 % of the running jobs; raises it while jobs
+    /// wait.
     fn learn(&mut self, sim: &Sim) {
         let preempted: u64 = sim.jobs().iter().map(|j| u64::from(j.preempted)).sum();
         let evicted = preempted - self.preempted_before;
@@ -66,8 +67,8 @@ impl Gfs {
     }
 }
 
-/// Upper quantile of what a service will need at most within the horizon; `None` before a day and
-/// an hour are known.
+/// Upper quantile of a service's maximum demand within the horizon; `None` until a day and an hour
+/// are known.
 fn upper(service: &ServiceSpec, now_us: i64, horizon_us: i64, quantile_ppm: u32) -> Option<u32> {
     let (day, now) = ((DAY_US / service.step_us) as usize, (now_us / service.step_us) as usize);
     let known = service.demand_gpus.get(..=now.min(service.demand_gpus.len().checked_sub(1)?))?;

@@ -1,22 +1,22 @@
-//! Who gets the GPUs that are free: elastic jobs, by what each would gain.
+//! Gives free GPUs to elastic jobs by their gain.
 
 use crate::{Sim, nodes::Held};
 
-/// One way to give a job more: GPUs it takes, and what it gains.
+/// One option to grow a job: GPUs it takes, and its gain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Item {
-    /// GPUs more.
+    /// Additional GPUs.
     pub gpus: u32,
-    /// What is gained, any unit.
+    /// Gain, in any unit.
     pub value: i64,
 }
 
-/// What is chosen: for each group the place of its item, or nothing.
+/// For each group the index of the chosen item, or none.
 pub type Choice = Vec<Option<usize>>;
 
-/// The multiple-choice knapsack: at most one item of each group, weights together at most `room`,
-/// the greatest value. Exact, by dynamic programming: O(items × room) steps. Of equal values the
-/// one that takes fewer GPUs of earlier groups wins.
+/// Multiple-choice knapsack: at most one item of each group, at most `room` GPUs in total, maximum
+/// value. Exact, by dynamic programming in O(items × room). Among equal values the one that takes
+/// fewer GPUs for earlier groups wins.
 pub fn knapsack(groups: &[Vec<Item>], room: u32) -> Choice {
     let room = room as usize;
     let mut best = vec![0i64; room + 1];
@@ -52,9 +52,8 @@ pub fn knapsack(groups: &[Vec<Item>], room: u32) -> Choice {
     choice
 }
 
-/// Gives free GPUs of a pool to its elastic jobs as the knapsack says, where nobody waits for them.
-/// The value of a larger size is the time by which the job ends earlier, in seconds, less what the
-/// change itself takes.
+/// Gives free GPUs of a pool to its elastic jobs by the knapsack, if no job waits for them. The value
+/// of a larger size is the time saved, less that of the change itself, s.
 pub(super) fn grow(sim: &mut Sim, pool: usize) {
     let (own, lent) = sim.free_gpus(pool);
     if own + lent == 0 || waits(sim, pool).is_some() {
@@ -71,7 +70,7 @@ pub(super) fn grow(sim: &mut Sim, pool: usize) {
         jobs.iter().zip(&sizes).map(|(job, sizes)| items(sim, *job, sizes)).collect();
     let choice = knapsack(&groups, own + lent);
     for ((job, sizes), item) in jobs.iter().zip(&sizes).zip(choice) {
-        // Where nodes do not have room for the whole of it, the job stays as it is.
+        // If the nodes have no room for all of it, the job stays as it is.
         if let Some(item) = item.filter(|item| groups_value(sim, *job, sizes[*item])) {
             let _refused = sim.grow(*job, sizes[item]).is_err();
         }
@@ -101,7 +100,7 @@ fn gain_us(sim: &Sim, job: u32, gpus: u32) -> i64 {
     sim.remaining_us(job, j.gpus()) - sim.remaining_us(job, gpus) - pause_us
 }
 
-/// First job that waits in a pool for room (not for its team's quota).
+/// The first job of a pool that waits for room, not for its team's quota.
 pub(super) fn waits(sim: &Sim, pool: usize) -> Option<u32> {
     sim.waiting().find(|job| {
         let spec = &sim.jobs()[*job as usize].spec;
@@ -110,8 +109,8 @@ pub(super) fn waits(sim: &Sim, pool: usize) -> Option<u32> {
     })
 }
 
-/// Takes surplus from elastic jobs, whole nodes of it, until what waits first would have room;
-/// those that lose least speed go first. Nothing is taken while some is still on its way.
+/// Shrinks elastic jobs by whole nodes until the first waiting job would have room; those that lose
+/// least speed first. Does nothing while an earlier change is under way.
 pub(super) fn shrink(sim: &mut Sim, pool: usize) {
     let Some(head) = waits(sim, pool) else { return };
     let spec = &sim.jobs()[head as usize].spec;

@@ -1,30 +1,30 @@
-//! Lending whole nodes of a service, and whom to disturb when they are needed back.
+//! Lends whole nodes of a service, and chooses which to call back.
 
 use crate::{Place, Sim};
 
-/// What it costs to call a node back.
+/// Cost of calling a node back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cost {
-    /// One for each job that has to go.
+    /// One for each job that must stop.
     Jobs,
-    /// GPU time each loses: what no checkpoint holds, if it writes none on notice, and the restart.
+    /// GPU time lost: unsaved progress, unless saved on notice, and the restart.
     LostWork,
 }
 
-/// Nodes of a pool that are lent or about to be.
+/// Nodes of a pool that are lent or on their way out.
 pub(super) fn lent(sim: &Sim, pool: usize) -> Vec<u32> {
     let out = |p: Place| matches!(p, Place::Lent { .. } | Place::Leaving { .. });
     let nodes = sim.nodes().iter().enumerate();
     nodes.filter(|(_, n)| n.pool == pool && out(n.place)).map(|(i, _)| i as u32).collect()
 }
 
-/// GPUs of a pool's nodes that work, wherever they are.
+/// GPUs of a pool's working nodes, wherever they are.
 pub(super) fn working_gpus(sim: &Sim, pool: usize) -> u32 {
     sim.nodes().iter().filter(|n| n.pool == pool && n.up && !n.drained).map(|n| n.gpus).sum()
 }
 
 /// Lends nodes of `pool` to `to`, at most `chunk` at once, or calls them back, until `need_gpus`
-/// are left to the owner. Of its floor nothing is ever lent.
+/// remain with the owner. Never goes below the pool's floor.
 pub(super) fn keep(sim: &mut Sim, pool: usize, to: usize, need_gpus: u32, chunk: usize, cost: Cost) {
     let need_gpus = need_gpus.max(sim.spec().pools[pool].floor_gpus);
     let mut spare = i64::from(working_gpus(sim, pool)) - i64::from(need_gpus);
@@ -58,9 +58,9 @@ pub(super) fn keep(sim: &mut Sim, pool: usize, to: usize, need_gpus: u32, chunk:
     }
 }
 
-/// Lyra's server preemption cost: that of each job on it, spread over the servers the job is on,
-/// since they are all free when it is gone. An elastic job that can do without the node costs
-/// nothing. Millionths.
+/// Lyra's server preemption cost, in millionths: the cost of each job on the node, divided by the
+/// number of its servers, since stopping it frees them all. An elastic job that can do without the
+/// node costs nothing.
 fn node_cost(sim: &Sim, node: u32, cost: Cost) -> i128 {
     let mut sum = 0;
     for job in &sim.nodes()[node as usize].jobs {

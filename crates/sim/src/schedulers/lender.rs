@@ -1,5 +1,4 @@
-//! A lender without forecasts: it lends what a service does not need at the moment, and calls back
-//! when it does.
+//! A lender without forecasts: lends what a service does not need now, and calls back on demand.
 
 use super::{
     Scheduler,
@@ -8,13 +7,12 @@ use super::{
 };
 use crate::{Backfill, ClusterSpec, HOUR_US, JobSpec, Sim};
 
-/// Lends node by node, a few in an hour, where somebody waits.
+/// Lends node by node, a few per hour, while jobs wait.
 #[derive(Debug, Clone)]
 pub struct Lender {
-    /// GPUs kept beyond demand; with less than half of them left to its owner, nodes are called
-    /// back.
+    /// GPUs kept beyond demand. Nodes are called back when less than half of it is left.
     pub buffer_gpus: u32,
-    /// Nodes lent in an hour.
+    /// Nodes lent per hour.
     pub per_hour: usize,
     lent_us: Vec<i64>,
     /// Pool that borrows.

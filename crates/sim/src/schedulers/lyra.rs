@@ -1,6 +1,7 @@
-//! Lyra (Li et al., EuroSys 2023), as published: loans by a forecast of the next minutes, reclaim
-//! by server preemption cost, shortest job first for base demands, a multiple-choice knapsack for
-//! the rest.
+//! Lyra (Li et al., EuroSys 2023), as published.
+//!
+//! Loans by a forecast of the next minutes, reclaim by server preemption cost, shortest job first for
+//! base demands, and a multiple-choice knapsack for the rest.
 
 use super::{
     Scheduler,
@@ -9,9 +10,8 @@ use super::{
 };
 use crate::{ClusterSpec, JobSpec, PPM, SECOND_US, Sim};
 
-/// Lyra. Its forecast of online demand is taken to be right over `horizon_us`, as its evaluation
-/// does with the trace; beyond it nothing is known. `headroom_ppm` of the pool is never lent (2 %
-/// in the paper).
+/// Lyra. Its forecast of online demand is exact over `horizon_us`, as in the paper's evaluation;
+/// beyond it nothing is known. `headroom_ppm` of the pool is never lent (2 % in the paper).
 #[derive(Debug, Clone, Copy)]
 pub struct Lyra {
     pub horizon_us: i64,

@@ -1,6 +1,7 @@
-//! Policies to measure against, in the same engine. They see the simulation itself, at once and
-//! without error, and what they order is done: each of them has an easier life here than the
-//! autopilot, which sees and acts through a target.
+//! Rival schedulers, run in the same engine.
+//!
+//! They see and change the simulation directly, at once and without error. The autopilot has it
+//! harder: it observes and acts through a target.
 
 mod clairvoyant;
 mod gfs;
@@ -17,28 +18,28 @@ pub use lyra::Lyra;
 
 use crate::{Backfill, ClusterSpec, JobSpec, MINUTE_US, Sim};
 
-/// Someone who runs a cluster.
+/// A scheduler that runs a cluster.
 pub trait Scheduler {
     /// Its name in tables.
     fn name(&self) -> String;
 
-    /// How the scheduler is set up for it, and what it knows of jobs that the scheduler can use.
+    /// Configures the simulated scheduler, and adds what this one knows of jobs.
     fn prepare(&self, _spec: &mut ClusterSpec, _jobs: &mut [JobSpec]) {}
 
-    /// How often it acts.
+    /// Period of its actions.
     fn every_us(&self) -> i64 {
         5 * MINUTE_US
     }
 
-    /// Looks at the cluster and changes what it wants to.
+    /// Inspects the cluster and changes it.
     fn act(&mut self, sim: &mut Sim);
 }
 
-/// Nothing is ever lent or resized: each pool has its own nodes. First come, first served, or with
-/// EASY backfill.
+/// Static split: each pool has its own nodes, and nothing is lent or resized. First come, first
+/// served, or with EASY backfill.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Static {
-    /// Jobs looked at for backfill; `None` is no backfill.
+    /// Depth of backfill; `None` means no backfill.
     pub backfill: Option<usize>,
 }
 

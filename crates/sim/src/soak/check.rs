@@ -176,52 +176,58 @@ impl Checker {
     }
 
     /// Whether it was on record before it was asked for, and asked for while the switch was on.
-    fn check_recorded(&mut self, deed: &AppliedEffect, epoch_us: i64) {
-        let begun_us = self.journal.begun_us.get(&deed.action);
-        if begun_us.is_none_or(|at_us| *at_us > epoch_us + deed.asked_us) {
-            let what = format!("{} was asked for, and the journal says {begun_us:?}", deed.action);
-            self.report(deed.at_us, Invariant::Recorded, what);
+    fn check_recorded(&mut self, effect: &AppliedEffect, epoch_us: i64) {
+        let begun_us = self.journal.begun_us.get(&effect.action);
+        if begun_us.is_none_or(|at_us| *at_us > epoch_us + effect.asked_us) {
+            let what = format!("{} was asked for, and the journal says {begun_us:?}", effect.action);
+            self.report(effect.at_us, Invariant::Recorded, what);
         }
-        if self.off.iter().any(|off| off.contains(&deed.asked_us)) {
-            self.report(deed.at_us, Invariant::Switch, format!("{} was asked for", deed.action));
+        if self.off.iter().any(|off| off.contains(&effect.asked_us)) {
+            self.report(effect.at_us, Invariant::Switch, format!("{} was asked for", effect.action));
         }
     }
 
     fn check_effects(&mut self, target: &SimTarget) {
-        for deed in &target.effects()[self.seen..] {
-            if deed.action.starts_with(ID_PREFIX) {
-                self.report(deed.at_us, Invariant::Shadow, format!("{} had an effect", deed.action));
+        for effect in &target.effects()[self.seen..] {
+            if effect.action.starts_with(ID_PREFIX) {
+                self.report(effect.at_us, Invariant::Shadow, format!("{} had an effect", effect.action));
             }
-            self.check_recorded(deed, target.sim().spec().epoch_us);
-            if !self.ids.insert(deed.action.clone()) {
-                self.report(deed.at_us, Invariant::OneEffect, format!("{} had a second effect", deed.action));
+            self.check_recorded(effect, target.sim().spec().epoch_us);
+            if !self.ids.insert(effect.action.clone()) {
+                self.report(
+                    effect.at_us,
+                    Invariant::OneEffect,
+                    format!("{} had a second effect", effect.action),
+                );
             }
-            if deed.generation < self.generation {
-                let what =
-                    format!("{} of generation {} after {}", deed.action, deed.generation, self.generation);
-                self.report(deed.at_us, Invariant::Generation, what);
+            if effect.generation < self.generation {
+                let what = format!(
+                    "{} of generation {} after {}",
+                    effect.action, effect.generation, self.generation
+                );
+                self.report(effect.at_us, Invariant::Generation, what);
             }
-            self.generation = self.generation.max(deed.generation);
-            if let Some(early_us) = deed.early_us.filter(|us| *us > 0) {
-                let what = format!("{} let a loan go on {early_us} µs before its time", deed.action);
-                self.report(deed.at_us, Invariant::Prolong, what);
+            self.generation = self.generation.max(effect.generation);
+            if let Some(early_us) = effect.early_us.filter(|us| *us > 0) {
+                let what = format!("{} let a loan go on {early_us} µs before its time", effect.action);
+                self.report(effect.at_us, Invariant::Prolong, what);
             }
             // What is undone was counted when it was done.
-            let Some(counts_as) = deed.counts_as.filter(|_| !deed.action.ends_with("-undo")) else {
+            let Some(counts_as) = effect.counts_as.filter(|_| !effect.action.ends_with("-undo")) else {
                 continue;
             };
             let times = self.by_kind.entry(counts_as).or_default();
-            times.push(deed.asked_us);
-            let within = |span_us: i64| times.iter().filter(|at| deed.asked_us - **at < span_us).count();
+            times.push(effect.asked_us);
+            let within = |span_us: i64| times.iter().filter(|at| effect.asked_us - **at < span_us).count();
             let (hour, day) = (within(HOUR_US), within(DAY_US));
             if let Some((per_hour, per_day)) = self.limits.budgets.get(&counts_as)
                 && (hour > *per_hour as usize || day > *per_day as usize)
             {
                 let what = format!(
                     "{hour} {} in an hour, {day} in a day; {per_hour} and {per_day} may be",
-                    deed.kind
+                    effect.kind
                 );
-                self.report(deed.at_us, Invariant::Budget, what);
+                self.report(effect.at_us, Invariant::Budget, what);
             }
         }
         self.seen = target.effects().len();

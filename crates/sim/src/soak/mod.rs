@@ -37,7 +37,7 @@ pub struct SoakReport {
     /// Faults injected, by kind.
     pub faults: BTreeMap<FaultKind, u64>,
     /// Effects on clusters.
-    pub deeds: u64,
+    pub effects: u64,
     /// Loans that were opened and ended.
     pub loans: u64,
     /// Times that an executor learnt in the midst of a step that it had lost its lease.
@@ -66,7 +66,7 @@ pub fn soak(
         all.seeds += 1;
         all.simulated_us += one.simulated_us;
         one.faults.iter().for_each(|(kind, n)| *all.faults.entry(*kind).or_default() += n);
-        all.deeds += one.deeds;
+        all.effects += one.effects;
         all.loans += one.loans;
         all.fenced += one.fenced;
         all.plans += one.plans;
@@ -156,7 +156,7 @@ fn soak_one(seed: u64, policy: &Policy, limits: &Limits) -> Result<SoakReport, S
         seeds: 1,
         simulated_us: target.sim().now_us(),
         faults: world.swarm.fault_counts(),
-        deeds: target.effects().len() as u64,
+        effects: target.effects().len() as u64,
         loans: target.ended_loans().len() as u64,
         fenced: world.fenced.get(),
         plans: checker.plans(),

@@ -128,7 +128,7 @@ impl SimTarget {
         let asked_us = *self.applied.entry(action.id.clone()).or_insert(at_us);
         let (kind, generation) = (action.change.kind(), action.generation);
         let action = action.id.clone();
-        self.deeds.push(AppliedEffect { at_us, asked_us, action, generation, kind, counts_as, early_us });
+        self.effects.push(AppliedEffect { at_us, asked_us, action, generation, kind, counts_as, early_us });
         Ok(())
     }
 

@@ -76,7 +76,7 @@ pub struct SimTarget {
     notices: BTreeMap<ActionId, (i64, Option<i64>)>,
     snapshots: VecDeque<ClusterState>,
     last: Option<ClusterState>,
-    deeds: Vec<AppliedEffect>,
+    effects: Vec<AppliedEffect>,
     ended: Vec<(LoanId, i64)>,
     /// Nodes with jobs on them that were called back, and when that was asked for.
     called_us: BTreeMap<u32, i64>,
@@ -122,7 +122,7 @@ impl SimTarget {
             notices: BTreeMap::new(),
             snapshots: VecDeque::new(),
             last: None,
-            deeds: Vec::new(),
+            effects: Vec::new(),
             ended: Vec::new(),
             called_us: BTreeMap::new(),
             took_us: VecDeque::new(),
@@ -141,13 +141,13 @@ impl SimTarget {
 
     /// All effects so far.
     pub fn effects(&self) -> &[AppliedEffect] {
-        &self.deeds
+        &self.effects
     }
 
     /// Pretends that something was done.
     #[cfg(test)]
-    pub(crate) fn forge(&mut self, deed: AppliedEffect) {
-        self.deeds.push(deed);
+    pub(crate) fn forge(&mut self, effect: AppliedEffect) {
+        self.effects.push(effect);
     }
 
     /// Loans that ended, with when.

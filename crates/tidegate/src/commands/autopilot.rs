@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use super::{
     CommandError, CommandResult, DataArgs, LogArgs, Workspace, ask, bind, block_on, chain, committed, policy,
-    stop_on_signals, tried,
+    rollout, stop_on_signals,
 };
 use crate::autopilot::service;
 
@@ -112,9 +112,9 @@ Several may run: one holds the lease and acts, the others take over when it is g
         data: DataArgs,
     },
     /// What a policy that only thinks beside the one that acts would have done
-    Shadow(tried::ShadowArgs),
+    Shadow(rollout::ShadowArgs),
     /// Policies that act for some owners, and why they ended
-    Canary(tried::CanaryArgs),
+    Canary(rollout::CanaryArgs),
     /// How well the autopilot itself does: promises kept, actions verified and plans made in time,
     /// against its objectives
     #[command(after_help = "Examples:
@@ -151,8 +151,8 @@ pub fn run(args: AutopilotArgs) -> CommandResult {
             control.set(&ControlFolder::on(&who(), &now()))?;
             say!("{}", control.describe()?);
         }
-        Command::Shadow(args) => tried::shadow(&args)?,
-        Command::Canary(args) => tried::canary(&args, &who())?,
+        Command::Shadow(args) => rollout::shadow(&args)?,
+        Command::Canary(args) => rollout::canary(&args, &who())?,
         Command::Approve { action, key, data } => approve(&action, key.as_deref(), &data)?,
         Command::Record { policy, json, data } => record(&named(policy.as_deref())?, json, &data)?,
         Command::Slo { policy, json, data } => slo::run(&named(policy.as_deref())?, json, &data)?,

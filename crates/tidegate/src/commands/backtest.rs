@@ -12,7 +12,7 @@ use tidegate_evaluation::trace::{SCHEDULER_NAMES, SchedulerFactory, autopilot, s
 use tidegate_sim::backtest::{Contender, backtest};
 use tidegate_sim::scenario::Scenario;
 
-use self::report::{Report, bounds, tell, tell_quotas};
+use self::report::{Report, bounds, print, print_quotas};
 use self::source::Source;
 use super::{CommandError, CommandResult, policy, seeds};
 
@@ -75,7 +75,7 @@ pub fn run(args: BacktestArgs) -> CommandResult {
         let report = args.source.quotas(from..to, args.reclaim_within)?;
         match args.json {
             true => say!("{}", serde_json::to_string(&report)?),
-            false => tell_quotas(&report),
+            false => print_quotas(&report),
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -86,12 +86,12 @@ pub fn run(args: BacktestArgs) -> CommandResult {
         Some(history) => args.source.site(&history)?,
         None => Source::open(&args.source)?,
     };
-    let rows = backtest(&makers, from..to, &|seed| source.setting(seed))?;
-    let bound_gpu_hours = bounds(from..to, &|seed| source.setting(seed));
+    let rows = backtest(&makers, from..to, &|seed| source.scenario(seed))?;
+    let bound_gpu_hours = bounds(from..to, &|seed| source.scenario(seed));
     let report = Report { about: source.about(), bound_gpu_hours, rows };
     match args.json {
         true => say!("{}", serde_json::to_string(&report)?),
-        false => tell(&report),
+        false => print(&report),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,12 +11,13 @@ use tidegate_server::QueryService;
 use super::{CommandError, CommandResult, DataArgs, ask, block_on, committed, quoted};
 
 mod decision;
-mod held;
-mod held_words;
-mod helps;
-mod words;
+mod format;
+mod gpu_time;
+mod gpu_time_text;
+mod job_text;
+mod recommendation;
 
-use held::Held;
+use gpu_time::GpuTime;
 
 /// Explain in words what became of something
 #[derive(Debug, Args)]
@@ -25,11 +26,11 @@ use held::Held;
   tidegate explain decision lend-1b491e8c244329c8")]
 pub struct ExplainArgs {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Command {
     Job(JobArgs),
     Decision(decision::DecisionArgs),
 }
@@ -69,7 +70,7 @@ struct Explanation {
     /// one.
     waits: Vec<Wait>,
     /// What became of the GPU time it held; `None` if it has held none.
-    held: Option<Held>,
+    held: Option<GpuTime>,
     /// What would help it most, in a sentence.
     helps: String,
 }
@@ -124,9 +125,9 @@ struct Wait {
 }
 
 pub fn run(args: ExplainArgs) -> CommandResult {
-    match args.what {
-        What::Job(args) => job(&args),
-        What::Decision(args) => decision::run(&args),
+    match args.command {
+        Command::Job(args) => job(&args),
+        Command::Decision(args) => decision::run(&args),
     }
 }
 
@@ -135,7 +136,7 @@ fn job(args: &JobArgs) -> CommandResult {
     if args.json {
         say!("{}", serde_json::to_string_pretty(&explanation)?);
     } else {
-        words::print(&explanation);
+        job_text::print(&explanation);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -169,10 +170,10 @@ async fn explain(args: &JobArgs) -> Result<Explanation, CommandError> {
     };
     let held = match attempts.is_empty() {
         true => None,
-        false => Some(Held::ask(&service, &of_job).await?),
+        false => Some(GpuTime::query(&service, &of_job).await?),
     };
     let mut told = Explanation { state, since, attempts, waits, held, job, helps: String::new() };
-    told.helps = helps::most(&told);
+    told.helps = recommendation::best(&told);
     Ok(told)
 }
 

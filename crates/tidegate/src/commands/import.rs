@@ -33,11 +33,11 @@ Importing a file again changes nothing. Rows that cannot be used go to the table
 then the exit status is 3.")]
 pub struct ImportArgs {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Command {
     /// Output of Slurm's `sacct --parsable2`
     Sacct {
         /// File to read (plain or gzip); `-` is standard input
@@ -90,9 +90,9 @@ struct CommonArgs {
 }
 
 pub fn run(args: ImportArgs) -> CommandResult {
-    let (file, map, common) = match args.what {
-        What::Sacct { file, common } => (file, "sacct".to_owned(), common),
-        What::Jobs { file, map, common } => (file, map, common),
+    let (file, map, common) = match args.command {
+        Command::Sacct { file, common } => (file, "sacct".to_owned(), common),
+        Command::Jobs { file, map, common } => (file, map, common),
     };
     let mapping = Mapping::load(&map)?;
     let timezone = common.timezone.as_deref().map(|zone| {

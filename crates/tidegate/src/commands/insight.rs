@@ -31,11 +31,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 `tidegate up` does this beside the pipelines; --no-insight leaves it out there.")]
 pub struct InsightArgs {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Command {
     /// Read the log from its beginning and append signals and forecasts; what was said before is
     /// not said again
     Run {
@@ -50,9 +50,9 @@ enum What {
 }
 
 pub fn run(args: InsightArgs) -> CommandResult {
-    match args.what {
-        What::Run { data, log, once: true } => once(&data, &log),
-        What::Run { data, log, once: false } => follow(&data, &log),
+    match args.command {
+        Command::Run { data, log, once: true } => once(&data, &log),
+        Command::Run { data, log, once: false } => follow(&data, &log),
     }
 }
 

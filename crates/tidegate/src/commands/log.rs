@@ -25,11 +25,11 @@ anew, and what was imported is known there. With --partitions N every topic is s
 processes can share the work: then offsets change, and `tidegate pipeline backfill --log ...` computes the tables anew.")]
 pub struct LogCommand {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Command {
     /// Copy the log of a data folder to Kafka, for a site that outgrew one process
     Copy(CopyArgs),
 }
@@ -71,7 +71,7 @@ fn target(text: &str) -> Result<To, String> {
 }
 
 pub fn run(args: LogCommand) -> CommandResult {
-    let What::Copy(args) = args.what;
+    let Command::Copy(args) = args.command;
     copy(args)
 }
 

@@ -10,12 +10,12 @@ pub mod pipeline;
 pub mod plan;
 pub mod policy;
 pub mod price;
+mod rollout;
 pub mod schema;
 pub mod sim;
 pub mod sql;
 pub mod status;
 pub mod topology;
-mod tried;
 pub mod up;
 
 pub use tidegate_workspace::*;

@@ -10,7 +10,7 @@ use tidegate_autopilot::executor::PlanRecord;
 use tidegate_autopilot::planner::{Advice, Considered, Decision};
 use tidegate_server::QueryService;
 
-use super::{CommandError, CommandResult, DataArgs, ask, block_on, committed, tried};
+use super::{CommandError, CommandResult, DataArgs, ask, block_on, committed, rollout};
 use crate::autopilot::record;
 
 /// Show what the autopilot would do, and why
@@ -83,7 +83,7 @@ pub fn run(args: PlanArgs) -> CommandResult {
             Command::Why { object, common } => why(object, common).await,
             Command::Diff { from, shadow: true, common, .. } => {
                 let service = committed(&common.data).await?;
-                tried::diff(&service, from.as_deref(), common.json).await
+                rollout::diff(&service, from.as_deref(), common.json).await
             }
             Command::Diff { from, to, common, .. } => diff(from.as_deref(), to.as_deref(), common).await,
         }

@@ -40,11 +40,11 @@ lost_minutes, spot_share; a file with a wrong line enters nothing.
 While `tidegate up` has the data folder open, send with --log http://HOST:PORT (it takes events with --ingest).")]
 pub struct PriceArgs {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Command {
     /// Enter a price that holds from a time on
     Set {
         #[command(flatten)]
@@ -90,11 +90,11 @@ const LIST: &str = "SELECT cluster, pool, gpu_model, contract, price_micros_per_
 
 pub fn run(args: PriceArgs) -> CommandResult {
     let now_ms = now_ms()?;
-    match args.what {
-        What::Set { entry, to } => enter(vec![entry.event(now_ms)?], now_ms, &to),
-        What::End { scope, to } => enter(vec![scope.end(now_ms)?], now_ms, &to),
-        What::List { data } => sql::show(data, LIST),
-        What::Import { file, cluster, to } => {
+    match args.command {
+        Command::Set { entry, to } => enter(vec![entry.event(now_ms)?], now_ms, &to),
+        Command::End { scope, to } => enter(vec![scope.end(now_ms)?], now_ms, &to),
+        Command::List { data } => sql::show(data, LIST),
+        Command::Import { file, cluster, to } => {
             let text = std::fs::read_to_string(&file).map_err(|e| format!("read {}: {e}", file.display()))?;
             enter(entry::read(&file, &text, cluster.as_deref(), now_ms)?, now_ms, &to)
         }

@@ -17,11 +17,11 @@ use super::{CommandError, CommandResult};
   tidegate schema check new_schemas --against schemas")]
 pub struct SchemaArgs {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Command {
     /// Show every schema: its numbers, its topic and what its keys are made of
     List,
     /// Tell whether a folder's .proto files fit all that was written and is running; status 1 if
@@ -36,12 +36,12 @@ enum What {
 }
 
 pub fn run(args: SchemaArgs) -> CommandResult {
-    match args.what {
-        What::List => {
+    match args.command {
+        Command::List => {
             list();
             Ok(ExitCode::SUCCESS)
         }
-        What::Check { folder, against } => check(&folder, against.as_deref()),
+        Command::Check { folder, against } => check(&folder, against.as_deref()),
     }
 }
 

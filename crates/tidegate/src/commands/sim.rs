@@ -72,32 +72,32 @@ pub fn run(args: SimArgs) -> CommandResult {
         None => Policy::auto(),
     };
     let (from, to) = args.seeds;
-    let soaked = soak(from..to, &policy, &Limits::from_policy(&policy))?;
-    let report = Report::of(&soaked);
+    let report = soak(from..to, &policy, &Limits::from_policy(&policy))?;
+    let report = Report::new(&report);
     if args.json {
         say!("{}", serde_json::to_string(&report)?);
     } else {
-        tell(&report);
+        print(&report);
     }
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 impl Report {
-    fn of(soaked: &SoakReport) -> Self {
+    fn new(report: &SoakReport) -> Self {
         let mut violations = BTreeMap::new();
-        for violation in &soaked.violations {
+        for violation in &report.violations {
             *violations.entry(violation.invariant).or_insert(0) += 1;
         }
         Self {
-            seeds: soaked.seeds,
-            days: soaked.simulated_us / DAY_US,
-            faults: soaked.faults.clone(),
-            effects: soaked.deeds,
-            loans_ended: soaked.loans,
-            fenced: soaked.fenced,
-            plans_made_again: soaked.plans,
+            seeds: report.seeds,
+            days: report.simulated_us / DAY_US,
+            faults: report.faults.clone(),
+            effects: report.effects,
+            loans_ended: report.loans,
+            fenced: report.fenced,
+            plans_made_again: report.plans,
             violations,
-            examples: soaked
+            examples: report
                 .violations
                 .iter()
                 .take(SHOWN)
@@ -107,7 +107,7 @@ impl Report {
     }
 }
 
-fn tell(report: &Report) {
+fn print(report: &Report) {
     let Report { seeds, days, effects, loans_ended, fenced, plans_made_again, .. } = report;
     say!(
         "{seeds} seeds, {days} simulated days: {effects} effects, {loans_ended} loans ended, {fenced} times fenced, \

@@ -136,7 +136,7 @@ pub fn run(args: StatusArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn look(args: &StatusArgs, folder: &DataDir, source: &Source) -> Result<Status, CommandError> {
+async fn read_status(args: &StatusArgs, folder: &DataDir, source: &Source) -> Result<Status, CommandError> {
     let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await?;
     let lake = lake_url(folder)?;
     let partitions = partitions(source.log())?;

@@ -127,7 +127,7 @@ fn another_policy_comes_to_something_else() {
     let makers = ["static", "backfill"].map(|name| scheduler(name).unwrap());
     let makers: Vec<_> = makers.iter().map(|make| make.as_ref() as _).collect();
     let rows = backtest(&makers, 0..2, &|seed| site.setting(seed)).unwrap();
-    let queued = |row: usize| Metric::QueueHours.of(&rows[row].runs[0]).unwrap();
+    let queued = |row: usize| Metric::QueueHours.value(&rows[row].runs[0]).unwrap();
     // First come, first served: 0, 2 h - 1 min and 3 h - 2 min. With backfill the last starts at
     // once. Starts and restarts take seconds.
     assert!((queued(0) - 4.95 / 3.0).abs() < 0.05, "{}", queued(0));

@@ -1,8 +1,8 @@
 //! What the autopilot takes: a plan and verdicts of the guard on a large cluster, and the time from
 //! an event that makes a change necessary to the action that is verified and on record.
 
-mod act;
 mod plan;
+mod reaction;
 mod scene;
 
 use clap::Args;
@@ -59,21 +59,21 @@ pub struct Report {
     guard: plan::Guard,
     look_every_s: u32,
     plan_every_s: u32,
-    bad_node: act::Latency,
-    demand_jump: act::Latency,
+    bad_node: reaction::Latency,
+    demand_jump: reaction::Latency,
 }
 
 pub fn run(args: &AutopilotArgs) -> Result<Report, CommandError> {
     let (planner, guard) = plan::measure(args.nodes as usize, args.jobs as usize, args.plans, args.seed)?;
-    let pace = act::Pace { look_every_s: args.look_every, plan_every_s: args.plan_every };
-    let act = |event| act::measure(event, args.trials, args.acted_nodes as usize, pace, args.seed);
+    let pace = reaction::Pace { look_every_s: args.look_every, plan_every_s: args.plan_every };
+    let react = |event| reaction::measure(event, args.trials, args.acted_nodes as usize, pace, args.seed);
     Ok(Report {
         planner,
         guard,
         look_every_s: args.look_every,
         plan_every_s: args.plan_every,
-        bad_node: act(act::Event::BadNode)?,
-        demand_jump: act(act::Event::DemandJump)?,
+        bad_node: react(reaction::Event::BadNode)?,
+        demand_jump: react(reaction::Event::DemandJump)?,
     })
 }
 
@@ -88,7 +88,7 @@ pub struct Spread {
 
 impl Spread {
     /// Of at least one value.
-    fn of(values: impl IntoIterator<Item = f64>) -> Self {
+    fn from_values(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         let at = |share: f64| {
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn quantiles_are_values_that_occurred() {
-        let spread = Spread::of((1..=200).rev().map(f64::from));
+        let spread = Spread::from_values((1..=200).rev().map(f64::from));
         assert_eq!(spread, Spread { p50: 100.0, p99: 198.0, most: 200.0 });
-        assert_eq!(Spread::of([3.0]), Spread { p50: 3.0, p99: 3.0, most: 3.0 });
+        assert_eq!(Spread::from_values([3.0]), Spread { p50: 3.0, p99: 3.0, most: 3.0 });
     }
 }

@@ -53,8 +53,8 @@ pub fn measure(nodes: usize, jobs: usize, plans: u32, seed: u64) -> Result<(Plan
         plans,
         decisions: decisions.len(),
         considered,
-        cpu_ms: Spread::of(cpu_ms),
-        wall_ms: Spread::of(wall_ms),
+        cpu_ms: Spread::from_values(cpu_ms),
+        wall_ms: Spread::from_values(wall_ms),
     };
     let history = History { switch: KillSwitch::On, ..History::default() };
     let (mut allowed, mut wall_us) = (0, Vec::new());
@@ -69,5 +69,5 @@ pub fn measure(nodes: usize, jobs: usize, plans: u32, seed: u64) -> Result<(Plan
         return Err("the plan decides nothing on this cluster; choose more --nodes or --jobs".into());
     }
     let cpu_us = cpu * 1e6 / decisions.len() as f64;
-    Ok((planner, Guard { verdicts: decisions.len(), allowed, cpu_us, wall_us: Spread::of(wall_us) }))
+    Ok((planner, Guard { verdicts: decisions.len(), allowed, cpu_us, wall_us: Spread::from_values(wall_us) }))
 }

@@ -10,10 +10,10 @@ use nix::sys::time::TimeValLike;
 use tidegate_workspace::{CommandError, LogArgs};
 
 /// How often it is looked how much memory the processes hold and whether they have ended.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_EVERY: Duration = Duration::from_millis(10);
 
 /// What a number of processes took together.
-pub struct Worked {
+pub struct Usage {
     pub wall_s: f64,
     pub cpu_s: f64,
     /// Of the process that took the most.
@@ -21,9 +21,9 @@ pub struct Worked {
 }
 
 /// Runs `pipeline run` in so many processes at once, until all have ended.
-pub fn work(processes: u32, data: &Path, log: &LogArgs) -> Result<Worked, CommandError> {
+pub fn run_pipelines(processes: u32, data: &Path, log: &LogArgs) -> Result<Usage, CommandError> {
     let (cpu, wall) = (cpu_time()?, Instant::now());
-    let mut running = Running(Vec::new());
+    let mut running = ChildGuards(Vec::new());
     for _ in 0..processes {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["pipeline", "run", "--data"]).arg(data).args(log.arguments());
@@ -52,16 +52,16 @@ pub fn work(processes: u32, data: &Path, log: &LogArgs) -> Result<Worked, Comman
             }
         });
         ended?;
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_EVERY);
     }
     let wall_s = wall.elapsed().as_secs_f64();
-    Ok(Worked { wall_s, cpu_s: (cpu_time()? - cpu).as_secs_f64(), peak_rss_mib })
+    Ok(Usage { wall_s, cpu_s: (cpu_time()? - cpu).as_secs_f64(), peak_rss_mib })
 }
 
 /// Processes that end with the bench, also where it fails.
-struct Running(Vec<Child>);
+struct ChildGuards(Vec<Child>);
 
-impl Drop for Running {
+impl Drop for ChildGuards {
     fn drop(&mut self) {
         for child in &mut self.0 {
             // One that ended by itself cannot be killed, which is as well.

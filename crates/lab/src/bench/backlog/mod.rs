@@ -120,7 +120,7 @@ fn measure(args: &BacklogArgs, log: &LogArgs, processes: u32) -> Result<Measurem
         )?
     };
     let (produce_cpu_s, produce_s) = watch.read()?;
-    let worked = children::work(processes, &data, log)?;
+    let worked = children::run_pipelines(processes, &data, log)?;
     let (rows, power_mw) = in_table(&data.join("lake"))?;
     if (rows, power_mw) != (produced.samples as i64, produced.power_mw) {
         return Err(format!(

@@ -1,8 +1,8 @@
 //! A seeded fleet whose nodes send their samples round by round: the same devices for ever, with
 //! counters that go on, and jobs that hold them.
 
+mod events;
 mod plan;
-mod tell;
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use tidegate_events::v1::gpu_sample_batch::{Missing, MissingReason};
 use tidegate_events::{Event, SchemaId};
 use tidegate_log::{EventLog, partition_for};
 
-use super::outbox::Outbox;
+use super::batcher::PartitionBatcher;
 use crate::bench::codec::gpu::{DEVICES, Device, METRICS, NodeBatch, TICKS, protobuf};
 use plan::Plan;
 use tidegate_workspace::CommandError;
 
 pub use crate::bench::codec::gpu::FIRST_TICK_MS;
-pub use tell::gpu_ms;
+pub use events::gpu_ms;
 
 /// What nodes, jobs and samples are told under.
 pub const CLUSTER: &str = "prod-h100";
@@ -146,16 +146,16 @@ impl Fleet {
         partitions: u32,
     ) -> Result<Produced, CommandError> {
         let topic = SchemaId::GpuSampleBatch.topic();
-        let mut outboxes: Vec<Outbox> =
-            (0..partitions).map(|partition| Outbox::new(SOURCE, topic, partition)).collect();
+        let mut batchers: Vec<PartitionBatcher> =
+            (0..partitions).map(|partition| PartitionBatcher::new(SOURCE, topic, partition)).collect();
         let mut produced = Produced { samples: 0, payload_bytes: 0, power_mw: 0 };
         while produced.samples < samples {
             let record = Event::GpuSamples(self.message()).record()?;
             produced.samples += SAMPLES_PER_MESSAGE;
             produced.payload_bytes += (record.key.len() + record.payload.len()) as u64;
-            outboxes[partition_for(&record.key, partitions) as usize].push(log, record)?;
+            batchers[partition_for(&record.key, partitions) as usize].push(log, record)?;
         }
-        outboxes.iter_mut().try_for_each(|outbox| outbox.append(log))?;
+        batchers.iter_mut().try_for_each(|batcher| batcher.append(log))?;
         produced.power_mw = self.power_mw;
         Ok(produced)
     }
@@ -163,15 +163,15 @@ impl Fleet {
     /// Writes to the log what nodes and the scheduler tell of so much time beside samples; how many
     /// events that are.
     pub fn produce_jobs(&self, length_ms: i64, log: &dyn EventLog) -> Result<u64, CommandError> {
-        let mut outboxes: BTreeMap<&str, Outbox> = BTreeMap::new();
-        let events = tell::events(self, length_ms);
+        let mut batchers: BTreeMap<&str, PartitionBatcher> = BTreeMap::new();
+        let events = events::events(self, length_ms);
         let count = events.len() as u64;
         for mut event in events {
             let topic = event.schema().topic();
-            let outbox = outboxes.entry(topic).or_insert_with(|| Outbox::new(SOURCE, topic, 0));
-            outbox.push(log, event.record()?)?;
+            let batcher = batchers.entry(topic).or_insert_with(|| PartitionBatcher::new(SOURCE, topic, 0));
+            batcher.push(log, event.record()?)?;
         }
-        outboxes.values_mut().try_for_each(|outbox| outbox.append(log))?;
+        batchers.values_mut().try_for_each(|batcher| batcher.append(log))?;
         Ok(count)
     }
 }

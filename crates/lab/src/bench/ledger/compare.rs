@@ -7,7 +7,7 @@ use tidegate_server::QueryService;
 
 use super::class::Class;
 use super::day::Day;
-use super::emit::Told;
+use super::emit::Emitted;
 use super::fleet::{BURST, GPUS_PER_NODE, Part, Span, WHOLE};
 use super::truth::{Cell, Truth};
 pub use items::{Fact, facts};
@@ -98,8 +98,8 @@ struct Number {
 }
 
 /// What tables that do without the ledger say: the day is told as it was meant.
-pub async fn check(service: &QueryService, day: &Day, told: &Told) -> Result<Vec<Check>, CommandError> {
-    let steps = &told.steps;
+pub async fn check(service: &QueryService, day: &Day, emitted: &Emitted) -> Result<Vec<Check>, CommandError> {
+    let steps = &emitted.steps;
     let by_node = "sum(ms_between(from_time, to_time)) FROM gpu_holds WHERE is_repeated = 0";
     let asked = [
         (
@@ -122,9 +122,9 @@ pub async fn check(service: &QueryService, day: &Day, told: &Told) -> Result<Vec
             format!("{by_node} AND share_milli = 500"),
             held_ms(day, |part| *part == Part::Half),
         ),
-        ("gpu_samples: samples", "count(*) FROM gpu_samples".to_owned(), told.samples.cast_signed()),
-        ("gpu_1m: samples", "sum(samples) FROM gpu_1m".to_owned(), told.samples.cast_signed()),
-        ("gpu_1m: us_sampled", "sum(us_sampled) FROM gpu_1m".to_owned(), told.us_sampled),
+        ("gpu_samples: samples", "count(*) FROM gpu_samples".to_owned(), emitted.samples.cast_signed()),
+        ("gpu_1m: samples", "sum(samples) FROM gpu_1m".to_owned(), emitted.samples.cast_signed()),
+        ("gpu_1m: us_sampled", "sum(us_sampled) FROM gpu_1m".to_owned(), emitted.us_sampled),
         ("training_1m: reports", "sum(reports) FROM training_1m".to_owned(), steps.reports),
         ("training_1m: duration_us", "sum(duration_us) FROM training_1m".to_owned(), steps.duration_us),
         ("training_1m: compute_us", "sum(compute_us) FROM training_1m".to_owned(), steps.compute_us),

@@ -3,12 +3,11 @@
 
 use tidegate_events::FinalState;
 
+use super::bottleneck::Bottleneck;
 use super::class::{Class, Doing};
-use super::draw::Draw;
 use super::fleet::{BURST, Fleet, SHARED, Span, TRAIN, WHOLE};
-use super::scenes;
+use super::random::Draw;
 use super::training::{Habits, Plan, Training};
-use super::wall::Wall;
 
 /// 2025-11-21 00:00 UTC.
 const FIRST_MS: i64 = 1_763_683_200_000;
@@ -44,7 +43,7 @@ pub struct Job {
     /// Why it waits, as the scheduler says.
     pub reason: Option<&'static str>,
     /// What it is made to be held up by.
-    pub wall: Option<Wall>,
+    pub bottleneck: Option<Bottleneck>,
     /// By how much its memory grows, bytes an hour.
     pub growth: i64,
     pub attempts: Vec<Attempt>,
@@ -56,11 +55,11 @@ pub struct Attempt {
     pub state: FinalState,
     /// What it holds; a rank for each.
     pub units: Vec<usize>,
-    pub work: Work,
+    pub work: Activity,
 }
 
 #[derive(Debug)]
-pub enum Work {
+pub enum Activity {
     /// Reports its steps.
     Training(Training),
     /// Does one thing until a time, then the next; reports nothing.
@@ -71,11 +70,11 @@ pub enum Work {
 #[derive(Debug, Clone, Copy)]
 pub struct Condition {
     pub span: Span,
-    pub what: What,
+    pub what: Incident,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum Incident {
     /// The node does not respond.
     Down(usize),
     /// It takes no new jobs; those on it go on.
@@ -131,8 +130,8 @@ pub struct Piece {
 }
 
 impl Day {
-    /// The day that follows from a seed.
-    pub fn new(seed: u64, hours: u32, nodes: usize) -> Self {
+    /// Fleet, prices and reservation of a day, as yet without jobs; [`scenes`](super::scenes) adds them.
+    pub fn without_jobs(seed: u64, hours: u32, nodes: usize) -> Self {
         let draw = Draw::new(seed);
         let length_ms = i64::from(hours) * HOUR_MS;
         let at = |share: f64| FIRST_MS + (length_ms as f64 * share / 1_000.0) as i64 * 1_000;
@@ -150,12 +149,14 @@ impl Day {
             price(span.from_ms, BURST, 4_100_000),
             price(at(0.53) + 1_234, TRAIN, 3_100_003),
         ];
-        let mut day = Self { draw, span, fleet, jobs, conditions, quotas, prices, reserved, held };
-        scenes::play(&mut day);
-        for held in &mut day.held {
+        Self { draw, span, fleet, jobs, conditions, quotas, prices, reserved, held }
+    }
+
+    /// Sorts the holds of each unit by time, once all jobs are there.
+    pub fn sort_holds(&mut self) {
+        for held in &mut self.held {
             held.sort_by_key(|held| held.span.from_ms);
         }
-        day
     }
 
     /// GPU-ms of the reservation before its node was there, in fourteenths.
@@ -177,7 +178,7 @@ impl Day {
     }
 
     /// A job holds units for a while and does what it does.
-    pub fn hold(&mut self, job: usize, span: Span, state: FinalState, units: &[usize], work: Work) {
+    pub fn hold(&mut self, job: usize, span: Span, state: FinalState, units: &[usize], work: Activity) {
         let attempt = self.jobs[job].attempts.len();
         for (rank, unit) in (0_u32..).zip(units) {
             self.held[*unit].push(Held { span, by: By { job, attempt, rank } });
@@ -194,7 +195,7 @@ impl Day {
         units: &[usize],
         straggler: Option<u32>,
     ) {
-        let habits = self.jobs[job].wall.map_or_else(Habits::default, Wall::habits);
+        let habits = self.jobs[job].bottleneck.map_or_else(Habits::default, Bottleneck::habits);
         self.train_as(job, span, state, units, Habits { straggler, ..habits });
     }
 
@@ -203,7 +204,7 @@ impl Day {
         let draw = self.draw.of(1_000 + job as u64).of(self.jobs[job].attempts.len() as u64);
         let before: Vec<&Training> = self.jobs[job].attempts.iter().filter_map(Attempt::training).collect();
         let plan = Plan { ranks: units.len() as u32, span, habits, before: &before };
-        let work = Work::Training(Training::new(draw, plan));
+        let work = Activity::Training(Training::new(draw, plan));
         self.hold(job, span, state, units, work);
     }
 
@@ -235,8 +236,10 @@ impl Day {
         let attempt = &self.jobs[by.job].attempts[by.attempt];
         let is_cut_short = attempt.state != FinalState::Completed;
         let (training, phases) = match &attempt.work {
-            Work::Training(training) => (Some(training.pieces(attempt.span, by.rank, is_cut_short)), None),
-            Work::Phases(phases) => (None, Some(phases_of(attempt.span, phases))),
+            Activity::Training(training) => {
+                (Some(training.pieces(attempt.span, by.rank, is_cut_short)), None)
+            }
+            Activity::Phases(phases) => (None, Some(phases_of(attempt.span, phases))),
         };
         let pieces = training.into_iter().flatten().chain(phases.into_iter().flatten());
         pieces.map(move |(span, class, doing)| Piece { span, class, doing, by: Some(by) })
@@ -266,22 +269,22 @@ impl Day {
     }
 
     /// The class that a condition puts a unit in while nobody holds it.
-    fn is_of(&self, what: What, unit: usize) -> Option<Class> {
+    fn is_of(&self, what: Incident, unit: usize) -> Option<Class> {
         let unit = &self.fleet.units[unit];
         let is_gpu = |node, gpu| unit.node == node && unit.gpu == gpu;
         match what {
-            What::Down(node) if unit.node == node => Some(Class::Unhealthy),
-            What::Lost(node, gpu) if is_gpu(node, gpu) => Some(Class::Unhealthy),
-            What::Drained(node) if unit.node == node => Some(Class::Drained),
-            What::Stranger(node, gpu) if is_gpu(node, gpu) => Some(Class::UnallocatedBusy),
-            What::Waits(pool, class) if self.fleet.nodes[unit.node].pool == pool => Some(class),
+            Incident::Down(node) if unit.node == node => Some(Class::Unhealthy),
+            Incident::Lost(node, gpu) if is_gpu(node, gpu) => Some(Class::Unhealthy),
+            Incident::Drained(node) if unit.node == node => Some(Class::Drained),
+            Incident::Stranger(node, gpu) if is_gpu(node, gpu) => Some(Class::UnallocatedBusy),
+            Incident::Waits(pool, class) if self.fleet.nodes[unit.node].pool == pool => Some(class),
             _ => None,
         }
     }
 
     /// Stretches in which nobody saw the node, though it was there.
     pub fn unseen(&self, node: usize) -> impl Iterator<Item = Span> {
-        let is_silent = move |condition: &&Condition| condition.what == What::Silent(node);
+        let is_silent = move |condition: &&Condition| condition.what == Incident::Silent(node);
         self.conditions.iter().filter(is_silent).map(|condition| condition.span)
     }
 }
@@ -289,8 +292,8 @@ impl Day {
 impl Attempt {
     pub fn training(&self) -> Option<&Training> {
         match &self.work {
-            Work::Training(training) => Some(training),
-            Work::Phases(_) => None,
+            Activity::Training(training) => Some(training),
+            Activity::Phases(_) => None,
         }
     }
 }

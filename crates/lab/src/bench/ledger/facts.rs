@@ -1,11 +1,11 @@
 //! What is true of the day beyond the classes' sums, for comparisons with whatever tables say.
 
+use crate::bench::ledger::loads::load_of_job;
 use serde::Serialize;
 
 use super::class::Class;
-use super::day::{Day, Job, What};
+use super::day::{Day, Incident, Job};
 use super::fleet::{Span, WHOLE};
-use super::levels::Load;
 use super::scenes::QUOTA;
 use super::truth::Truth;
 
@@ -88,7 +88,7 @@ pub(super) fn energy_mj(day: &Day) -> Vec<i64> {
         let share = unit.weight() as f64 / WHOLE as f64;
         let held = day.pieces(place).filter_map(|piece| Some((piece, piece.by?)));
         for (piece, by) in held {
-            let power_mw = Load::of_job(day, by.job).levels(piece.doing).power_mw;
+            let power_mw = load_of_job(day, by.job).levels(piece.doing).power_mw;
             uj[by.job] += power_mw * share * piece.span.length_ms() as f64;
         }
     }
@@ -131,7 +131,7 @@ pub(super) fn constraint(day: &Day, job: &Job) -> Option<&'static str> {
     let (reason, until_ms) = (job.reason?, job.attempts.first()?.span.from_ms);
     let waited = Span { from_ms: job.submit_ms, to_ms: until_ms };
     let class = day.conditions.iter().find_map(|condition| match condition.what {
-        What::Waits(pool, class) if pool == job.pool && condition.span == waited => Some(class),
+        Incident::Waits(pool, class) if pool == job.pool && condition.span == waited => Some(class),
         _ => None,
     });
     Some(match class {

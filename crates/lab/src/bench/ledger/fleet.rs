@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_collect::Device;
 
-use super::draw::Draw;
+use super::random::Draw;
 
 /// Of `train` the nodes are for whole-node training; `shared` has what is small; `burst` is
 /// reserved and comes late.

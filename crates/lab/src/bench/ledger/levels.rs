@@ -2,8 +2,7 @@
 //! what a reading shows of them.
 
 use super::class::Doing;
-use super::day::{Day, Piece};
-use super::draw::Draw;
+use super::random::Draw;
 
 /// Shares of the fleet's time below each quantile. In the lower third of it devices had nothing to
 /// do.
@@ -43,9 +42,9 @@ pub struct Levels {
 /// fleet's time.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    full: Levels,
+    pub full: Levels,
     /// While it is busy and trains nothing.
-    busy: Levels,
+    pub busy: Levels,
     idle_mw: f64,
     pub memory_bytes: i64,
     /// By how much its memory grows, bytes an hour.
@@ -79,24 +78,6 @@ impl Load {
         };
         let memory_bytes = (at_share(MEMORY, share) / 100.0 * MEMORY_BYTES as f64) as i64;
         Self { full, busy, idle_mw, memory_bytes, growth: 0 }
-    }
-
-    /// Of a job, by its place in the day.
-    pub fn of_job(day: &Day, job: usize) -> Self {
-        let mut load = Self::new(day.draw.of(13).of(job as u64));
-        if let Some(wall) = day.jobs[job].wall {
-            wall.lift(&mut load.full);
-            load.busy = load.full;
-        }
-        if day.jobs[job].growth > 0 {
-            (load.memory_bytes, load.growth) = (MEMORY_BYTES / 4, day.jobs[job].growth);
-        }
-        load
-    }
-
-    /// Of whoever has a unit, and of nobody.
-    pub fn of_piece(day: &Day, unit: usize, piece: &Piece) -> Self {
-        piece.by.map_or_else(|| Self::new(day.draw.of(12).of(unit as u64)), |by| Self::of_job(day, by.job))
     }
 
     /// Levels while the device does this.

@@ -1,20 +1,21 @@
 //! A synthetic day whose truth is known: what the tables say of it, beside the truth.
 
+mod bottleneck;
 mod class;
 mod compare;
 mod day;
-mod draw;
 mod emit;
 mod facts;
 mod fleet;
 mod levels;
-mod reading;
+mod loads;
+mod random;
+mod readings;
 mod scenes;
 #[cfg(test)]
 mod tests;
 mod training;
 mod truth;
-mod wall;
 
 use std::path::PathBuf;
 
@@ -26,7 +27,7 @@ use tidegate_server::{QueryLimits, QueryService};
 use super::{Scratch, Stopwatch, peak_rss_mib};
 use compare::{Check, Compared, Fact};
 use day::Day;
-use emit::{Damage, Told};
+use emit::{Damage, Emitted};
 use facts::Facts;
 use fleet::WHOLE;
 use tidegate_workspace::{CommandError, LogArgs, Workspace, block_on_one_thread};
@@ -41,7 +42,7 @@ use truth::Truth;
 
 A generator decides for every millisecond of every GPU what it goes to, tells it as agents, prologs, training jobs and Slurm's
 watcher would, and runs the pipelines. The same options make the same day. The command fails where a table differs from what was
-told, or, with nothing missing, from what is true by more than a fact allows.")]
+emitted, or, with nothing missing, from what is true by more than a fact allows.")]
 pub struct LedgerArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -51,13 +52,13 @@ pub struct LedgerArgs {
     /// Nodes of 8 GPUs, two thirds of them for training; one more is reserved and comes late
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(3..=64))]
     nodes: u32,
-    /// SampleBatcher of samples that come up to an hour late, in a million
+    /// Batches of samples that come up to an hour late, in a million
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     late: u32,
-    /// SampleBatcher of samples that come twice, in a million
+    /// Batches of samples that come twice, in a million
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     duplicate: u32,
-    /// SampleBatcher of samples that never come, in a million
+    /// Batches of samples that never come, in a million
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     missing: u32,
     /// Write what is true of the day here, as JSON: time by class and job, waits, tokens,
@@ -118,10 +119,10 @@ pub fn run(args: &LedgerArgs) -> Result<Report, CommandError> {
     let watch = Stopwatch::start()?;
     let workspace = Workspace::open(&data, &args.log)?;
     workspace.create_topics()?;
-    let day = Day::new(args.seed, args.hours, args.nodes as usize);
+    let day = scenes::generate(args.seed, args.hours, args.nodes as usize);
     let damage = Damage { late_ppm: args.late, duplicate_ppm: args.duplicate, missing_ppm: args.missing };
-    let told = emit::emit(&day, damage, workspace.log.as_ref())?;
-    let truth = Truth::new(&day, &told.unseen);
+    let emitted = emit::emit(&day, damage, workspace.log.as_ref())?;
+    let truth = Truth::new(&day, &emitted.unseen);
     if let Some(file) = &args.truth {
         serde_json::to_writer(std::fs::File::create(file)?, &Facts::new(&day, &truth))?;
     }
@@ -132,13 +133,13 @@ pub fn run(args: &LedgerArgs) -> Result<Report, CommandError> {
         runner.catch_up(&mut |_| {}).await?;
         let (pipelines_cpu_s, pipelines_s) = watch.read()?;
         let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
-        let checks = compare::check(&service, &day, &told).await?;
-        let facts = compare::facts(&service, &day, &truth, &told.unseen).await?;
+        let checks = compare::check(&service, &day, &emitted).await?;
+        let facts = compare::facts(&service, &day, &truth, &emitted.unseen).await?;
         let compared = compare::compare(&service, &day, &truth).await?;
         if let Some(wrong) = checks.iter().find(|check| check.found != check.expected) {
             return Err(format!("{}: {}, told was {}", wrong.what, wrong.found, wrong.expected).into());
         }
-        let report = report(args, &day, &told, compared)?;
+        let report = report(args, &day, &emitted, compared)?;
         let report = Report { checks, produce_s, produce_cpu_s, pipelines_s, pipelines_cpu_s, ..report };
         Ok::<_, CommandError>((report, facts))
     })??;
@@ -149,7 +150,12 @@ pub fn run(args: &LedgerArgs) -> Result<Report, CommandError> {
     Ok(Report { facts, ..report })
 }
 
-fn report(args: &LedgerArgs, day: &Day, told: &Told, compared: Compared) -> Result<Report, CommandError> {
+fn report(
+    args: &LedgerArgs,
+    day: &Day,
+    emitted: &Emitted,
+    compared: Compared,
+) -> Result<Report, CommandError> {
     Ok(Report {
         bench: "ledger",
         seed: args.seed,
@@ -158,15 +164,15 @@ fn report(args: &LedgerArgs, day: &Day, told: &Told, compared: Compared) -> Resu
         gpus: day.fleet.nodes.iter().map(|node| node.gpus.len()).sum(),
         jobs: day.jobs.len(),
         paid_ms: day.paid() / WHOLE,
-        job_events: told.job_events,
-        node_events: told.node_events,
-        capacity_events: told.capacity_events,
-        step_reports: told.steps.reports,
-        batches: told.batches,
-        late_batches: told.late_batches,
-        duplicate_batches: told.duplicate_batches,
-        missing_batches: told.missing_batches,
-        samples: told.samples,
+        job_events: emitted.job_events,
+        node_events: emitted.node_events,
+        capacity_events: emitted.capacity_events,
+        step_reports: emitted.steps.reports,
+        batches: emitted.batches,
+        late_batches: emitted.late_batches,
+        duplicate_batches: emitted.duplicate_batches,
+        missing_batches: emitted.missing_batches,
+        samples: emitted.samples,
         produce_s: 0.0,
         produce_cpu_s: 0.0,
         pipelines_s: 0.0,

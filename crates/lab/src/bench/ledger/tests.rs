@@ -1,5 +1,6 @@
 //! What must be so for the truth to be one.
 
+use crate::bench::ledger::loads::load_of_job;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_collect::{Metric, Value};
@@ -7,21 +8,20 @@ use tidegate_events::FinalState;
 use tidegate_log::{EmbeddedLog, EventLog, TopicConfig, TopicPartition};
 
 use super::class::Class;
-use super::day::{Day, Job, What, Work};
-use super::draw::Draw;
-use super::emit::{self, Damage, Told};
+use super::day::{Activity, Day, Incident, Job};
+use super::emit::{self, Damage, Emitted};
 use super::facts::Facts;
 use super::fleet::{Part, SHARED, TRAIN, WHOLE};
-use super::levels::Load;
-use super::reading::Watched;
-use super::scenes::QUOTA;
+use super::random::Draw;
+use super::readings::Watched;
+use super::scenes::{self, QUOTA};
 use super::truth::Truth;
 
 /// Days of several shapes.
 fn days() -> impl Iterator<Item = Day> {
     [(1, 1, 3), (2, 2, 3), (3, 6, 6), (4, 24, 6), (5, 3, 10)]
         .into_iter()
-        .map(|(seed, hours, nodes)| Day::new(seed, hours, nodes))
+        .map(|(seed, hours, nodes)| scenes::generate(seed, hours, nodes))
 }
 
 #[test]
@@ -68,10 +68,10 @@ fn a_gpu_holds_what_it_can_and_only_while_it_is_there() {
                     ends.entry(*unit).or_default().push((attempt.span.from_ms, attempt.span.to_ms));
                     for condition in &day.conditions {
                         let bars = match condition.what {
-                            What::Down(down) => down == node,
-                            What::Lost(lost, gpu) => (lost, gpu) == (node, day.fleet.units[*unit].gpu),
+                            Incident::Down(down) => down == node,
+                            Incident::Lost(lost, gpu) => (lost, gpu) == (node, day.fleet.units[*unit].gpu),
                             // Who reports steps tells them by the node's agent.
-                            What::Silent(silent) => silent == node && attempt.training().is_some(),
+                            Incident::Silent(silent) => silent == node && attempt.training().is_some(),
                             _ => false,
                         };
                         let apart = condition.span.to_ms <= attempt.span.from_ms
@@ -96,7 +96,7 @@ fn a_gpu_holds_what_it_can_and_only_while_it_is_there() {
 /// Free GPUs of each node of a pool on which jobs may start, and those that each team holds.
 fn at(day: &Day, at_ms: i64) -> (Vec<usize>, BTreeMap<&str, usize>) {
     let closed = |node: usize| {
-        let bars = |what: What| what == What::Down(node) || what == What::Drained(node);
+        let bars = |what: Incident| what == Incident::Down(node) || what == Incident::Drained(node);
         day.conditions.iter().any(|c| c.span.contains(at_ms) && bars(c.what))
     };
     let nodes = day.fleet.of_pool(TRAIN);
@@ -154,7 +154,7 @@ fn jobs_wait_for_what_is_said_and_start_when_they_can() {
                 .iter()
                 .filter(|c| c.span.contains(at_ms))
                 .filter_map(|c| match c.what {
-                    What::Waits(_, class) => Some(class),
+                    Incident::Waits(_, class) => Some(class),
                     _ => None,
                 })
                 .collect();
@@ -200,7 +200,7 @@ fn class_of(reading: &tidegate_collect::Reading) -> Class {
 
 #[test]
 fn samples_tell_the_truth_within_a_tick_of_each_change() {
-    let day = Day::new(7, 2, 3);
+    let day = scenes::generate(7, 2, 3);
     let mut changes = 0;
     for node in day.fleet.of_pool(SHARED) {
         for gpu in [0, 1, 4] {
@@ -225,13 +225,13 @@ fn samples_tell_the_truth_within_a_tick_of_each_change() {
 }
 
 /// Tells a day into a log of its own; all records, by topic.
-fn told(seed: u64, damage: Damage) -> (Told, Vec<(String, Vec<u8>)>) {
+fn emitted(seed: u64, damage: Damage) -> (Emitted, Vec<(String, Vec<u8>)>) {
     let folder = tempfile::tempdir().unwrap();
     let log = EmbeddedLog::open(folder.path(), Default::default()).unwrap();
     let topics = ["jobs", "capacity", "nodes", "steps", "gpu-samples"];
     let one = TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None };
     topics.iter().for_each(|topic| log.create_topic(topic, one).unwrap());
-    let told = emit::emit(&Day::new(seed, 1, 3), damage, &log).unwrap();
+    let emitted = emit::emit(&scenes::generate(seed, 1, 3), damage, &log).unwrap();
     let mut records = Vec::new();
     for topic in topics {
         let at = TopicPartition { topic: topic.into(), partition: 0 };
@@ -241,15 +241,15 @@ fn told(seed: u64, damage: Damage) -> (Told, Vec<(String, Vec<u8>)>) {
             records.extend(read.iter().map(|record| (topic.to_owned(), record.record.payload.to_vec())));
         }
     }
-    (told, records)
+    (emitted, records)
 }
 
 #[test]
 fn the_same_seed_tells_the_same_bytes() {
     let damage = Damage { late_ppm: 50_000, duplicate_ppm: 50_000, missing_ppm: 50_000 };
-    let (one, first) = told(1, damage);
-    assert!(first == told(1, damage).1);
-    let (other, second) = told(2, Damage::default());
+    let (one, first) = emitted(1, damage);
+    assert!(first == emitted(1, damage).1);
+    let (other, second) = emitted(2, Damage::default());
     assert!(first != second && other.samples > one.samples);
     assert_eq!((other.late_batches, other.duplicate_batches, other.missing_batches), (0, 0, 0));
     assert!(
@@ -266,7 +266,7 @@ fn the_same_seed_tells_the_same_bytes() {
 fn work_without_steps_says_what_it_does_to_its_end() {
     for day in days() {
         for attempt in day.jobs.iter().flat_map(|job| &job.attempts) {
-            if let Work::Phases(phases) = &attempt.work {
+            if let Activity::Phases(phases) = &attempt.work {
                 assert!(phases.is_sorted_by(|a, b| a.0 < b.0));
                 assert_eq!(phases.last().map(|(to_ms, _)| *to_ms), Some(attempt.span.to_ms));
             }
@@ -276,14 +276,14 @@ fn work_without_steps_says_what_it_does_to_its_end() {
 
 #[test]
 fn a_job_draws_the_energy_that_its_readings_say() {
-    let day = Day::new(11, 1, 3);
+    let day = scenes::generate(11, 1, 3);
     let node = day.fleet.of_pool(TRAIN)[0];
     let unit = day.fleet.nodes[node].gpus[0].units[0];
     let mut device = Watched::all_of(&day, node, 0).remove(0);
     let (mut read_mj, mut true_mj) = (0.0, 0.0);
     let mut tick_ms = day.span.from_ms + 1_000;
     for piece in day.pieces(unit) {
-        let load = piece.by.map(|by| Load::of_job(&day, by.job));
+        let load = piece.by.map(|by| load_of_job(&day, by.job));
         let power_mw = load.map_or(0.0, |load| load.levels(piece.doing).power_mw);
         true_mj += power_mw * piece.span.length_ms() as f64 / 1e3;
         while tick_ms <= piece.span.to_ms {
@@ -299,7 +299,7 @@ fn a_job_draws_the_energy_that_its_readings_say() {
 
 #[test]
 fn what_is_written_of_the_day_is_the_day() {
-    let day = Day::new(12, 2, 4);
+    let day = scenes::generate(12, 2, 4);
     let truth = Truth::new(&day, &vec![Vec::new(); day.fleet.nodes.len()]);
     let facts = serde_json::to_value(Facts::new(&day, &truth)).unwrap();
     let waits = facts["waits"].as_array().unwrap();

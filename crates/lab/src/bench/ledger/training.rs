@@ -2,8 +2,8 @@
 //! again after a failure.
 
 use super::class::{Class, Doing};
-use super::draw::Draw;
 use super::fleet::Span;
+use super::random::Draw;
 
 /// Parameters of the model that is trained; operations per token are counted as six times as many.
 const PARAMETERS: u64 = 7_000_000_000;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_server::{Overrides, QueryService};
 
-use super::Took;
+use super::Timing;
 use tidegate_workspace::CommandError;
 
 /// Numbers of different engines are equal if they are so within this share.
@@ -22,7 +22,7 @@ pub type Row = Vec<Value>;
 pub struct Answer {
     pub rows: Vec<Row>,
     #[serde(flatten)]
-    pub took: Took,
+    pub took: Timing,
 }
 
 fn without_limit() -> Overrides {

@@ -62,17 +62,17 @@ pub struct Report {
     /// Of making the tables from the log.
     pipelines_cpu_s: f64,
     table_bytes_per_sample: f64,
-    peers: BTreeMap<String, peers::Made>,
-    questions: Vec<Asked>,
+    peers: BTreeMap<String, peers::PeerReport>,
+    questions: Vec<QuestionReport>,
 }
 
 /// One question and what answering it took.
 #[derive(Debug, Serialize)]
-struct Asked {
+struct QuestionReport {
     question: String,
     rows: usize,
     /// By system and form, e.g. `duckdb wide`.
-    took: BTreeMap<String, Took>,
+    took: BTreeMap<String, Timing>,
     /// CPU seconds of `tidegate tables` over those of the fastest of the others, on samples and on
     /// minutes of their own.
     ratio_to_best_on_samples: Option<f64>,
@@ -81,7 +81,7 @@ struct Asked {
 
 /// Medians.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Took {
+pub(super) struct Timing {
     cpu_s: f64,
     wall_s: f64,
 }
@@ -110,8 +110,8 @@ pub fn run(args: &QueryArgs) -> Result<Report, CommandError> {
     }
     let scratch = Scratch::new("query")?;
     let data = scratch.path().join("data");
-    let made = window::make(args.seed, args.nodes, args.hours * 60, &data, &args.log)?;
-    let worked = children::work(1, &data, &args.log)?;
+    let made = window::fill_log(args.seed, args.nodes, args.hours * 60, &data, &args.log)?;
+    let worked = children::run_pipelines(1, &data, &args.log)?;
     let limits = QueryLimits::default();
     let service = QueryService::new(catalog(&data.join("lake"))?, limits)?;
     let questions = questions(&service)?;
@@ -132,7 +132,7 @@ pub fn run(args: &QueryArgs) -> Result<Report, CommandError> {
                 export(&service, &samples_sql(), &samples).await?;
                 export(&service, HOLDS, &holds).await
             })??;
-            let given = peers::Given {
+            let given = peers::Request {
                 samples,
                 holds,
                 folder: scratch.path().to_owned(),
@@ -225,11 +225,11 @@ fn ask(service: &QueryService, sql: &str, repeat: u32) -> Result<Answer, Command
         seconds.sort_by(f64::total_cmp);
         seconds[seconds.len() / 2]
     };
-    Ok(Answer { rows, took: Took { cpu_s: median(cpu), wall_s: median(wall) } })
+    Ok(Answer { rows, took: Timing { cpu_s: median(cpu), wall_s: median(wall) } })
 }
 
 /// Sees to it that all answers are equal.
-fn compared(question: &Question, answers: BTreeMap<String, Answer>) -> Result<Asked, CommandError> {
+fn compared(question: &Question, answers: BTreeMap<String, Answer>) -> Result<QuestionReport, CommandError> {
     let ours = &answers["tidegate tables"];
     for (whose, answer) in &answers {
         if let Some(differs) = answer::difference(&ours.rows, &answer.rows) {
@@ -247,7 +247,7 @@ fn compared(question: &Question, answers: BTreeMap<String, Answer>) -> Result<As
         let best = theirs.map(|(_, answer)| answer.took.cpu_s).min_by(f64::total_cmp)?;
         Some(ours.took.cpu_s / best)
     };
-    Ok(Asked {
+    Ok(QuestionReport {
         question: question.name.clone(),
         rows: ours.rows.len(),
         ratio_to_best_on_samples: best(false),

@@ -15,7 +15,7 @@ const PROGRAM: &str = include_str!("peers.py");
 
 /// What they are asked.
 #[derive(Debug, Serialize)]
-pub struct Given {
+pub struct Request {
     pub samples: PathBuf,
     pub holds: PathBuf,
     /// Where they put their tables.
@@ -27,7 +27,7 @@ pub struct Given {
 
 /// One system.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Made {
+pub struct PeerReport {
     version: String,
     /// Of its table of samples, where it tells.
     table_bytes: Option<u64>,
@@ -37,7 +37,7 @@ pub struct Made {
 }
 
 /// Answers of every system, by its name.
-pub fn ask(python: &Path, given: &Given) -> Result<BTreeMap<String, Made>, CommandError> {
+pub fn ask(python: &Path, given: &Request) -> Result<BTreeMap<String, PeerReport>, CommandError> {
     let named = |e: std::io::Error| {
         format!("{}: {e}; tests/peers/install.sh makes one that has duckdb and chdb", python.display())
     };

@@ -13,7 +13,7 @@ use tidegate_autopilot::{
 use super::*;
 use crate::{ClusterSpec, ServiceSpec, Sim, target::ControlFaults};
 
-fn deed(action: &str, generation: u64, at_us: i64) -> AppliedEffect {
+fn effect(action: &str, generation: u64, at_us: i64) -> AppliedEffect {
     AppliedEffect {
         at_us,
         asked_us: at_us,
@@ -41,11 +41,11 @@ fn checker(journal: &InMemoryJournal) -> Checker {
     )
 }
 
-fn found(deeds: &[(&str, u64, i64)]) -> Vec<Invariant> {
+fn found(effects: &[(&str, u64, i64)]) -> Vec<Invariant> {
     let mut target = cluster();
     let mut checker = checker(&InMemoryJournal::default());
-    for (action, generation, at_us) in deeds {
-        target.forge(deed(action, *generation, *at_us));
+    for (action, generation, at_us) in effects {
+        target.forge(effect(action, *generation, *at_us));
         checker.journal.begun_us.insert((*action).into(), 0);
     }
     checker.check(&target, true);
@@ -76,7 +76,7 @@ fn an_effect_that_is_not_on_record_before_is_found() {
         [(None, vec![Invariant::Recorded]), (Some(5), vec![]), (Some(6), vec![Invariant::Recorded])]
     {
         let mut target = cluster();
-        target.forge(deed("a", 1, 5));
+        target.forge(effect("a", 1, 5));
         let mut checker = checker(&InMemoryJournal::default());
         checker.journal.begun_us.extend(begun_us.map(|at_us| ("a".to_owned(), at_us)));
         checker.check(&target, false);

@@ -12,7 +12,7 @@ const COUNTED: &str = "kind NOT IN ('PLANNED', 'LEASE_TAKEN', 'SCORED')";
 
 /// What is said of the autopilot itself.
 #[derive(Debug, Serialize)]
-struct Told {
+struct SloReport {
     objectives: Vec<ObjectiveStatus>,
     /// Alerts that stand.
     alerts: Vec<Alert>,
@@ -37,7 +37,7 @@ pub(super) fn run(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), Co
     known.slo.tallies.expire(now_us);
     let stepped = known.slo.steps_down(&policy.slo);
     let mode = |kind| policy.modes.get(&kind).copied().unwrap_or(Mode::Observe).down();
-    let told = Told {
+    let report = SloReport {
         objectives: known.slo.status(&policy.slo, now_us),
         alerts: known.slo.firing().cloned().collect(),
         stepped_down: stepped
@@ -45,17 +45,17 @@ pub(super) fn run(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), Co
             .collect(),
     };
     if json {
-        say!("{}", serde_json::to_string_pretty(&told)?);
+        say!("{}", serde_json::to_string_pretty(&report)?);
         return Ok(());
     }
-    if told.objectives.is_empty() {
+    if report.objectives.is_empty() {
         say!("nothing was counted yet, or the policy asks for no objectives");
     }
-    told.objectives.iter().for_each(|standing| say!("{}", line(standing)));
-    for alert in &told.alerts {
+    report.objectives.iter().for_each(|standing| say!("{}", line(standing)));
+    for alert in &report.alerts {
         say!("alert   {} {}: {}", alert.burn.severity(), alert.burn.name(), alert.why);
     }
-    for (kind, mode) in &told.stepped_down {
+    for (kind, mode) in &report.stepped_down {
         say!("lowered {kind} may {mode} until that is over");
     }
     Ok(())

@@ -43,10 +43,10 @@ pub fn bounds(seeds: Range<u64>, setting: &dyn Fn(u64) -> Scenario) -> f64 {
 
 /// A table: for each metric and policy the mean over seeds with half its 95 % interval, and the
 /// ratio to the first policy's.
-pub fn tell(report: &Report) {
+pub fn print(report: &Report) {
     match &report.about {
-        Some(Provenance::Traces(about)) => tell_about(about),
-        Some(Provenance::Log(about)) => tell_log(about),
+        Some(Provenance::Traces(about)) => print_traces(about),
+        Some(Provenance::Log(about)) => print_log(about),
         None => {}
     }
     let rows = &report.rows;
@@ -72,7 +72,7 @@ fn shown(value: Option<Interval>, ratio: Option<Interval>) -> String {
     format!("{:>13.2} {:<9}{ratio:>6}", value.value, format!("±{:.2}", (value.high - value.low) / 2.0))
 }
 
-fn tell_log(about: &site::Provenance) {
+fn print_log(about: &site::Provenance) {
     let time = |us: i64| DateTime::from_timestamp_micros(us).unwrap_or_default().format("%F %R");
     say!("{} from {} to {} UTC", about.cluster, time(about.from_us), time(about.to_us));
     say!(
@@ -108,7 +108,7 @@ fn tell_log(about: &site::Provenance) {
     );
 }
 
-fn tell_about(about: &trace::Provenance) {
+fn print_traces(about: &trace::Provenance) {
     let trace::Provenance { jobs, train_nodes, train_gpus, serve_nodes, serve_gpus, peak_gpus, days, .. } =
         about;
     say!("jobs of {jobs} ({}), {days} days at a time", about.job_rows);
@@ -121,8 +121,8 @@ fn tell_about(about: &trace::Provenance) {
 }
 
 /// What idle quotas served.
-pub fn tell_quotas(report: &QuotaReport) {
-    tell_about(&report.about);
+pub fn print_quotas(report: &QuotaReport) {
+    print_traces(&report.about);
     let seen = &report.recorded;
     say!(
         "recorded: {:.0} GPU-hours waited, {:.0} of them while as many GPUs of quotas were idle",

@@ -38,7 +38,7 @@ pub struct SiteArgs {
 }
 
 /// What the log told, and what it cannot tell.
-pub struct Asked {
+pub struct SiteHistory {
     pub history: History,
     /// Pools that serve.
     pub serves: Vec<String>,
@@ -54,7 +54,7 @@ struct Extent {
 
 impl SiteArgs {
     /// What the log tells; `None` where it was not asked.
-    pub fn history(&self) -> Result<Option<Asked>, CommandError> {
+    pub fn history(&self) -> Result<Option<SiteHistory>, CommandError> {
         let Some(from) = &self.from else { return Ok(None) };
         let micros = |text: &str| time_ms(text).map(|ms| ms * 1_000);
         let from_us = micros(from).map_err(|e| format!("--from: {e}"))?;
@@ -69,7 +69,7 @@ impl SiteArgs {
             let part = Part { cluster: quoted(&extent.cluster), from_us, to_us, serves: &self.serves };
             part.history(&service, extent).await
         })??;
-        Ok(Some(Asked { history, serves: self.serves.clone() }))
+        Ok(Some(SiteHistory { history, serves: self.serves.clone() }))
     }
 
     /// Brings the folder's tables up to the end of the log.

@@ -14,7 +14,7 @@ use tidegate_sim::scenario::Scenario;
 use tidegate_sim::{DAY_US, MINUTE_US};
 
 use super::report::Provenance;
-use super::site::Asked;
+use super::site::SiteHistory;
 use crate::commands::CommandError;
 use crate::commands::up::demo;
 
@@ -87,7 +87,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Reads what was asked for.
+    /// Reads what was site for.
     pub fn open(args: &SourceArgs) -> Result<Self, CommandError> {
         if args.trace == MADE_UP {
             let (train, serve) = (args.train.unwrap_or(TRAIN), args.serve.unwrap_or(SERVE));
@@ -117,7 +117,7 @@ impl Source {
     }
 
     /// What a seed is tried on.
-    pub fn setting(&self, seed: u64) -> Scenario {
+    pub fn scenario(&self, seed: u64) -> Scenario {
         match self {
             Self::Traced(pairing) => pairing.setting(seed),
             Self::Site(site) => site.setting(seed),
@@ -148,10 +148,10 @@ impl Source {
 
 impl SourceArgs {
     /// What the log told, for the simulator.
-    pub fn site(&self, asked: &Asked) -> Result<Source, CommandError> {
+    pub fn site(&self, site: &SiteHistory) -> Result<Source, CommandError> {
         let train = self.train.map(usize::from);
-        let wanted = SiteOptions { serves: asked.serves.clone(), train, price_micros: self.price };
-        Ok(Source::Site(Box::new(Site::new(&asked.history, &wanted)?)))
+        let wanted = SiteOptions { serves: site.serves.clone(), train, price_micros: self.price };
+        Ok(Source::Site(Box::new(Site::new(&site.history, &wanted)?)))
     }
 
     /// Lends idle quotas of a trace.

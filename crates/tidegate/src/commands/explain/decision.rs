@@ -15,7 +15,7 @@ use tidegate_autopilot::state::ForecastOrigin;
 use tidegate_server::QueryService;
 
 use crate::autopilot::record::{ActionStep, entries, plan, steps};
-use crate::commands::tried::{Again, again};
+use crate::commands::rollout::{ReplayedShadow, replay_shadow};
 use crate::commands::{CommandError, CommandResult, DataArgs, ask, block_on, committed, quoted};
 
 /// Other objects of the same kind that are told of.
@@ -123,7 +123,9 @@ async fn thought(service: &QueryService, action: &str, id: &str) -> Result<Expla
         "plan = (SELECT max(plan) FROM autopilot_events WHERE kind = 'SHADOW_DECIDED' AND action = {})",
         quoted(action)
     );
-    let Ok(Again { shadowed, beside, plan, report, same_bytes }) = again(service, &made_it).await else {
+    let Ok(ReplayedShadow { shadowed, beside, plan, report, same_bytes }) =
+        replay_shadow(service, &made_it).await
+    else {
         return Err(unknown(service, action).await?);
     };
     let decision = plan.decisions.iter().find(|decision| decision.action.id == id).cloned();

@@ -2,6 +2,7 @@
 
 mod devices;
 
+use crate::bench::ledger::loads::load_of_piece;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
@@ -9,10 +10,10 @@ use tidegate_server::QueryService;
 
 use super::Number;
 use crate::bench::ledger::class::Class;
-use crate::bench::ledger::day::{Attempt, Day, Job, What};
+use crate::bench::ledger::day::{Attempt, Day, Incident, Job};
 use crate::bench::ledger::facts::constraint;
 use crate::bench::ledger::fleet::{BURST, GPUS_PER_NODE, Part, Span, TRAIN, Unit, WHOLE};
-use crate::bench::ledger::levels::{Levels, Load};
+use crate::bench::ledger::levels::Levels;
 use crate::bench::ledger::training::STEPS_PER_EPOCH;
 use crate::bench::ledger::truth::{Truth, joined, overlap_ms};
 use tidegate_workspace::{CommandError, ask};
@@ -78,7 +79,7 @@ impl Question {
     }
 }
 
-/// Asks everything. `unseen` are the stretches of each node of which no sample was told.
+/// Asks everything. `unseen` are the stretches of each node of which no sample was emitted.
 pub async fn facts(
     service: &QueryService,
     day: &Day,
@@ -124,7 +125,7 @@ fn trains(job: &Job) -> bool {
 fn unseen_of(day: &Day, unseen: &[Vec<Span>]) -> Vec<Vec<Span>> {
     let of_unit = |unit: &Unit| {
         let lost =
-            day.conditions.iter().filter(|c| c.what == What::Lost(unit.node, unit.gpu)).map(|c| c.span);
+            day.conditions.iter().filter(|c| c.what == Incident::Lost(unit.node, unit.gpu)).map(|c| c.span);
         joined(unseen[unit.node].iter().copied().chain(lost).collect())
     };
     day.fleet.units.iter().map(of_unit).collect()
@@ -137,7 +138,7 @@ fn activity(day: &Day, unseen: &[Vec<Span>]) -> Vec<Question> {
         let share = unit.weight() as f64 / WHOLE as f64;
         for piece in day.pieces(place) {
             let seen_ms = piece.span.length_ms() - overlap_ms(&unseen, piece.span);
-            let levels = Load::of_piece(day, place, &piece).levels(piece.doing);
+            let levels = load_of_piece(day, place, &piece).levels(piece.doing);
             sums.add(levels, share * seen_ms as f64 / 1e3);
         }
     }

@@ -1,5 +1,6 @@
 //! A ledger that is the truth is found to be it, and one that is not is not.
 
+use crate::bench::ledger::scenes;
 use std::sync::Arc;
 
 use arrow::array::{Int64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray};
@@ -99,7 +100,7 @@ async fn compared(day: &Day, rows: Vec<(Key, i64)>) -> Compared {
 
 #[tokio::test]
 async fn the_truth_is_without_error_and_closed() {
-    let day = Day::new(3, 1, 3);
+    let day = scenes::generate(3, 1, 3);
     let compared = compared(&day, ledger(&day)).await;
     assert!(compared.largest_error_ppm.is_some_and(|ppm| ppm < 50.0), "{compared:?}");
     assert!(compared.largest_of_jobs.iter().all(|error| error.error_ppm.abs() < 50.0));
@@ -111,7 +112,7 @@ async fn the_truth_is_without_error_and_closed() {
 
 #[tokio::test]
 async fn errors_are_found_and_named() {
-    let day = Day::new(3, 1, 3);
+    let day = scenes::generate(3, 1, 3);
     let mut rows = ledger(&day);
     let worst = rows.iter().position(|(key, ms)| key.2 == "productive" && *ms > 30_000).unwrap();
     let (node, start_ms) = (rows[worst].0.1.clone(), rows[worst].0.0);

@@ -12,7 +12,7 @@ use tidegate_log::EventLog;
 
 use super::day::Day;
 use super::fleet::Span;
-use crate::bench::outbox::Outbox;
+use crate::bench::batcher::PartitionBatcher;
 use tidegate_workspace::CommandError;
 
 /// Name of the cluster, and of who watches its scheduler.
@@ -31,9 +31,9 @@ pub struct Damage {
     pub missing_ppm: u32,
 }
 
-/// What was told, as the tables should have it.
+/// What was emitted, as the tables should have it.
 #[derive(Debug, Clone, Default)]
-pub struct Told {
+pub struct Emitted {
     pub job_events: u64,
     pub node_events: u64,
     pub capacity_events: u64,
@@ -41,7 +41,7 @@ pub struct Told {
     pub late_batches: u64,
     pub duplicate_batches: u64,
     pub missing_batches: u64,
-    /// Devices × ticks in batches that were told, and the time they speak of.
+    /// Devices × ticks in batches that were emitted, and the time they speak of.
     pub samples: u64,
     pub us_sampled: i64,
     pub steps: steps::Sums,
@@ -50,52 +50,52 @@ pub struct Told {
 }
 
 /// Tells everything.
-pub fn emit(day: &Day, damage: Damage, log: &dyn EventLog) -> Result<Told, CommandError> {
-    let mut teller = Teller { log, outboxes: BTreeMap::new(), numbers: BTreeMap::new() };
-    let mut told = Told::default();
+pub fn emit(day: &Day, damage: Damage, log: &dyn EventLog) -> Result<Emitted, CommandError> {
+    let mut emitter = Emitter { log, batchers: BTreeMap::new(), numbers: BTreeMap::new() };
+    let mut emitted = Emitted::default();
     let scheduler = scheduler::events(day);
-    told.job_events = scheduler.len() as u64;
-    teller.tell_all(scheduler)?;
+    emitted.job_events = scheduler.len() as u64;
+    emitter.emit_all(scheduler)?;
     let (capacity, nodes) = (nodes::capacity(day), nodes::events(day));
-    (told.capacity_events, told.node_events) = (capacity.len() as u64, nodes.len() as u64);
-    teller.tell_all(capacity)?;
-    teller.tell_all(nodes)?;
-    told.steps = steps::tell(day, &mut teller)?;
-    samples::tell(day, damage, &mut teller, &mut told)?;
-    teller.finish()?;
-    Ok(told)
+    (emitted.capacity_events, emitted.node_events) = (capacity.len() as u64, nodes.len() as u64);
+    emitter.emit_all(capacity)?;
+    emitter.emit_all(nodes)?;
+    emitted.steps = steps::emit(day, &mut emitter)?;
+    samples::emit(day, damage, &mut emitter, &mut emitted)?;
+    emitter.finish()?;
+    Ok(emitted)
 }
 
 /// An event and who tells of it.
-struct Said {
+struct SourcedEvent {
     source: String,
-    /// When it is told.
+    /// When it is emitted.
     at_ms: i64,
     event: Event,
 }
 
 /// Numbers what sources tell, and hands it to the log.
-struct Teller<'a> {
+struct Emitter<'a> {
     log: &'a dyn EventLog,
-    outboxes: BTreeMap<&'static str, Outbox>,
+    batchers: BTreeMap<&'static str, PartitionBatcher>,
     /// Of the next record of each source.
     numbers: BTreeMap<String, u64>,
 }
 
-impl Teller<'_> {
-    /// Tells events in order of the times at which they are told.
-    fn tell_all(&mut self, mut said: Vec<Said>) -> Result<(), CommandError> {
+impl Emitter<'_> {
+    /// Tells events in order of the times at which they are emitted.
+    fn emit_all(&mut self, mut said: Vec<SourcedEvent>) -> Result<(), CommandError> {
         said.sort_by_key(|said| said.at_ms);
-        said.into_iter().try_for_each(|said| self.tell(said))
+        said.into_iter().try_for_each(|said| self.emit(said))
     }
 
-    fn tell(&mut self, said: Said) -> Result<(), CommandError> {
+    fn emit(&mut self, said: SourcedEvent) -> Result<(), CommandError> {
         let event = self.seal(said);
         self.append(event)
     }
 
     /// Fills in what an agent fills in.
-    fn seal(&mut self, Said { source, at_ms, mut event }: Said) -> Event {
+    fn seal(&mut self, SourcedEvent { source, at_ms, mut event }: SourcedEvent) -> Event {
         let number = self.numbers.entry(source.clone()).or_default();
         let envelope = event.envelope_mut();
         envelope.cluster = CLUSTER.into();
@@ -107,12 +107,12 @@ impl Teller<'_> {
 
     fn append(&mut self, mut event: Event) -> Result<(), CommandError> {
         let topic = event.schema().topic();
-        let outbox = self.outboxes.entry(topic).or_insert_with(|| Outbox::new(SOURCE, topic, 0));
-        outbox.push(self.log, event.record()?)
+        let batcher = self.batchers.entry(topic).or_insert_with(|| PartitionBatcher::new(SOURCE, topic, 0));
+        batcher.push(self.log, event.record()?)
     }
 
     fn finish(&mut self) -> Result<(), CommandError> {
-        self.outboxes.values_mut().try_for_each(|outbox| outbox.append(self.log))
+        self.batchers.values_mut().try_for_each(|batcher| batcher.append(self.log))
     }
 }
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use tidegate_events::{Event, v1};
 use v1::{CapacityEventKind, NodeEventKind};
 
-use super::{SEEN_MS, Said, WATCHER, agent};
-use crate::bench::ledger::day::{Day, Price, What};
+use super::{SEEN_MS, SourcedEvent, WATCHER, agent};
+use crate::bench::ledger::day::{Day, Incident, Price};
 use crate::bench::ledger::fleet::{BURST, GPUS_PER_NODE, MODEL, SHARED, Span, TRAIN};
 use crate::bench::ledger::scenes::RESEARCH;
 
@@ -16,7 +16,7 @@ const CORES: u64 = 192;
 /// Who a partition belongs to.
 const EVERYBODY: &str = "total";
 
-pub(super) fn events(day: &Day) -> Vec<Said> {
+pub(super) fn events(day: &Day) -> Vec<SourcedEvent> {
     let mut said = Vec::new();
     for (place, node) in day.fleet.nodes.iter().enumerate() {
         let Span { from_ms, to_ms } = node.registered;
@@ -39,31 +39,31 @@ pub(super) fn events(day: &Day) -> Vec<Said> {
     for condition in &day.conditions {
         let Span { from_ms, to_ms } = condition.span;
         match condition.what {
-            What::Down(node) => {
+            Incident::Down(node) => {
                 let name = &day.fleet.nodes[node].name;
                 said.push(state(name, from_ms, "DOWN+NOT_RESPONDING", Some("Not responding")));
                 said.push(state(name, to_ms, "UP", None));
                 said.push(started(day, node, to_ms));
             }
-            What::Drained(node) => {
+            Incident::Drained(node) => {
                 let name = &day.fleet.nodes[node].name;
                 said.push(state(name, from_ms, "UP+DRAIN", Some("firmware")));
                 said.push(state(name, to_ms, "UP", None));
             }
-            What::Lost(node, gpu) => {
+            Incident::Lost(node, gpu) => {
                 said.push(device(day, node, gpu, NodeEventKind::DeviceLost, from_ms));
                 said.push(device(day, node, gpu, NodeEventKind::DeviceFound, to_ms));
             }
-            What::Silent(node) => said.push(started(day, node, to_ms)),
-            What::Stranger(..) | What::Waits(..) => {}
+            Incident::Silent(node) => said.push(started(day, node, to_ms)),
+            Incident::Stranger(..) | Incident::Waits(..) => {}
         }
     }
     said
 }
 
-pub(super) fn capacity(day: &Day) -> Vec<Said> {
+pub(super) fn capacity(day: &Day) -> Vec<SourcedEvent> {
     let set = CapacityEventKind::PartitionSet;
-    let mut said: Vec<Said> =
+    let mut said: Vec<SourcedEvent> =
         [TRAIN, SHARED].map(|pool| partition(day, pool, set, day.span.from_ms)).into_iter().collect();
     let burst = day.fleet.nodes[day.fleet.of_pool(BURST)[0]].registered;
     said.push(partition(day, BURST, set, burst.from_ms));
@@ -99,12 +99,12 @@ fn event(node: &str, kind: NodeEventKind, at_ms: i64) -> v1::NodeEvent {
     v1::NodeEvent { envelope, kind: kind.into(), node: node.into(), ..Default::default() }
 }
 
-fn watched(event: v1::NodeEvent) -> Said {
+fn watched(event: v1::NodeEvent) -> SourcedEvent {
     let event = Event::Node(v1::NodeEvent { evidence: Some("slurm".into()), ..event });
-    Said { source: WATCHER.into(), at_ms: event.event_time_ms() + SEEN_MS, event }
+    SourcedEvent { source: WATCHER.into(), at_ms: event.event_time_ms() + SEEN_MS, event }
 }
 
-fn state(node: &str, at_ms: i64, state: &str, reason: Option<&str>) -> Said {
+fn state(node: &str, at_ms: i64, state: &str, reason: Option<&str>) -> SourcedEvent {
     watched(v1::NodeEvent {
         state: Some(state.into()),
         reason: reason.map(str::to_owned),
@@ -113,15 +113,15 @@ fn state(node: &str, at_ms: i64, state: &str, reason: Option<&str>) -> Said {
 }
 
 /// The node's agent begins.
-fn started(day: &Day, node: usize, at_ms: i64) -> Said {
+fn started(day: &Day, node: usize, at_ms: i64) -> SourcedEvent {
     let event = Event::Node(v1::NodeEvent {
         program_version: Some(env!("CARGO_PKG_VERSION").into()),
         ..event(&day.fleet.nodes[node].name, NodeEventKind::CollectorStarted, at_ms)
     });
-    Said { source: agent(day, node), at_ms, event }
+    SourcedEvent { source: agent(day, node), at_ms, event }
 }
 
-fn device(day: &Day, node: usize, gpu: usize, kind: NodeEventKind, at_ms: i64) -> Said {
+fn device(day: &Day, node: usize, gpu: usize, kind: NodeEventKind, at_ms: i64) -> SourcedEvent {
     let device = &day.fleet.nodes[node].gpus[gpu].device;
     let event = Event::Node(v1::NodeEvent {
         gpu_uuid: Some(device.uuid.clone()),
@@ -130,7 +130,7 @@ fn device(day: &Day, node: usize, gpu: usize, kind: NodeEventKind, at_ms: i64) -
         evidence: Some("nvml".into()),
         ..event(&day.fleet.nodes[node].name, kind, at_ms)
     });
-    Said { source: agent(day, node), at_ms, event }
+    SourcedEvent { source: agent(day, node), at_ms, event }
 }
 
 fn capacity_event(kind: CapacityEventKind, owner: &str, at_ms: i64) -> v1::CapacityEvent {
@@ -138,7 +138,7 @@ fn capacity_event(kind: CapacityEventKind, owner: &str, at_ms: i64) -> v1::Capac
     v1::CapacityEvent { envelope, kind: kind.into(), owner: owner.into(), ..Default::default() }
 }
 
-fn price(price: &Price) -> Said {
+fn price(price: &Price) -> SourcedEvent {
     let event = capacity_event(CapacityEventKind::PriceSet, EVERYBODY, price.from_ms);
     of_capacity(v1::CapacityEvent {
         pool: Some(price.pool.into()),
@@ -150,12 +150,12 @@ fn price(price: &Price) -> Said {
     })
 }
 
-fn of_capacity(event: v1::CapacityEvent) -> Said {
+fn of_capacity(event: v1::CapacityEvent) -> SourcedEvent {
     let event = Event::Capacity(event);
-    Said { source: WATCHER.into(), at_ms: event.event_time_ms() + SEEN_MS, event }
+    SourcedEvent { source: WATCHER.into(), at_ms: event.event_time_ms() + SEEN_MS, event }
 }
 
-fn partition(day: &Day, pool: &str, kind: CapacityEventKind, at_ms: i64) -> Said {
+fn partition(day: &Day, pool: &str, kind: CapacityEventKind, at_ms: i64) -> SourcedEvent {
     let is_set = kind == CapacityEventKind::PartitionSet;
     let gpus_milli = (day.fleet.of_pool(pool).len() * GPUS_PER_NODE * 1_000) as u64;
     of_capacity(v1::CapacityEvent {

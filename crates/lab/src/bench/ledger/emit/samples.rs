@@ -6,11 +6,11 @@ use tidegate_collect::agent::SampleBatcher;
 use tidegate_events::Event;
 use tidegate_events::v1::GpuSampleBatch;
 
-use super::{Damage, Said, Teller, Told, agent};
-use crate::bench::ledger::day::{Day, What};
-use crate::bench::ledger::draw::Draw;
+use super::{Damage, Emitted, Emitter, SourcedEvent, agent};
+use crate::bench::ledger::day::{Day, Incident};
 use crate::bench::ledger::fleet::Span;
-use crate::bench::ledger::reading::Watched;
+use crate::bench::ledger::random::Draw;
+use crate::bench::ledger::readings::Watched;
 use tidegate_workspace::CommandError;
 
 const TICK_MS: i64 = 1_000;
@@ -25,21 +25,21 @@ struct Feed<'a> {
     next_ms: i64,
     devices: Vec<Watched<'a>>,
     batches: SampleBatcher,
-    /// SampleBatcher that were completed, of all its lives.
+    /// Batches that were completed, of all its lives.
     completed: u64,
     /// When it neither reads nor tells.
     away: Vec<Span>,
 }
 
-pub(super) fn tell(
+pub(super) fn emit(
     day: &Day,
     damage: Damage,
-    teller: &mut Teller<'_>,
-    told: &mut Told,
+    emitter: &mut Emitter<'_>,
+    emitted: &mut Emitted,
 ) -> Result<(), CommandError> {
     let mut feeds: Vec<Feed<'_>> = (0..day.fleet.nodes.len()).map(|node| Feed::new(day, node)).collect();
     let draw = day.draw.of(9);
-    told.unseen = (0..feeds.len()).map(|node| day.unseen(node).collect()).collect();
+    emitted.unseen = (0..feeds.len()).map(|node| day.unseen(node).collect()).collect();
     let mut late: BTreeMap<(i64, usize, u64), Event> = BTreeMap::new();
     let mut until_ms = day.span.from_ms;
     while until_ms < day.span.to_ms {
@@ -49,36 +49,36 @@ pub(super) fn tell(
                 feed.completed += 1;
                 let chance = draw.of(feed.node as u64).of(feed.completed);
                 if chance.of(1).is_ppm(damage.missing_ppm) {
-                    told.missing_batches += 1;
-                    told.unseen[feed.node].push(spoken_of(&batch));
+                    emitted.missing_batches += 1;
+                    emitted.unseen[feed.node].push(spoken_of(&batch));
                     continue;
                 }
-                told.note(&batch);
-                let event = teller.seal(said(day, feed.node, batch));
+                emitted.note(&batch);
+                let event = emitter.seal(said(day, feed.node, batch));
                 if chance.of(2).is_ppm(damage.duplicate_ppm) {
-                    told.duplicate_batches += 1;
-                    teller.append(event.clone())?;
+                    emitted.duplicate_batches += 1;
+                    emitter.append(event.clone())?;
                 }
                 if chance.of(3).is_ppm(damage.late_ppm) {
-                    told.late_batches += 1;
+                    emitted.late_batches += 1;
                     let due_ms = until_ms + chance.of(4).whole(BATCH_MS, LATEST_MS);
                     late.insert((due_ms, feed.node, feed.completed), event);
                 } else {
-                    teller.append(event)?;
+                    emitter.append(event)?;
                 }
             }
         }
         while let Some(due) = late.first_entry().filter(|due| due.key().0 <= until_ms) {
-            teller.append(due.remove())?;
+            emitter.append(due.remove())?;
         }
     }
-    late.into_values().try_for_each(|event| teller.append(event))
+    late.into_values().try_for_each(|event| emitter.append(event))
 }
 
-fn said(day: &Day, node: usize, mut batch: GpuSampleBatch) -> Said {
+fn said(day: &Day, node: usize, mut batch: GpuSampleBatch) -> SourcedEvent {
     batch.node.clone_from(&day.fleet.nodes[node].name);
     let last_ms = batch.first_tick_ms + batch.tick_delta_ms.iter().sum::<i64>();
-    Said { source: agent(day, node), at_ms: last_ms, event: Event::GpuSamples(batch) }
+    SourcedEvent { source: agent(day, node), at_ms: last_ms, event: Event::GpuSamples(batch) }
 }
 
 /// The time of which a batch speaks.
@@ -87,7 +87,7 @@ fn spoken_of(batch: &GpuSampleBatch) -> Span {
     Span { from_ms: batch.first_tick_ms - TICK_MS, to_ms }
 }
 
-impl Told {
+impl Emitted {
     fn note(&mut self, batch: &GpuSampleBatch) {
         let ticks = batch.tick_delta_ms.len() + 1;
         self.batches += 1;
@@ -114,7 +114,7 @@ impl Told {
 impl<'a> Feed<'a> {
     fn new(day: &'a Day, node: usize) -> Self {
         let it = &day.fleet.nodes[node];
-        let away = |what: What| what == What::Down(node) || what == What::Silent(node);
+        let away = |what: Incident| what == Incident::Down(node) || what == Incident::Silent(node);
         let devices = (0..it.gpus.len()).flat_map(|gpu| Watched::all_of(day, node, gpu)).collect();
         Self {
             node,
@@ -126,7 +126,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// SampleBatcher that are completed by the readings before a time.
+    /// Batches that are completed by the readings before a time.
     fn read_until(&mut self, day: &Day, until_ms: i64) -> Vec<GpuSampleBatch> {
         let mut completed = Vec::new();
         let there = day.fleet.nodes[self.node].registered;
@@ -149,7 +149,7 @@ impl<'a> Feed<'a> {
         completed
     }
 
-    /// What was gathered is told; counters are compared with nothing that was before.
+    /// What was gathered is emitted; counters are compared with nothing that was before.
     fn begin_anew(&mut self) -> Vec<GpuSampleBatch> {
         let completed = self.batches.close();
         if !completed.is_empty() {

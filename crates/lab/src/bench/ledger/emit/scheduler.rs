@@ -3,7 +3,7 @@
 use tidegate_events::{Event, FinalState, v1};
 use v1::JobEventKind as Kind;
 
-use super::{SEEN_MS, Said, WATCHER, agent};
+use super::{SEEN_MS, SourcedEvent, WATCHER, agent};
 use crate::bench::ledger::day::{Attempt, Day, Job};
 use crate::bench::ledger::fleet::{Part, SHARED};
 
@@ -11,7 +11,7 @@ use crate::bench::ledger::fleet::{Part, SHARED};
 const OBSERVED_EVERY_MS: i64 = 60_000;
 const TIME_LIMIT_MS: u64 = 86_400_000;
 
-pub(super) fn events(day: &Day) -> Vec<Said> {
+pub(super) fn events(day: &Day) -> Vec<SourcedEvent> {
     let mut said = Vec::new();
     let mut holds = 0;
     for job in &day.jobs {
@@ -34,10 +34,11 @@ pub(super) fn events(day: &Day) -> Vec<Said> {
         }
     }
     let minutes = (day.span.from_ms..=day.span.to_ms).step_by(OBSERVED_EVERY_MS as usize);
-    // Told when all before it was told.
-    said.extend(
-        minutes.map(|at_ms| Said { at_ms: at_ms + SEEN_MS * 2, ..watched(event("", Kind::Observed, at_ms)) }),
-    );
+    // Emitted when all before it was emitted.
+    said.extend(minutes.map(|at_ms| SourcedEvent {
+        at_ms: at_ms + SEEN_MS * 2,
+        ..watched(event("", Kind::Observed, at_ms))
+    }));
     said
 }
 
@@ -46,9 +47,9 @@ fn event(job: &str, kind: Kind, at_ms: i64) -> v1::JobEvent {
     v1::JobEvent { envelope, kind: kind.into(), job_id: job.into(), ..Default::default() }
 }
 
-fn watched(job: v1::JobEvent) -> Said {
+fn watched(job: v1::JobEvent) -> SourcedEvent {
     let event = Event::Job(job);
-    Said { source: WATCHER.into(), at_ms: event.event_time_ms() + SEEN_MS, event }
+    SourcedEvent { source: WATCHER.into(), at_ms: event.event_time_ms() + SEEN_MS, event }
 }
 
 /// An event that says whose the job is and what it asks for or holds.
@@ -64,7 +65,7 @@ fn described(job: &Job, kind: Kind, at_ms: i64) -> v1::JobEvent {
 }
 
 /// It asks for as many nodes as it is given, and for as many GPUs on each.
-fn submitted(day: &Day, job: &Job, at_ms: i64) -> Said {
+fn submitted(day: &Day, job: &Job, at_ms: i64) -> SourcedEvent {
     let units = job.attempts.first().map_or(&[][..], |attempt| &attempt.units);
     let mut nodes: Vec<usize> = units.iter().map(|unit| day.fleet.units[*unit].node).collect();
     nodes.dedup();
@@ -80,7 +81,7 @@ fn submitted(day: &Day, job: &Job, at_ms: i64) -> Said {
 }
 
 /// Start, devices and end. Slurm names whole devices only.
-fn of_attempt(day: &Day, job: &Job, attempt: &Attempt) -> Vec<Said> {
+fn of_attempt(day: &Day, job: &Job, attempt: &Attempt) -> Vec<SourcedEvent> {
     let (from_ms, to_ms) = (attempt.span.from_ms, attempt.span.to_ms);
     let unit = |unit: &usize| &day.fleet.units[*unit];
     let mut nodes: Vec<&str> =
@@ -119,7 +120,7 @@ fn of_attempt(day: &Day, job: &Job, attempt: &Attempt) -> Vec<Said> {
 
 /// A hold as prolog and epilog tell the node's agent: on shared nodes, of whole devices beside
 /// Slurm's own account.
-fn prolog(day: &Day, job: &Job, attempt: &Attempt, unit: usize, hold: u64) -> Vec<Said> {
+fn prolog(day: &Day, job: &Job, attempt: &Attempt, unit: usize, hold: u64) -> Vec<SourcedEvent> {
     let unit = &day.fleet.units[unit];
     let node = &day.fleet.nodes[unit.node];
     if node.pool != SHARED {
@@ -144,7 +145,7 @@ fn prolog(day: &Day, job: &Job, attempt: &Attempt, unit: usize, hold: u64) -> Ve
             share_milli,
             ..event(&job.id, kind, at_ms)
         });
-        Said { source: agent(day, unit.node), at_ms: at_ms + SEEN_MS, event }
+        SourcedEvent { source: agent(day, unit.node), at_ms: at_ms + SEEN_MS, event }
     });
     said.into_iter().collect()
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tidegate_events::{Event, v1};
 
-use super::{Said, Teller, agent};
+use super::{Emitter, SourcedEvent, agent};
 use crate::bench::ledger::day::Day;
 use crate::bench::ledger::training::{Parts, STEPS_PER_EPOCH, Training};
 use tidegate_workspace::CommandError;
@@ -21,7 +21,7 @@ pub struct Sums {
     pub tokens: i64,
 }
 
-/// A report that is to be told.
+/// A report that is to be emitted.
 #[derive(Clone, Copy)]
 struct Due {
     at_ms: i64,
@@ -31,7 +31,7 @@ struct Due {
     step: Option<usize>,
 }
 
-pub(super) fn tell(day: &Day, teller: &mut Teller<'_>) -> Result<Sums, CommandError> {
+pub(super) fn emit(day: &Day, emitter: &mut Emitter<'_>) -> Result<Sums, CommandError> {
     let mut due = Vec::new();
     for (job, attempt) in
         day.jobs.iter().enumerate().flat_map(|(job, j)| (0..j.attempts.len()).map(move |a| (job, a)))
@@ -57,7 +57,7 @@ pub(super) fn tell(day: &Day, teller: &mut Teller<'_>) -> Result<Sums, CommandEr
             };
             sums.add(&report);
             let event = Event::Step(report);
-            teller.tell(Said { source: agent(day, unit.node), at_ms: due.at_ms, event })?;
+            emitter.emit(SourcedEvent { source: agent(day, unit.node), at_ms: due.at_ms, event })?;
         }
     }
     Ok(sums)

@@ -10,9 +10,9 @@ mod train;
 use tidegate_events::FinalState;
 
 use super::class::Doing;
-use super::day::{Condition, Day, Job, What, Work};
-use super::draw::Draw;
+use super::day::{Activity, Condition, Day, Incident, Job};
 use super::fleet::{BURST, Part, Span};
+use super::random::Draw;
 
 /// A scene lasts about so long at most, s.
 const LONGEST_S: i64 = 6_000;
@@ -33,17 +33,26 @@ pub struct Scene<'a> {
     draw: Draw,
 }
 
-type Play = fn(&mut Scene<'_>);
+type SceneFn = fn(&mut Scene<'_>);
 
-/// Plays all scenes, each as often as the day is long, in an order that the seed decides.
-pub fn play(day: &mut Day) {
+/// Generates the day that follows from a seed.
+///
+/// All scenes occur, as often as fit into the day, in an order drawn from the seed.
+pub fn generate(seed: u64, hours: u32, nodes: usize) -> Day {
+    let mut day = Day::without_jobs(seed, hours, nodes);
+    add_scenes(&mut day);
+    day.sort_holds();
+    day
+}
+
+fn add_scenes(day: &mut Day) {
     in_order(day, super::fleet::TRAIN, train::ALL);
     in_order(day, super::fleet::SHARED, shared::ALL);
     let (nodes, draw, span) = (day.fleet.of_pool(BURST), day.draw.of(3), day.span);
     burst::play(&mut Scene { day, span, pool: BURST, nodes, draw });
 }
 
-fn in_order(day: &mut Day, pool: &'static str, all: &[Play]) {
+fn in_order(day: &mut Day, pool: &'static str, all: &[SceneFn]) {
     let length_s = day.span.length_ms() / 1_000;
     let rounds = (length_s + LONGEST_S * all.len() as i64 - 1) / (LONGEST_S * all.len() as i64);
     let count = rounds * all.len() as i64;
@@ -78,7 +87,7 @@ impl Scene<'_> {
         self.day.fleet.units_of(self.nodes[node], gpus)
     }
 
-    fn condition(&mut self, span: Span, what: What) {
+    fn condition(&mut self, span: Span, what: Incident) {
         self.day.conditions.push(Condition { span, what });
     }
 
@@ -96,7 +105,7 @@ impl Scene<'_> {
             asked_milli,
             submit_ms,
             reason: None,
-            wall: None,
+            bottleneck: None,
             growth: 0,
             attempts: Vec::new(),
         })
@@ -166,6 +175,6 @@ impl Scene<'_> {
             at_ms = (at_ms + draw.of(turn).whole(least_s, most_s) * 1_000).min(span.to_ms);
             phases.push((at_ms, doing));
         }
-        self.day.hold(job, span, FinalState::Completed, units, Work::Phases(phases));
+        self.day.hold(job, span, FinalState::Completed, units, Activity::Phases(phases));
     }
 }

@@ -3,12 +3,12 @@
 
 use tidegate_events::FinalState;
 
-use super::{PRODUCT, Play, RESEARCH, Scene};
-use crate::bench::ledger::day::What;
+use super::{PRODUCT, RESEARCH, Scene, SceneFn};
+use crate::bench::ledger::day::Incident;
 use crate::bench::ledger::fleet::{GPUS_PER_NODE, Span, TIME_SLICED};
 use crate::bench::ledger::training::Habits;
 
-pub const ALL: &[Play] = &[serving, silence, loss, stranger];
+pub const ALL: &[SceneFn] = &[serving, silence, loss, stranger];
 
 /// The longest that an agent is silent, ms.
 const SILENCE_MS: i64 = 1_200_000;
@@ -61,14 +61,14 @@ fn silence(scene: &mut Scene<'_>) {
     scene.serving(RESEARCH, &halves[1..], scene.span(0.3, 0.9));
     let mut silent = scene.span(0.4, 0.7);
     silent.to_ms = silent.to_ms.min(silent.from_ms + SILENCE_MS);
-    scene.condition(silent, What::Silent(scene.nodes[0]));
+    scene.condition(silent, Incident::Silent(scene.nodes[0]));
 }
 
 /// A GPU falls off its bus under a job, which goes on on another.
 fn loss(scene: &mut Scene<'_>) {
     others(scene);
     scene.failing([&scene.gpus(0, [2]), &scene.gpus(0, [3])], [0.05, 0.4, 0.9], FinalState::Requeued);
-    scene.condition(scene.span(0.4, 0.75), What::Lost(scene.nodes[0], 2));
+    scene.condition(scene.span(0.4, 0.75), Incident::Lost(scene.nodes[0], 2));
     scene.serving(PRODUCT, &scene.gpus(0, [0]), scene.span(0.1, 0.95));
 }
 
@@ -76,5 +76,5 @@ fn loss(scene: &mut Scene<'_>) {
 fn stranger(scene: &mut Scene<'_>) {
     others(scene);
     scene.serving(PRODUCT, &scene.gpus(0, [1]), scene.span(0.0, 0.8));
-    scene.condition(scene.span(0.2, 0.6), What::Stranger(scene.nodes[0], 0));
+    scene.condition(scene.span(0.2, 0.6), Incident::Stranger(scene.nodes[0], 0));
 }

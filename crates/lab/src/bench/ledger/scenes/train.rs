@@ -2,12 +2,12 @@
 
 use tidegate_events::FinalState;
 
-use super::{PRODUCT, Play, QUOTA, RESEARCH, RESOURCES, Scene};
+use super::{PRODUCT, QUOTA, RESEARCH, RESOURCES, Scene, SceneFn};
 use crate::bench::ledger::class::Class;
-use crate::bench::ledger::day::{Quota, What};
+use crate::bench::ledger::day::{Incident, Quota};
 use crate::bench::ledger::fleet::{GPUS_PER_NODE, TRAIN};
 
-pub const ALL: &[Play] = &[calm, full, fragmented, quota, gang, failure, drain];
+pub const ALL: &[SceneFn] = &[calm, full, fragmented, quota, gang, failure, drain];
 
 /// Divides the pool's GPUs between the teams; nobody uses more than that.
 fn share(scene: &mut Scene<'_>, product: usize) {
@@ -36,7 +36,7 @@ fn calm(scene: &mut Scene<'_>) {
     scene.training(PRODUCT, &scene.gpus(1, 0..4), scene.span(0.05, 0.6), Some(2));
     scene.notebook(&scene.gpus(1, [4]), scene.span(0.1, 0.9));
     scene.empty(&scene.gpus(1, [5]), scene.span(0.15, 0.8));
-    scene.condition(scene.span(0.3, 0.5), What::Stranger(scene.nodes[1], 6));
+    scene.condition(scene.span(0.3, 0.5), Incident::Stranger(scene.nodes[1], 6));
     if scene.nodes.len() >= 4 {
         let gang = [node(scene, 2), node(scene, 3)].concat();
         scene.training(RESEARCH, &gang, scene.span(0.08, 0.9), Some(11));
@@ -65,7 +65,7 @@ fn fragmented(scene: &mut Scene<'_>) {
             scene.serving(PRODUCT, &scene.gpus(place, [4]), scene.span(0.0, to));
         }
     }
-    scene.condition(scene.span(0.2, 0.7), What::Waits(TRAIN, Class::Fragmented));
+    scene.condition(scene.span(0.2, 0.7), Incident::Waits(TRAIN, Class::Fragmented));
     scene.waiting(RESEARCH, RESOURCES, &node(scene, 0), scene.at(0.2), scene.span(0.7, 0.97));
 }
 
@@ -78,7 +78,7 @@ fn quota(scene: &mut Scene<'_>) {
         scene.training(RESEARCH, &node(scene, place), scene.span(0.0, to), None);
     }
     scene.training(PRODUCT, &scene.gpus(mine, 0..4), scene.span(0.05, 0.95), None);
-    scene.condition(scene.span(0.2, 0.6), What::Waits(TRAIN, Class::QuotaStranded));
+    scene.condition(scene.span(0.2, 0.6), Incident::Waits(TRAIN, Class::QuotaStranded));
     scene.waiting(RESEARCH, QUOTA, &scene.gpus(0, 0..4), scene.at(0.2), scene.span(0.6, 0.95));
 }
 
@@ -89,7 +89,7 @@ fn gang(scene: &mut Scene<'_>) {
         scene.training(RESEARCH, &node(scene, place), scene.span(0.0, 0.5), None);
     }
     let all: Vec<usize> = (0..scene.nodes.len()).flat_map(|place| node(scene, place)).collect();
-    scene.condition(scene.span(0.2, 0.5), What::Waits(TRAIN, Class::GangWait));
+    scene.condition(scene.span(0.2, 0.5), Incident::Waits(TRAIN, Class::GangWait));
     scene.waiting(RESEARCH, RESOURCES, &all, scene.at(0.2), scene.span(0.5, 0.95));
 }
 
@@ -97,7 +97,7 @@ fn gang(scene: &mut Scene<'_>) {
 fn failure(scene: &mut Scene<'_>) {
     share(scene, 0);
     scene.failing([&node(scene, 0), &node(scene, 1)], [0.02, 0.45, 0.95], FinalState::NodeFail);
-    scene.condition(scene.span(0.45, 0.7), What::Down(scene.nodes[0]));
+    scene.condition(scene.span(0.45, 0.7), Incident::Down(scene.nodes[0]));
 }
 
 /// A node is drained: its job goes on to its end, the rest of it stands still.
@@ -105,5 +105,5 @@ fn drain(scene: &mut Scene<'_>) {
     share(scene, 4);
     scene.training(RESEARCH, &node(scene, 0), scene.span(0.0, 0.95), None);
     scene.training(PRODUCT, &scene.gpus(1, 0..4), scene.span(0.02, 0.55), None);
-    scene.condition(scene.span(0.3, 0.8), What::Drained(scene.nodes[1]));
+    scene.condition(scene.span(0.3, 0.8), Incident::Drained(scene.nodes[1]));
 }

@@ -1,5 +1,6 @@
 //! What devices tell of jobs: walls, sharing, placement, energy and memory.
 
+use crate::bench::ledger::loads::{load_of_job, load_of_piece};
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
@@ -7,10 +8,10 @@ use tidegate_server::QueryService;
 
 use super::{Fact, MINUTE_MS, Question, exact, is_whole, list, unseen_of};
 use crate::bench::ledger::class::Doing;
-use crate::bench::ledger::day::{Attempt, Day, Job, Work};
+use crate::bench::ledger::day::{Activity, Attempt, Day, Job};
 use crate::bench::ledger::facts::energy_mj;
 use crate::bench::ledger::fleet::{Part, Span, WHOLE};
-use crate::bench::ledger::levels::{EMPTY_BYTES, Load};
+use crate::bench::ledger::levels::EMPTY_BYTES;
 use crate::bench::ledger::truth::{joined, overlap_ms};
 use tidegate_workspace::{CommandError, ask};
 
@@ -19,7 +20,7 @@ pub(super) fn walls(day: &Day) -> Vec<Question> {
     let mut questions = Vec::new();
     for job in &day.jobs {
         let [attempt] = &job.attempts[..] else { continue };
-        if let Some(wall) = job.wall {
+        if let Some(bottleneck) = job.bottleneck {
             let span = match attempt.training() {
                 Some(training) => match (training.steps.first(), training.steps.last()) {
                     (Some(first), Some(last)) => Span { from_ms: first.from_ms, to_ms: last.end_ms() },
@@ -33,10 +34,10 @@ pub(super) fn walls(day: &Day) -> Vec<Question> {
                 "count(*) FROM bottleneck_1m WHERE job_id = '{}' AND label = '{}' AND window_start >= to_timestamp_millis({first_ms}) \
                  AND window_start < to_timestamp_millis({})",
                 job.id,
-                wall.label(),
+                bottleneck.label(),
                 first_ms + minutes * MINUTE_MS
             );
-            questions.push(exact("wall", format!("minutes of {}", wall.label()), sql, minutes));
+            questions.push(exact("wall", format!("minutes of {}", bottleneck.label()), sql, minutes));
         }
         if job.growth > 0 {
             let sql = format!("sum(bytes_per_hour) FROM memory_growth WHERE job_id = '{}'", job.id);
@@ -129,7 +130,7 @@ pub(super) fn energy(day: &Day, unseen: &[Vec<Span>]) -> Vec<Question> {
 /// device changes hands is shared out by time, which is wrong by a quarter of a minute of the
 /// difference in power if it changes hands in the middle.
 fn edge_mj(day: &Day, place: usize, job: &Job) -> f64 {
-    let load = Load::of_job(day, place);
+    let load = load_of_job(day, place);
     let watts = (load.levels(Doing::Compute).power_mw - load.levels(Doing::Idle).power_mw) / 1e3;
     let units: i64 =
         job.attempts.iter().flat_map(|attempt| &attempt.units).map(|u| day.fleet.units[*u].weight()).sum();
@@ -152,7 +153,7 @@ fn by_parts_mj(day: &Day) -> Vec<i64> {
                 let spans = joined(spans);
                 for other in &gpu.units {
                     for piece in day.pieces(*other) {
-                        let power_mw = Load::of_piece(day, *other, &piece).levels(piece.doing).power_mw;
+                        let power_mw = load_of_piece(day, *other, &piece).levels(piece.doing).power_mw;
                         uj[job] +=
                             share(*unit) * share(*other) * power_mw * overlap_ms(&spans, piece.span) as f64;
                     }
@@ -178,10 +179,10 @@ pub(super) async fn memory(service: &QueryService, day: &Day) -> Result<Fact, Co
     let had = |place: usize| {
         let job = &day.jobs[place];
         let is_empty = |attempt: &Attempt| match &attempt.work {
-            Work::Training(_) => false,
-            Work::Phases(phases) => phases.iter().all(|(_, doing)| *doing == Doing::Nothing),
+            Activity::Training(_) => false,
+            Activity::Phases(phases) => phases.iter().all(|(_, doing)| *doing == Doing::Nothing),
         };
-        let own = if job.attempts.iter().all(is_empty) { 0 } else { Load::of_job(day, place).memory_bytes };
+        let own = if job.attempts.iter().all(is_empty) { 0 } else { load_of_job(day, place).memory_bytes };
         let is_meant = job.growth == 0 && job.attempts.iter().all(|attempt| is_whole(day, attempt));
         is_meant.then_some(EMPTY_BYTES + own)
     };

@@ -10,7 +10,7 @@ use tidegate_workspace::CommandError;
 const APPEND_BYTES: usize = 8 << 20;
 
 /// Records that are to be appended to a partition.
-pub struct Outbox {
+pub struct PartitionBatcher {
     source: &'static str,
     at: TopicPartition,
     next_seq: u64,
@@ -18,7 +18,7 @@ pub struct Outbox {
     bytes: usize,
 }
 
-impl Outbox {
+impl PartitionBatcher {
     pub fn new(source: &'static str, topic: &str, partition: u32) -> Self {
         let at = TopicPartition { topic: topic.into(), partition };
         Self { source, at, next_seq: 0, records: Vec::new(), bytes: 0 }

@@ -1,9 +1,9 @@
-//! What became of held GPU time, as text.
+//! Prints where the held GPU time of a job went.
 
-use super::held::{Held, Mfu, Wall};
-use super::words::{duration, hours, time};
+use super::format::{duration, hours, money, percent, time};
+use super::gpu_time::{Bottleneck, GpuTime, Mfu};
 
-pub fn print(held: &Held, gpu_ms_held: i64) {
+pub fn print(held: &GpuTime, gpu_ms_held: i64) {
     ledger(held, gpu_ms_held);
     goodput(held);
     say!();
@@ -12,7 +12,7 @@ pub fn print(held: &Held, gpu_ms_held: i64) {
     places(held);
 }
 
-fn ledger(held: &Held, gpu_ms_held: i64) {
+fn ledger(held: &GpuTime, gpu_ms_held: i64) {
     say!("\nwhere its GPU time went");
     let all = held.gpu_ms();
     // Costs of several currencies are not added up.
@@ -43,7 +43,7 @@ fn ledger(held: &Held, gpu_ms_held: i64) {
     }
 }
 
-fn goodput(held: &Held) {
+fn goodput(held: &GpuTime) {
     if held.runs.is_empty() {
         say!("\ngoodput      not known: the job reports no steps");
         return;
@@ -108,7 +108,7 @@ fn why_no_mfu(mfu: &Mfu) -> String {
     format!("{reason}: {words}{about}")
 }
 
-fn walls(walls: &[Wall]) {
+fn walls(walls: &[Bottleneck]) {
     let Some((most, others)) = walls.split_first() else {
         say!("wall         not known: no device and no step of it was told");
         return;
@@ -124,14 +124,14 @@ fn walls(walls: &[Wall]) {
     }
 }
 
-fn label(wall: &Wall) -> String {
+fn label(wall: &Bottleneck) -> String {
     match &wall.reason {
         Some(reason) => format!("{} ({reason})", wall.label),
         None => wall.label.clone(),
     }
 }
 
-fn evidence(wall: &Wall) -> String {
+fn evidence(wall: &Bottleneck) -> String {
     let shares = [
         ("SMs active", wall.sm_active_ppm),
         ("tensor cores", wall.tensor_active_ppm),
@@ -147,7 +147,7 @@ fn evidence(wall: &Wall) -> String {
 }
 
 /// Where it runs, what it takes, and whether its memory grows.
-fn places(held: &Held) {
+fn places(held: &GpuTime) {
     if let Some(spread) = &held.spread {
         let counted = |count: Option<i64>, what: &str, whats: &str| match count {
             Some(1) => format!("1 {what}"),
@@ -184,16 +184,4 @@ fn places(held: &Held) {
         };
         say!("memory       {place} grows {} MiB an hour, {full}", device.bytes_per_hour >> 20);
     }
-}
-
-/// `n` of `all`; `?` of nothing.
-pub fn percent(n: i64, all: i64) -> String {
-    match all {
-        0 => "?".to_owned(),
-        all => format!("{:.1} %", n as f64 * 100.0 / all as f64),
-    }
-}
-
-fn money(micros: i64) -> String {
-    format!("{:.2}", micros as f64 / 1_000_000.0)
 }

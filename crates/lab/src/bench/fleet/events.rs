@@ -83,7 +83,7 @@ fn of_job(names: &[&str], it: &plan::Job) -> Vec<Event> {
         gpus_milli: Some(it.gpu_count() * 1_000),
         ..Default::default()
     };
-    let mut told = vec![
+    let mut events = vec![
         Event::Job(described(Job::Submitted, it.from_ms)),
         Event::Job(v1::JobEvent {
             attempt_id: Some(it.from_ms),
@@ -95,7 +95,7 @@ fn of_job(names: &[&str], it: &plan::Job) -> Vec<Event> {
     for node in nodes {
         for gpu in it.gpus.clone() {
             for (kind, at_ms) in [(Job::DeviceHeld, it.from_ms), (Job::DeviceReleased, it.to_ms)] {
-                told.push(Event::Job(v1::JobEvent {
+                events.push(Event::Job(v1::JobEvent {
                     envelope: envelope(at_ms),
                     kind: kind.into(),
                     job_id: it.id.clone(),
@@ -110,13 +110,13 @@ fn of_job(names: &[&str], it: &plan::Job) -> Vec<Event> {
             }
         }
     }
-    told.push(Event::Job(v1::JobEvent {
+    events.push(Event::Job(v1::JobEvent {
         attempt_id: Some(it.from_ms),
         final_state: Some("COMPLETED".into()),
         exit_code: Some(0),
         ..described(Job::Ended, it.to_ms)
     }));
-    told
+    events
 }
 
 /// GPU-ms of the fleet over a time, and of it held by jobs.

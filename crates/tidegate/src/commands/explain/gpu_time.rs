@@ -7,7 +7,7 @@ use crate::commands::{CommandError, ask};
 
 /// Columns are those of the tables they are from, which say what each is.
 #[derive(Debug, Serialize)]
-pub struct Held {
+pub struct GpuTime {
     /// By class, biggest first (`ledger_1m`).
     pub ledger: Vec<ClassTime>,
     /// What it cost, a row for each currency and one without for what has no price (`job_costs`).
@@ -19,7 +19,7 @@ pub struct Held {
     /// By what its operations are counted in, longest first (`mfu_jobs`).
     pub mfu: Vec<Mfu>,
     /// Minutes by the wall it hit, most first (`bottleneck_1m`).
-    pub walls: Vec<Wall>,
+    pub walls: Vec<Bottleneck>,
     /// Of its last attempt on several nodes (`gang_spread`).
     pub spread: Option<Spread>,
     pub energy: Option<Energy>,
@@ -79,7 +79,7 @@ pub struct Mfu {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Wall {
+pub struct Bottleneck {
     pub label: String,
     pub reason: Option<String>,
     pub minutes: i64,
@@ -122,9 +122,9 @@ pub struct Memory {
     pub reason: Option<String>,
 }
 
-impl Held {
+impl GpuTime {
     /// `of_job`: the condition that picks the job's rows in any of the tables.
-    pub async fn ask(service: &QueryService, of_job: &str) -> Result<Self, CommandError> {
+    pub async fn query(service: &QueryService, of_job: &str) -> Result<Self, CommandError> {
         Ok(Self {
             ledger: ask(service, &ledger(of_job)).await?,
             costs: ask(service, &costs(of_job)).await?,

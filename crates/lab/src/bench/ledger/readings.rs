@@ -1,5 +1,6 @@
 //! What is read of a device at a tick: the average of what its parts did since the tick before.
 
+use crate::bench::ledger::loads::load_of_piece;
 use std::sync::Arc;
 
 use tidegate_collect::reading::{MissingReason, RunningProcess};
@@ -7,10 +8,10 @@ use tidegate_collect::{Device, Metric, Reading, Value};
 use tidegate_events::v1::gpu_sample_batch::process::Kind;
 
 use super::class::Doing;
-use super::day::{By, Day, Piece, What};
-use super::draw::Draw;
+use super::day::{By, Day, Incident, Piece};
 use super::fleet::{Part, Span, WHOLE};
 use super::levels::{EMPTY_BYTES, Levels, Load, MEMORY_BYTES};
+use super::random::Draw;
 
 const PPM_PER_PERCENT: f64 = 10_000.0;
 const SM_CLOCK_MHZ: i64 = 1_980;
@@ -93,7 +94,7 @@ impl<'a> Watched<'a> {
         let is_slice = |unit: &usize| matches!(day.fleet.units[*unit].part, Part::Slice { .. });
         let is_cut = it.units.iter().any(is_slice);
         let lost: Vec<Span> =
-            day.conditions.iter().filter(|c| c.what == What::Lost(node, gpu)).map(|c| c.span).collect();
+            day.conditions.iter().filter(|c| c.what == Incident::Lost(node, gpu)).map(|c| c.span).collect();
         let draw = day.draw.of(11).of(node as u64 * 100 + gpu as u64);
         let watched = |device: &Arc<Device>, slices, is_cut, parts| Self {
             day,
@@ -249,7 +250,7 @@ impl<'a> Following<'a> {
     fn take(&mut self, day: &Day, piece: Piece) {
         if piece.by != self.by {
             (self.by, self.since_ms) = (piece.by, piece.span.from_ms);
-            self.load = Load::of_piece(day, self.unit, &piece);
+            self.load = load_of_piece(day, self.unit, &piece);
         }
         self.now = Some(piece);
     }

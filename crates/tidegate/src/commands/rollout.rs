@@ -107,11 +107,11 @@ pub fn shadow(args: &ShadowArgs) -> Result<(), CommandError> {
         say!("{}", serde_json::to_string_pretty(&found)?);
         return Ok(());
     }
-    tell(&policy, args.days, &found);
+    print_shadow(&policy, args.days, &found);
     Ok(())
 }
 
-fn tell(policy: &str, days: u32, found: &ShadowSummary) {
+fn print_shadow(policy: &str, days: u32, found: &ShadowSummary) {
     say!(
         "shadow {policy}, {days} days: {} plans made by both and on record, {} of them alike",
         found.plans,
@@ -161,7 +161,7 @@ pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
         };
         Ok::<_, CommandError>(found.into_iter().filter_map(of).collect())
     })??;
-    let lines = stand(&told);
+    let lines = canary_lines(&told);
     if args.restart {
         let ended = lines.iter().filter(|line| line.rolled_back).max_by_key(|line| line.began_us);
         let Some(line) = ended else { return Err("no canary was ended by its record".into()) };
@@ -206,7 +206,7 @@ fn signature(key: &Path, line: &Line, data: &DataArgs) -> Result<String, Command
 }
 
 /// How each canary that was ever begun stands, by id.
-fn stand(told: &[(i64, CanaryEvent)]) -> Vec<Line> {
+fn canary_lines(told: &[(i64, CanaryEvent)]) -> Vec<Line> {
     let mut canaries = Canaries::default();
     let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (at_us, told) in told {
@@ -229,7 +229,7 @@ fn stand(told: &[(i64, CanaryEvent)]) -> Vec<Line> {
 }
 
 /// A plan of a shadow, made again.
-pub struct Again {
+pub struct ReplayedShadow {
     /// As it is on record.
     pub shadowed: ShadowPlan,
     /// The acting plan of the same cycle.
@@ -247,7 +247,7 @@ pub struct Again {
 ///
 /// # Errors
 /// There is none, or what it was made from is not on record any more.
-pub async fn again(service: &QueryService, condition: &str) -> Result<Again, CommandError> {
+pub async fn replay_shadow(service: &QueryService, condition: &str) -> Result<ReplayedShadow, CommandError> {
     #[derive(Deserialize)]
     struct Row {
         plan: String,
@@ -282,7 +282,7 @@ pub async fn again(service: &QueryService, condition: &str) -> Result<Again, Com
     let (plan, report) = shadowed.replay(&policy, &beside);
     let has_inputs = !beside.state.cluster.is_empty() || !beside.state.nodes.is_empty();
     let same_bytes = has_inputs.then(|| shadowed.matches(&plan, &report));
-    Ok(Again { shadowed, beside, plan, report, same_bytes })
+    Ok(ReplayedShadow { shadowed, beside, plan, report, same_bytes })
 }
 
 /// `tidegate plan diff --shadow`: what the acting plan of a cycle decides and the shadow's does
@@ -301,7 +301,8 @@ pub async fn diff(service: &QueryService, plan: Option<&str>, json: bool) -> Res
         || "plan IS NOT NULL".to_owned(),
         |plan| format!("(plan = {0} OR beside_plan = {0})", quoted(plan)),
     );
-    let Again { shadowed, beside, plan, same_bytes, .. } = again(service, &condition).await?;
+    let ReplayedShadow { shadowed, beside, plan, same_bytes, .. } =
+        replay_shadow(service, &condition).await?;
     if same_bytes.is_none() {
         return Err(format!(
             "the state that {} was made from is not on record, so it cannot be made again",

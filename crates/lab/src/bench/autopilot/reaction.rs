@@ -15,7 +15,7 @@ use tidegate_autopilot::intent::{Intent, Limits, Stage};
 use tidegate_autopilot::policy::Policy;
 use tidegate_control::{EnrichedTarget, LogJournal};
 use tidegate_events::v1::{Envelope, NodeHealthState, NodeSignal};
-use tidegate_events::{Event as Told, SchemaId};
+use tidegate_events::{Event as LogEvent, SchemaId};
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, LogStats, TopicConfig};
 use tidegate_sim::generate::{Arrivals, Load};
 use tidegate_sim::observe::Observer;
@@ -24,7 +24,7 @@ use tidegate_sim::target::{ControlFaults, SimTarget};
 use tidegate_sim::{DAY_US, HOUR_US, MINUTE_US, SECOND_US, ServiceSpec, Sim};
 
 use super::Spread;
-use crate::bench::outbox::Outbox;
+use crate::bench::batcher::PartitionBatcher;
 use crate::bench::{Scratch, Stopwatch};
 use tidegate_workspace::CommandError;
 
@@ -72,7 +72,7 @@ pub struct Latency {
 
 /// What one event came to.
 #[derive(Debug, Clone, Copy, Default)]
-struct Taken {
+struct TrialResult {
     cluster_ms: f64,
     cpu_ms: f64,
     work_ms: f64,
@@ -98,7 +98,7 @@ pub fn measure(
     let per_action = |of: fn(&LogStats) -> u64| {
         taken.iter().map(|t| of(&t.log)).sum::<u64>() as f64 / actions.max(1) as f64
     };
-    let spread = |of: fn(&Taken) -> f64| Spread::of(taken.iter().map(of));
+    let spread = |of: fn(&TrialResult) -> f64| Spread::from_values(taken.iter().map(of));
     Ok(Latency {
         trials,
         nodes,
@@ -168,15 +168,15 @@ impl Trial {
         Ok(Self { event, event_us, look_us, log, target, executor, node })
     }
 
-    fn run(mut self) -> Result<Taken, CommandError> {
+    fn run(mut self) -> Result<TrialResult, CommandError> {
         let mut now_us = BEGINS_US;
         while now_us < self.event_us {
-            self.look(now_us)?;
+            self.step(now_us)?;
             now_us += self.look_us;
             self.target.target_mut().run_until(now_us.min(self.event_us));
         }
         let before = self.log.stats();
-        let mut taken = Taken::default();
+        let mut taken = TrialResult::default();
         let mut timed = |trial: &mut Self, what: &mut dyn FnMut(&mut Self) -> Result<(), CommandError>| {
             let watch = Stopwatch::start()?;
             what(trial)?;
@@ -185,10 +185,10 @@ impl Trial {
             taken.work_ms += wall * 1e3;
             Ok::<_, CommandError>(())
         };
-        timed(&mut self, &mut Self::tell)?;
+        timed(&mut self, &mut Self::append_event)?;
         loop {
             self.target.target_mut().run_until(now_us);
-            timed(&mut self, &mut |trial| trial.look(now_us))?;
+            timed(&mut self, &mut |trial| trial.step(now_us))?;
             if self.is_done() {
                 break;
             }
@@ -214,27 +214,27 @@ impl Trial {
         Ok(taken)
     }
 
-    fn look(&mut self, now_us: i64) -> Result<(), CommandError> {
+    fn step(&mut self, now_us: i64) -> Result<(), CommandError> {
         self.executor.step(&mut self.target, &mut || KillSwitch::On, &[], EPOCH_US + now_us)?;
         Ok(())
     }
 
     /// Appends the event, as who saw it would.
-    fn tell(&mut self) -> Result<(), CommandError> {
+    fn append_event(&mut self) -> Result<(), CommandError> {
         let at_ms = (EPOCH_US + self.event_us) / 1_000;
         let sim = self.target.target_mut().sim();
         let (schema, events) = match self.event {
             Event::BadNode => {
                 let signal = bad(&self.node, &sim.spec().name, at_ms);
-                (SchemaId::NodeSignal, vec![Told::NodeHealth(signal)])
+                (SchemaId::NodeSignal, vec![LogEvent::NodeHealth(signal)])
             }
             Event::DemandJump => (SchemaId::PoolSample, Observer::new("bench", 1).sample(sim, 60_000)),
         };
-        let mut outbox = Outbox::new("bench", schema.topic(), 0);
+        let mut batcher = PartitionBatcher::new("bench", schema.topic(), 0);
         for mut event in events {
-            outbox.push(self.log.as_ref(), event.record()?)?;
+            batcher.push(self.log.as_ref(), event.record()?)?;
         }
-        outbox.append(self.log.as_ref())
+        batcher.append(self.log.as_ref())
     }
 
     /// What was decided on since the event.

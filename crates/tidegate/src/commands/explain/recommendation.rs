@@ -1,16 +1,15 @@
 //! What would help a job most: one sentence, from what costs it most.
 
 use super::Explanation;
-use super::held::{Held, Wall};
-use super::held_words::percent;
-use super::words::{duration, hours};
+use super::format::{duration, hours, percent};
+use super::gpu_time::{Bottleneck, GpuTime};
 
 /// Losses below this part of the time held are not worth a word; then it is the wall that counts.
 const WORTH_PERCENT: i64 = 10;
 
 /// The greatest part of its GPU time that did not bring it on, and what is done about such; of one
 /// that waits what starts it.
-pub fn most(told: &Explanation) -> String {
+pub fn best(told: &Explanation) -> String {
     if told.state == "waiting" {
         let starts = told.waits.last().and_then(|wait| wait.starts_when.as_deref());
         return starts.map_or_else(
@@ -49,7 +48,7 @@ pub fn most(told: &Explanation) -> String {
     wall.map_or_else(|| "nothing that is known: no class of loss is above 10 %".to_owned(), of_wall)
 }
 
-fn of_class(class: &str, held: &Held) -> &'static str {
+fn of_class(class: &str, held: &GpuTime) -> &'static str {
     let is_imbalanced = held.walls.first().is_some_and(|wall| wall.label == "imbalance");
     let is_spread = held.spread.as_ref().is_some_and(|spread| spread.switches > Some(1));
     match class {
@@ -77,7 +76,7 @@ fn of_class(class: &str, held: &Held) -> &'static str {
     }
 }
 
-fn of_wall(wall: &Wall) -> String {
+fn of_wall(wall: &Bottleneck) -> String {
     let advice = match wall.label.as_str() {
         "compute" => "nothing is in its way but the GPU itself: a lower precision, or faster GPUs",
         "memory_bandwidth" => "move less through device memory: fused kernels, a lower precision",

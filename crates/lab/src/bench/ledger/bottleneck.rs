@@ -1,11 +1,11 @@
-//! Jobs that are made to hit a wall: what their devices and steps look like.
+//! Jobs that are made to hit a bottleneck: what their devices and steps look like.
 
 use super::levels::Levels;
 use super::training::Habits;
 
 /// What holds a job up, as `bottleneck_1m` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wall {
+pub enum Bottleneck {
     Compute,
     Memory,
     Pcie,
@@ -15,7 +15,7 @@ pub enum Wall {
     Imbalance,
 }
 
-impl Wall {
+impl Bottleneck {
     pub fn label(self) -> &'static str {
         match self {
             Self::Compute => "compute",

@@ -1,6 +1,7 @@
-//! An explanation as text.
+//! Prints the explanation of a job as text.
 
-use super::{Attempt, Explanation, Job, Wait, held_words};
+use super::format::{duration, hours, thousandths, time};
+use super::{Attempt, Explanation, Job, Wait, gpu_time_text};
 
 pub fn print(told: &Explanation) {
     let job = &told.job;
@@ -46,7 +47,7 @@ pub fn print(told: &Explanation) {
         say!("  of it   {:>9} GPU-h in runs that were followed by another one", hours(job.gpu_ms_lost));
     }
     if let Some(held) = &told.held {
-        held_words::print(held, job.gpu_ms_held);
+        gpu_time_text::print(held, job.gpu_ms_held);
     }
     say!("helps most   {}", told.helps);
 }
@@ -104,32 +105,4 @@ fn attempt(attempt: &Attempt) {
         hours(attempt.gpu_ms_held),
         attempt.gpus_milli.map_or_else(|| "?".into(), thousandths),
     );
-}
-
-/// `2024-03-01T09:00:00Z` as people read it.
-pub fn time(text: &str) -> String {
-    let seconds = text.split('.').next().unwrap_or(text).trim_end_matches('Z');
-    format!("{} UTC", seconds.replace('T', " "))
-}
-
-/// The two greatest units.
-pub fn duration(ms: i64) -> String {
-    let minutes = ms / 60_000;
-    match (minutes / 1440, minutes / 60, minutes) {
-        (days @ 1.., hours, _) => format!("{days} d {} h", hours % 24),
-        (_, hours @ 1.., minutes) => format!("{hours} h {} m", minutes % 60),
-        (_, _, 1..) => format!("{minutes} m {} s", ms / 1000 % 60),
-        _ => format!("{} s", ms / 1000),
-    }
-}
-
-pub fn hours(gpu_ms: i64) -> String {
-    format!("{:.2}", gpu_ms as f64 / 3_600_000.0)
-}
-
-fn thousandths(gpus_milli: i64) -> String {
-    match gpus_milli % 1000 {
-        0 => (gpus_milli / 1000).to_string(),
-        _ => format!("{:.3}", gpus_milli as f64 / 1000.0),
-    }
 }
