@@ -16,7 +16,10 @@ fn the_product_keeps_what_it_promised_whatever_goes_wrong() {
     let soaked = soak(100..112, &policy, &Limits::from_policy(&policy)).unwrap();
     println!("{soaked:?}");
     assert_eq!(soaked.violations, []);
-    assert!(soaked.simulated_us >= 12 * 3 * DAY_US && soaked.loans > 20 && soaked.deeds > 100, "{soaked:?}");
+    assert!(
+        soaked.simulated_us >= 12 * 3 * DAY_US && soaked.loans > 20 && soaked.effects > 100,
+        "{soaked:?}"
+    );
     assert!(soaked.fenced > 0 && soaked.plans > 1_000, "{soaked:?}");
     assert_eq!(soaked.faults.len(), 20, "every kind was met");
     assert!(soaked.thoughts > 300 && soaked.rolled_back > 0, "{soaked:?}");

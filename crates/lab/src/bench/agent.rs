@@ -1,5 +1,5 @@
-//! What the agent costs its node: the real program on a stand-in for the driver's library, sending
-//! to a real `tidegate up`.
+//! Cost of the agent on its node: the real program on a stand-in driver library, sending to a real
+//! `tidegate up`.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -18,11 +18,11 @@ use tidegate_log::{DataDir, EmbeddedLog, EmbeddedOptions, TopicPartition};
 use super::Scratch;
 use tidegate_workspace::CommandError;
 
-/// Starting, loading the library and the first connection are paid once.
+/// Excluded from the measurement: start, loading the library and the first connection.
 const WARM_UP: Duration = Duration::from_secs(15);
-/// How often memory is looked at.
+/// Period of polling memory.
 const POLL_EVERY: Duration = Duration::from_millis(500);
-/// The driver's stand-in, as the tests have it.
+/// Sources of the stand-in driver, shared with the tests.
 const STANDIN: [(&str, &str); 3] = [
     ("standin.h", include_str!("../../../../tests/nvml/standin.h")),
     ("standin.c", include_str!("../../../../tests/nvml/standin.c")),
@@ -31,23 +31,22 @@ const STANDIN: [(&str, &str); 3] = [
 
 #[derive(Debug, Args)]
 pub struct AgentArgs {
-    /// Time that is measured, s
+    /// Measured time, s
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(5..))]
     seconds: u64,
-    /// GPUs of the stand-in
+    /// GPUs of the stand-in driver
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=16))]
     devices: u32,
     /// Time between two readings, e.g. 1s or 100ms
     #[arg(long, default_value = "1s")]
     interval: String,
-    /// Another library than the stand-in, e.g. a real driver's
+    /// Library to use instead of the stand-in, e.g. a real driver's
     #[arg(long, value_name = "PATH")]
     nvml_lib: Option<PathBuf>,
-    /// Program that runs the agent, by default tidegate-node beside this one; if it is not there,
-    /// this one
+    /// Program that runs the agent [default: tidegate-node beside this program, else this program]
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// Send to this log instead of a `tidegate up` of its own; samples are not counted then
+    /// Log to send to instead of an own `tidegate up`; samples are not counted then
     #[arg(long, value_name = "URL")]
     log: Option<String>,
     /// Print JSON (the default; the flag is accepted for scripts)
@@ -55,7 +54,7 @@ pub struct AgentArgs {
     json: bool,
 }
 
-/// What was measured, after a warm-up.
+/// Measurements after the warm-up.
 #[derive(Debug, Serialize)]
 pub struct Report {
     program: String,
@@ -64,13 +63,12 @@ pub struct Report {
     seconds: f64,
     cpu_s: f64,
     cpu_percent_of_core: f64,
-    /// Resident memory, most that was seen; of it what is no file's.
+    /// Peak resident memory, and its anonymous part.
     rss_mib: f64,
     anonymous_mib: f64,
     threads: u64,
     context_switches_per_s: f64,
-    /// Samples (devices × ticks) that the log holds at the end, with those of the warm-up; none
-    /// where another log was named.
+    /// Samples (devices × ticks) in the log at the end, warm-up included; `None` with --log.
     samples: Option<u64>,
     batches: Option<u64>,
     bytes_per_sample: Option<f64>,
@@ -115,7 +113,7 @@ pub fn run(args: &AgentArgs) -> Result<Report, CommandError> {
     })
 }
 
-/// The program that runs the agent, and what stands before its options.
+/// The program that runs the agent, and its subcommand.
 fn program(args: &AgentArgs) -> Result<(PathBuf, &'static str), CommandError> {
     let own = std::env::current_exe()?;
     let beside = own.with_file_name("tidegate-node");
@@ -158,11 +156,11 @@ fn build_standin(folder: &Path, devices: u32) -> Result<PathBuf, CommandError> {
     Ok(library)
 }
 
-/// A process that ends with the bench, also where it fails.
+/// A child process that is killed when dropped.
 struct ChildGuard(Child);
 
 impl ChildGuard {
-    /// Asks it to end, and waits.
+    /// Sends SIGTERM and waits.
     fn end(&mut self) -> Result<(), CommandError> {
         kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM)?;
         let status = self.0.wait()?;
@@ -176,13 +174,13 @@ impl ChildGuard {
 
 impl Drop for ChildGuard {
     fn drop(&mut self) {
-        // One that ended by itself cannot be killed, which is as well.
+        // Killing a finished process fails, which is fine.
         self.0.kill().ok();
         self.0.wait().ok();
     }
 }
 
-/// A `tidegate up` that takes events in.
+/// A `tidegate up` that receives events.
 struct Up {
     process: ChildGuard,
     address: String,
@@ -204,12 +202,12 @@ impl Up {
                 break rest.split_whitespace().next().unwrap_or_default().to_owned();
             }
         };
-        // Whoever prints to a closed pipe is not hurt; this one prints little.
+        // The pipe is closed from here on; the server ignores that and prints little.
         Ok(Self { process, address })
     }
 }
 
-/// What the kernel says of a process.
+/// Resource usage of a process, from /proc.
 #[derive(Debug, Clone, Copy)]
 struct ProcessUsage {
     cpu_s: f64,
@@ -228,7 +226,7 @@ fn read_usage(pid: u32) -> Result<ProcessUsage, CommandError> {
     let (mut cpu_ns, mut switches) = (0, 0);
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let task = task?.path();
-        // In ns, where stat counts in hundredths of a second. A thread may end meanwhile.
+        // schedstat has ns; stat has only hundredths of a second. A thread may end meanwhile.
         let ran = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
         let mut ran = ran.split_whitespace().map(|number| number.parse::<u64>().unwrap_or_default());
         cpu_ns += ran.next().unwrap_or_default();

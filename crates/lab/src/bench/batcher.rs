@@ -1,15 +1,14 @@
-//! Records on their way to a partition of the log.
+//! Batches generated records for one partition of the log.
 
 use tidegate_events::EventRecord;
 use tidegate_log::{Batch, EventLog, Producer, Record, TopicPartition};
 
 use tidegate_workspace::CommandError;
 
-/// Payload bytes that are appended to a partition at once: a transaction on Kafka, an fsync in the
-/// embedded log.
+/// Payload bytes per append: one transaction on Kafka, one fsync in the embedded log.
 const APPEND_BYTES: usize = 8 << 20;
 
-/// Records that are to be appended to a partition.
+/// Records to append to one partition.
 pub struct PartitionBatcher {
     source: &'static str,
     at: TopicPartition,
@@ -24,14 +23,14 @@ impl PartitionBatcher {
         Self { source, at, next_seq: 0, records: Vec::new(), bytes: 0 }
     }
 
-    /// Takes a record, and appends what has gathered if it is much.
+    /// Adds a record; appends the batch once it is large enough.
     pub fn push(&mut self, log: &dyn EventLog, record: EventRecord) -> Result<(), CommandError> {
         self.bytes += record.payload.len();
         self.records.push(record.into());
         if self.bytes >= APPEND_BYTES { self.append(log) } else { Ok(()) }
     }
 
-    /// Appends what has gathered.
+    /// Appends the batch.
     pub fn append(&mut self, log: &dyn EventLog) -> Result<(), CommandError> {
         let records = std::mem::take(&mut self.records);
         let (first_seq, count) = (self.next_seq, records.len() as u64);

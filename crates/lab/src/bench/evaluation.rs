@@ -1,4 +1,4 @@
-//! Trials of what insight says, against jobs and demand whose truth is known, beside rivals.
+//! Straggler detector and demand forecaster against known truth, beside rivals.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,23 +14,23 @@ use tidegate_workspace::{CommandResult, say, seeds};
   tidegate bench stragglers --seeds 0..20
   tidegate bench stragglers --seeds 0..100 --regimes AB --no-rivals --json
 
-Each seed is a job of each regime: A steps of fixed length, B uneven sequences, C uneven machines. Faults and what looks like faults are
-injected at published rates and sizes; half of the jobs are clean. Seeds below 100 are for tuning. Those from 1000 on are for reports
-that nobody tuned on: leave them alone until the detector is frozen. The same seeds give the same report.")]
+Each seed is a job of each regime: A steps of fixed length, B uneven sequences, C uneven machines. Faults and lookalikes of faults are
+injected at published rates and sizes; half of the jobs are clean. Seeds below 100 are for tuning. Seeds from 1000 on are for
+reports: do not tune on them. The same seeds give the same report.")]
 pub struct StragglerArgs {
-    /// Seeds, from and to; the last one is left out
+    /// Range of seeds, B excluded
     #[arg(long, value_name = "A..B", default_value = "0..20", value_parser = seeds)]
     seeds: (u64, u64),
     /// Regimes, e.g. AB
     #[arg(long, default_value = "ABC", value_parser = regimes)]
     regimes: Regimes,
-    /// Length of each job, hours; by default drawn, 2 to 4.6
+    /// Length of each job, hours [default: drawn, 2 to 4.6]
     #[arg(long, value_parser = hours)]
     hours: Option<f64>,
     /// Larger slowdowns
     #[arg(long)]
     easy: bool,
-    /// Leave the rivals out
+    /// Skip the rivals
     #[arg(long)]
     no_rivals: bool,
     /// Print JSON
@@ -78,14 +78,14 @@ pub fn stragglers(args: &StragglerArgs) -> CommandResult {
   tidegate bench forecast --traces traces
   tidegate bench forecast --traces traces --sets itp,philly --json
 
---traces names a folder with the public traces as Parquet: ms_itp_jobs, philly_jobs, helios_earth_vc_1min, alibaba_openb_pods,
-servegen_load_10min. Each series is forecast from 24 origins; nothing after an origin is used but as truth. tests/rivals/forecast.py
-runs the libraries on the same series and origins.")]
+--traces is a folder with the public traces as Parquet: ms_itp_jobs, philly_jobs, helios_earth_vc_1min, alibaba_openb_pods,
+servegen_load_10min. Each series is forecast from 24 origins; data after an origin serves only as truth. tests/rivals/forecast.py
+runs other libraries on the same series and origins.")]
 pub struct ForecastArgs {
     /// Folder of the traces
     #[arg(long, value_name = "DIR")]
     traces: PathBuf,
-    /// Sets to run; all by default
+    /// Sets to run [default: all]
     #[arg(long, value_name = "SET,SET", value_delimiter = ',')]
     sets: Vec<String>,
     /// Print JSON

@@ -1,4 +1,4 @@
-//! From a year of Slurm accounting to tables, and from the log to tables again.
+//! Ingest and replay: from a year of Slurm accounting to tables, and from the log to tables.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use tidegate_workspace::{CommandError, LogArgs, Workspace, block_on_one_thread, 
 
 #[derive(Debug, Args)]
 pub struct IngestArgs {
+    /// Seed of the generated input
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Jobs in the year of accounting
@@ -37,7 +38,7 @@ pub struct IngestArgs {
     json: bool,
 }
 
-/// What a bench of the way to the tables reports.
+/// Report of both benches.
 #[derive(Debug, Serialize)]
 pub struct Report {
     bench: &'static str,
@@ -47,7 +48,7 @@ pub struct Report {
     events: u64,
     cpu_s: f64,
     wall_s: f64,
-    /// Of it, CPU seconds of reading the file into the log.
+    /// Part of `cpu_s` that imports the file into the log.
     import_cpu_s: f64,
     events_per_cpu_s: f64,
     log_bytes_per_event: f64,
@@ -56,10 +57,10 @@ pub struct Report {
     raw_bytes_per_event: f64,
     commits: u64,
     peak_rss_mib: f64,
-    /// A by-team-by-day question, second time asked.
+    /// Second run of a query by team and day.
     query_warm_ms: f64,
     query_rows: usize,
-    /// GPU × ms held, from the tables and as the generator counted them; they must be equal.
+    /// GPU-ms held, from the tables and as generated; they must be equal.
     gpu_ms_held: i64,
     gpu_ms_generated: i64,
 }
@@ -78,7 +79,7 @@ pub fn ingest(args: &IngestArgs) -> Result<Report, CommandError> {
     Ok(report)
 }
 
-/// Builds the tables from a log that is there already.
+/// Builds the tables from an existing log.
 pub fn replay(args: &IngestArgs) -> Result<Report, CommandError> {
     let scratch = Scratch::new("replay")?;
     let (file, generated) = generate_file(args, scratch.path())?;
@@ -154,7 +155,7 @@ fn tables(
     })?
 }
 
-/// (rows, ms, first number of the first row)
+/// Runs a query; returns rows, ms, and the first column of the first row as a number.
 pub(super) async fn query(catalog: &CatalogSource, sql: &str) -> Result<(usize, f64, i64), CommandError> {
     let limits = Limits::default();
     let started = Instant::now();

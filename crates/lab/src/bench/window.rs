@@ -1,5 +1,4 @@
-//! From a log full of GPU samples, jobs and nodes to a committed lake with every shipped pipeline:
-//! the whole ledger's minutes.
+//! Window: from a log of GPU samples, jobs and nodes to a committed lake with every shipped pipeline.
 
 use clap::Args;
 use serde::Serialize;
@@ -15,12 +14,13 @@ use tidegate_workspace::{CommandError, LogArgs, Workspace, block_on, folder_byte
 
 #[derive(Debug, Args)]
 pub struct WindowArgs {
+    /// Seed of the generated input
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Nodes of 8 GPUs each; every GPU is sampled each second, 24 metrics
     #[arg(long, default_value_t = 1_250, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     nodes: u32,
-    /// How long the fleet is watched
+    /// Observed time of the fleet
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_080))]
     minutes: u32,
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub struct WindowArgs {
     json: bool,
 }
 
-/// What the bench reports. A sample is all metrics of one GPU at one time.
+/// Report of the bench. A sample is all metrics of one GPU at one time.
 #[derive(Debug, Serialize)]
 pub struct Report {
     bench: &'static str,
@@ -41,25 +41,25 @@ pub struct Report {
     samples: u64,
     produce_cpu_s: f64,
     log_bytes_per_sample: f64,
-    /// From the start of the process that makes the tables to its end, start-up included.
+    /// Wall time of the pipeline process, start-up included.
     wall_s: f64,
     cpu_s: f64,
     samples_per_core_s: f64,
     peak_rss_mib: f64,
-    /// Of the table of samples, and of all tables.
+    /// Of the sample table, and of all tables.
     table_bytes_per_sample: f64,
     lake_bytes_per_sample: f64,
-    /// What SQL finds, and what the fleet was; they are equal, or the bench fails.
+    /// Found by SQL. The bench fails if they differ from the fleet's.
     rows: i64,
     power_mw: i64,
-    /// The ledger's GPU-ms over all classes, and of them held by jobs.
+    /// GPU-ms of the ledger over all classes, and the part held by jobs.
     ledger_gpu_ms: i64,
     ledger_held_ms: i64,
 }
 
 pub fn run(args: &WindowArgs) -> Result<Report, CommandError> {
     if args.log.kafka().is_some() {
-        return Err("the fleet goes to a log in a data folder; leave out --log".into());
+        return Err("this bench uses the embedded log; leave out --log".into());
     }
     let scratch = Scratch::new("window")?;
     let data = scratch.path().join("data");
@@ -100,7 +100,7 @@ pub fn run(args: &WindowArgs) -> Result<Report, CommandError> {
     })
 }
 
-/// A fleet in a log.
+/// A log filled with the data of a fleet.
 pub(super) struct FilledLog {
     pub produced: Produced,
     pub events: u64,
@@ -108,7 +108,7 @@ pub(super) struct FilledLog {
     pub held_ms: i64,
 }
 
-/// Writes so many minutes of a fleet to the log of a data folder.
+/// Writes `minutes` of a fleet to the log of a data folder.
 pub(super) fn fill_log(
     seed: u64,
     nodes: u32,
@@ -128,7 +128,7 @@ pub(super) fn fill_log(
     Ok(FilledLog { produced, events, gpu_ms, held_ms })
 }
 
-/// Samples, the sum of their power, and the ledger's GPU time, all and held.
+/// Samples, the sum of their power, and GPU-ms of the ledger: total and held.
 fn found(data: &std::path::Path) -> Result<[i64; 4], CommandError> {
     block_on(async {
         let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await?;

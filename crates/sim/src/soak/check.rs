@@ -1,5 +1,4 @@
-//! What must never happen, checked from outside: by the cluster and by the journal, not by what an
-//! executor believes.
+//! Invariants of a soak test, checked on the cluster and the journal, not on an executor's own state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,51 +14,50 @@ use crate::{
     target::{AppliedEffect, SimTarget},
 };
 
-/// What must hold.
+/// An invariant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Invariant {
     /// GPUs and GPU time add up.
     Books,
-    /// An owner is never left with less than its floor.
+    /// An owner never has less than its floor.
     Floor,
-    /// An action has one effect.
+    /// An action has at most one effect.
     OneEffect,
-    /// No effect comes after one of a newer generation.
+    /// No effect follows one of a newer generation.
     Generation,
-    /// No more effects of a kind than its budget, in an hour and in a day.
+    /// Effects of a kind stay within its hourly and daily budget.
     Budget,
-    /// A loan is let go on only in the last of its time (twice the promise to give it back): that
-    /// bounds what uses no budget.
+    /// A loan is extended only near its end (within twice the promised reclaim time). Extensions use
+    /// no budget, so this bounds them.
     Prolong,
-    /// No loan outlives its end by more than it takes to come back.
+    /// No loan outlives its end by more than the time of a reclaim.
     LoanEnds,
-    /// Hours after the last fault, nothing is stuck half-way.
+    /// Hours after the last fault, no action or node is stuck.
     Converges,
-    /// No effect that the journal did not tell of before.
+    /// Every effect was journaled before it was requested.
     Recorded,
-    /// No effect is asked for while the switch is off.
+    /// No effect is requested while the kill switch is off.
     Switch,
-    /// What was decided, refused or failed says why.
+    /// Every decision, refusal and failure has a reason.
     Explained,
-    /// From the journal alone a plan comes out again as it was, a shadow's too.
+    /// Replaying the journal gives the recorded plans, those of shadows too.
     Rederived,
-    /// A policy that only thinks never acts: no step and no effect is its.
+    /// A shadow never acts: it has no steps and no effects.
     Shadow,
-    /// A canary decides about its owners alone, and begins nothing but what gives back once it has
-    /// ended.
+    /// A canary decides only about its owners. Once ended, it begins nothing but returns.
     Canary,
 }
 
-/// What an autopilot has promised to keep to.
+/// Limits that the autopilot must keep.
 #[derive(Debug, Clone, Default)]
 pub struct Limits {
-    /// Effects of a kind in an hour and in 24 hours; kinds without an entry are not limited.
+    /// Effects of a kind per hour and per 24 hours; kinds without an entry are unlimited.
     pub budgets: BTreeMap<Kind, (u32, u32)>,
 }
 
 impl Limits {
-    /// What a policy promises.
+    /// The budgets of a policy.
     pub fn from_policy(policy: &Policy) -> Self {
         let budget = |kind: Kind| (kind, (policy.budget(kind).per_hour, policy.budget(kind).per_day));
         Self { budgets: Kind::ALL.into_iter().map(budget).collect() }
@@ -79,22 +77,22 @@ pub(super) struct Checker {
     seed: u64,
     limits: Limits,
     journal: JournalCheck,
-    /// When the switch is off.
+    /// When the kill switch is off.
     off: Vec<Range<i64>>,
     seen: usize,
     ids: BTreeSet<String>,
     generation: u64,
     by_kind: BTreeMap<Kind, Vec<i64>>,
-    /// Since when a node has been on its way.
+    /// Nodes in transit, with the start.
     under_way: BTreeMap<u32, i64>,
     violations: Vec<Violation>,
 }
 
-/// Longest that an action may be open when nothing goes wrong: a person may take an hour to approve
-/// it, and it fifteen minutes to be seen done.
+/// Longest time an action may be open without faults: up to an hour for approval and fifteen minutes
+/// for verification, with room.
 const STUCK_US: i64 = 2 * HOUR_US;
-/// Longest that a node may be on its way when nothing goes wrong: notice and checkpoint, kill,
-/// hand-over, load and some ticks.
+/// Longest time a node may be in transit without faults: notice, checkpoint, kill, hand-over, load
+/// and some ticks.
 const ON_THE_WAY_US: i64 = HOUR_US;
 
 impl Checker {
@@ -114,7 +112,7 @@ impl Checker {
     }
 
     fn report(&mut self, at_us: i64, invariant: Invariant, what: String) {
-        // One of a kind and seed tells enough.
+        // One violation per invariant and seed is enough.
         if self.violations.iter().all(|v| v.invariant != invariant) {
             self.violations.push(Violation { seed: self.seed, at_us, invariant, what });
         }
@@ -144,7 +142,7 @@ impl Checker {
         }
         self.check_effects(target);
         for (id, late_us) in target.overdue() {
-            // A node that was broken, or a job that had to be told, may take this long.
+            // A broken node or a job with notice may take this long.
             if late_us > sim.spec().latency.reclaim_us() + 10 * MINUTE_US {
                 self.report(now_us, Invariant::LoanEnds, format!("loan {id} is {late_us} µs over its end"));
             }
@@ -166,7 +164,7 @@ impl Checker {
         }
     }
 
-    /// Actions that were begun long ago and are not over; asked once all has been well for hours.
+    /// Reports actions that are still open hours after the last fault.
     fn check_stuck(&mut self, now_us: i64, epoch_us: i64) {
         let before_us = epoch_us + now_us - STUCK_US;
         let stuck = self.journal.stuck(before_us).next().map(|(id, stage)| format!("{id} is {stage:?}"));
@@ -175,7 +173,7 @@ impl Checker {
         }
     }
 
-    /// Whether it was on record before it was asked for, and asked for while the switch was on.
+    /// Checks that an effect was journaled before its request, and requested with the switch on.
     fn check_recorded(&mut self, effect: &AppliedEffect, epoch_us: i64) {
         let begun_us = self.journal.begun_us.get(&effect.action);
         if begun_us.is_none_or(|at_us| *at_us > epoch_us + effect.asked_us) {
@@ -212,7 +210,7 @@ impl Checker {
                 let what = format!("{} let a loan go on {early_us} µs before its time", effect.action);
                 self.report(effect.at_us, Invariant::Prolong, what);
             }
-            // What is undone was counted when it was done.
+            // An undo was counted with the original action.
             let Some(counts_as) = effect.counts_as.filter(|_| !effect.action.ends_with("-undo")) else {
                 continue;
             };
@@ -233,7 +231,7 @@ impl Checker {
         self.seen = target.effects().len();
     }
 
-    /// A day after the last executor died, nothing is lent any more.
+    /// A day after the last executor ended, nothing may be lent.
     pub(super) fn end(&mut self, target: &SimTarget) {
         if target.open_loans() > 0 {
             let what = format!("{} loans are open a day after everybody died", target.open_loans());
@@ -241,12 +239,12 @@ impl Checker {
         }
     }
 
-    /// Plans that were made again.
+    /// Number of replayed plans.
     pub(super) fn plans(&self) -> u64 {
         self.journal.plans
     }
 
-    /// Plans of shadows that were made again, and canaries that their record ended.
+    /// Numbers of replayed shadow plans and of canaries rolled back by their record.
     pub(super) fn rollout_counts(&self) -> (u64, u64) {
         (self.journal.rollout.thoughts, self.journal.rollout.ended)
     }

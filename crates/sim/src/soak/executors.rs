@@ -1,5 +1,7 @@
-//! Who acts in a soak: lives of the product's executor over one journal, some of which die at a
-//! write, hang in the midst of a step while another takes over, or go on beside it.
+//! Executors of a soak test: instances of the product's executor over one journal.
+//!
+//! Some die at a write. Some hang within a step while another instance takes over, and then continue
+//! beside it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,19 +18,19 @@ use tidegate_autopilot::{
 use super::{World, swarm::Kill};
 use crate::pilot::{Foresight, Pilot};
 
-/// What goes on for a while in the midst of a life's step.
+/// What happens while an instance hangs within a step.
 type Meanwhile = Box<dyn FnOnce()>;
 
-/// What is to happen to one life, at a moment that is counted in what it does.
+/// Faults injected into one instance, counted in its writes and requests.
 #[derive(Default)]
 struct InjectedFault {
     dies: Cell<Option<Kill>>,
-    /// Moments until it hangs, and what goes on meanwhile.
+    /// Fault points until it hangs, and what happens meanwhile.
     hangs: RefCell<Option<(u32, Meanwhile)>>,
 }
 
 impl InjectedFault {
-    /// It is about to write a step of an action, or to ask the cluster for one: here it may hang.
+    /// Called before it writes a step of an action or sends a request; it may hang here.
     fn fault_point(&self) {
         let due = match &mut *self.hangs.borrow_mut() {
             Some((0, _)) => true,
@@ -44,7 +46,7 @@ impl InjectedFault {
         }
     }
 
-    /// Whether it dies at this write, and then whether the write arrives.
+    /// Whether it dies at this write; if so, whether the write is stored.
     fn dies_now(&self, is_step: bool) -> Option<bool> {
         let kill = self.dies.get().filter(|kill| is_step || !kill.at_steps)?;
         self.dies.set(Some(Kill { writes: kill.writes.saturating_sub(1), ..kill }));
@@ -52,7 +54,7 @@ impl InjectedFault {
     }
 }
 
-/// The journal of a life.
+/// The journal of an instance, with its faults.
 struct FaultyJournal {
     inner: InMemoryJournal,
     fate: Rc<InjectedFault>,
@@ -80,7 +82,7 @@ impl Journal for FaultyJournal {
     }
 }
 
-/// The cluster as a life reaches it.
+/// The target of an instance, with its faults.
 struct FaultyTarget {
     world: Rc<World>,
     fate: Rc<InjectedFault>,
@@ -110,13 +112,13 @@ impl Target for FaultyTarget {
     }
 }
 
-/// One life.
+/// One executor instance.
 struct Instance {
     pilot: Pilot<FaultyJournal>,
     reached: FaultyTarget,
-    /// It is started once another hangs.
+    /// Whether it waits until another one hangs.
     waits: bool,
-    /// It had the lease when it looked last.
+    /// Whether it held the lease at its last step.
     acts: bool,
     is_dead: bool,
 }
@@ -137,7 +139,7 @@ impl Instance {
         }
     }
 
-    /// Begins with what was learnt of demand before.
+    /// Starts with the forecast state of its predecessor.
     fn start(&mut self, foresight: &Foresight) {
         if self.waits {
             self.waits = false;
@@ -148,12 +150,12 @@ impl Instance {
 
 type Shared = (Rc<RefCell<Instance>>, Rc<InjectedFault>);
 
-/// All who live, the newest last.
+/// All live instances, newest last.
 pub(super) struct Executors {
     world: Rc<World>,
     policy: Policy,
     tried: Rollout,
-    /// What is known of demand: whoever comes next has it from the log.
+    /// Forecast state for the next instance, which would read it from the log.
     foresight: Rc<RefCell<Foresight>>,
     instances: Vec<Shared>,
     spawned: u64,
@@ -171,7 +173,7 @@ impl Executors {
         }
     }
 
-    /// Everybody who lives looks and acts, or what is to go wrong with them does.
+    /// Injects due faults and steps every instance.
     pub(super) fn act(&mut self) {
         let (world, now_us) = (Rc::clone(&self.world), self.world.now_us());
         if let Some(kill) = world.swarm.kills(now_us) {
@@ -189,18 +191,18 @@ impl Executors {
             *self.foresight.borrow_mut() = newest.borrow_mut().pilot.foresight();
         }
         self.instances.retain(|(life, _)| !life.borrow().is_dead);
-        // Who was to come in when another hangs comes in when it has died too.
+        // A standby for a hang also takes over when the other one died.
         if self.instances.iter().all(|(life, _)| life.borrow().waits) {
             self.instances.iter().for_each(|(life, _)| life.borrow_mut().start(&self.foresight.borrow()));
         }
     }
 
-    /// Lets the newest hang after so many moments, and another one act for so many looks meanwhile,
-    /// and beside it from then on.
+    /// Makes the leader hang after `moments` fault points. Another instance acts for `looks` periods
+    /// meanwhile, and beside it from then on.
     fn hang_leader(&mut self, moments: u32, looks: u32) {
         let acts = self.instances.iter().find(|(life, _)| life.borrow().acts).or(self.instances.first());
         let Some((old, fate)) = acts.cloned() else { return };
-        // There are these two from then on.
+        // Only these two remain.
         self.instances.retain(|(life, _)| Rc::ptr_eq(life, &old));
         let ((new, _), world, foresight) =
             (self.spawn(true), Rc::clone(&self.world), Rc::clone(&self.foresight));

@@ -1,5 +1,4 @@
-//! What the journal of a soak must show: every effect begun on record, every refusal with its
-//! reason, and plans that come out again.
+//! Checks the journal of a soak test: reasons are given, and replayed plans equal the recorded ones.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +12,18 @@ use tidegate_autopilot::{
 use super::Invariant;
 use super::rollout_check::{RolloutCheck, wrong_step};
 
-/// The journal as far as it was read.
+/// State of the journal up to the last entry read.
 pub(super) struct JournalCheck {
     journal: InMemoryJournal,
     known: ExecutorState,
-    /// When an action was first begun, or its undoing, µs since 1970.
+    /// When an action, or its undo, was first begun, µs since 1970.
     pub(super) begun_us: BTreeMap<ActionId, i64>,
-    /// Plans that were made again.
+    /// Replayed plans.
     pub(super) plans: u64,
     pub(super) rollout: RolloutCheck,
 }
 
-/// Something that must not be: when (µs since 1970), what it is against, and in words.
+/// A violation: time (µs since 1970), invariant and text.
 pub(super) type Found = (i64, Invariant, String);
 
 impl JournalCheck {
@@ -38,7 +37,7 @@ impl JournalCheck {
         }
     }
 
-    /// Reads on.
+    /// Reads new entries and returns violations.
     pub(super) fn read(&mut self) -> Vec<Found> {
         let entries = self.journal.read().expect("memory can always be read");
         entries.into_iter().flat_map(|entry| self.take(entry)).collect()
@@ -48,7 +47,7 @@ impl JournalCheck {
         let (at_us, before, parent) = (entry.at_us, self.known.rejected, self.known.plan.clone());
         let what = entry.event.clone();
         self.known.fold(entry);
-        // What somebody wrote who had lost the lease is nothing.
+        // Entries of an executor without the lease have no effect.
         if self.known.rejected > before {
             return Vec::new();
         }
@@ -84,7 +83,7 @@ impl JournalCheck {
         wrong.into_iter().map(|(invariant, what)| (at_us, invariant, what)).collect()
     }
 
-    /// Takes a step; what is wrong with it.
+    /// Checks a step; returns what is wrong with it.
     fn step(&mut self, event: &IntentEvent) -> Option<String> {
         let id = &event.action;
         match &event.transition {
@@ -111,14 +110,14 @@ impl JournalCheck {
         }
     }
 
-    /// Actions that something is still to be done about and that are older than `before_us`.
+    /// Open actions that are older than `before_us`.
     pub(super) fn stuck(&self, before_us: i64) -> impl Iterator<Item = (&ActionId, &Stage)> {
         let old = self.known.intents.open().filter(move |intent| intent.at_us() < before_us);
         old.map(|intent| (&intent.decision.action.id, &intent.stage))
     }
 }
 
-/// Decisions of a plan of which its report does not say why.
+/// Decisions of a plan without a reason in its report.
 fn unexplained(planned: &PlanRecord) -> Vec<(Invariant, String)> {
     let told = |id: &ActionId| {
         let about =

@@ -1,7 +1,8 @@
-//! Long random runs against what must never happen. Each seed draws a cluster, its jobs and demand,
-//! and a swarm of faults: a random choice of kinds (Groce et al., Swarm Testing, ISSTA 2012), so
-//! that kinds also meet alone. It is the product that acts: its planner, guard, forecast and
-//! executor, over a journal that outlives them.
+//! Soak test: long random runs of the product, checked against invariants.
+//!
+//! Each seed draws a cluster, its jobs and demand, and a random subset of fault kinds, so that kinds
+//! also occur alone (swarm testing: Groce et al., ISSTA 2012). The product acts: its planner, guard,
+//! forecast and executor, over a journal that outlives each executor.
 
 mod check;
 mod executors;
@@ -28,30 +29,30 @@ use crate::{
 use check::Checker;
 use executors::Executors;
 
-/// What a soak came to.
+/// Result of a soak test.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct SoakReport {
     pub seeds: u64,
-    /// Days simulated, as µs.
+    /// Simulated time, µs.
     pub simulated_us: i64,
     /// Faults injected, by kind.
     pub faults: BTreeMap<FaultKind, u64>,
     /// Effects on clusters.
     pub effects: u64,
-    /// Loans that were opened and ended.
+    /// Ended loans.
     pub loans: u64,
-    /// Times that an executor learnt in the midst of a step that it had lost its lease.
+    /// Times an executor found within a step that it had lost its lease.
     pub fenced: u64,
-    /// Plans that were made again from the journal.
+    /// Plans replayed from the journal.
     pub plans: u64,
-    /// Plans of shadows that were made again.
+    /// Shadow plans replayed from the journal.
     pub thoughts: u64,
-    /// Canaries that their record ended.
+    /// Canaries rolled back by their own record.
     pub rolled_back: u64,
     pub violations: Vec<Violation>,
 }
 
-/// Runs seeds one after the other by a policy, and checks it against `limits`.
+/// Runs seeds one after the other with a policy, and checks it against `limits`.
 ///
 /// # Errors
 /// [`SimError`] if a made-up cluster does not fit together.
@@ -77,12 +78,12 @@ pub fn soak(
     Ok(all)
 }
 
-/// After the last fault things have this long to settle before they have to be settled.
+/// Time after the last fault until everything must have settled.
 const SETTLES_US: i64 = 6 * HOUR_US;
-/// After the last fault actuators live this long.
+/// Time after the last fault until executors end.
 const LIVES_ON_US: i64 = 12 * HOUR_US;
 
-/// A cluster, what goes wrong with it, the journal, and who checks. Shared by all who act.
+/// The cluster, its faults, the journal and the checker. Shared by all executors.
 struct World {
     swarm: Swarm,
     epoch_us: i64,
@@ -93,7 +94,7 @@ struct World {
 }
 
 impl World {
-    /// Time of the simulation, µs.
+    /// Simulated time, µs.
     fn now_us(&self) -> i64 {
         self.target.borrow().sim().now_us()
     }
@@ -102,7 +103,7 @@ impl World {
         self.swarm.switch(self.now_us())
     }
 
-    /// People do what they do, time goes on until the next look, and all is checked.
+    /// Applies actions of people, advances to the next observation, and checks all invariants.
     fn advance(&self) {
         let (now_us, quiet_us) = (self.now_us(), self.swarm.span_us);
         let mut target = self.target.borrow_mut();

@@ -1,4 +1,4 @@
-//! Policies that are tried beside the one that acts in a soak, and what must hold of them.
+//! Shadows and canaries of a soak test, and the checks of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,8 @@ use tidegate_autopilot::{
 
 use super::Invariant;
 
-/// Two in five seeds have a shadow, two in five a canary. Drawn apart from all else, so that a
-/// seed's faults stay what they were.
+/// Draws a shadow for two in five seeds and a canary for two in five, from a generator of its own so
+/// that a seed keeps its faults.
 pub(super) fn draw(seed: u64, policy: &Policy, owners: &[OwnerName]) -> Rollout {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0xca7);
     let mut other = |name: &str| {
@@ -40,20 +40,20 @@ pub(super) fn draw(seed: u64, policy: &Policy, owners: &[OwnerName]) -> Rollout 
     }
 }
 
-/// What was read of them.
+/// What the journal holds of shadows and canaries.
 #[derive(Default)]
 pub(super) struct RolloutCheck {
     shadows: BTreeMap<String, Policy>,
     /// The acting plan recorded last.
     beside: Option<PlanRecord>,
-    /// Plans of shadows that were made again.
+    /// Replayed shadow plans.
     pub(super) thoughts: u64,
     /// Canaries that their record ended.
     pub(super) ended: u64,
 }
 
 impl RolloutCheck {
-    /// Takes a plan; what is wrong with it.
+    /// Checks an acting plan; returns what is wrong with it.
     pub(super) fn plan(&mut self, planned: &PlanRecord) -> Vec<(Invariant, String)> {
         let strays = planned.plan.decisions.iter().filter(|decision| strays(decision, planned));
         let wrong = strays.map(|decision| {
@@ -65,7 +65,7 @@ impl RolloutCheck {
         wrong
     }
 
-    /// Takes what is told of a shadow; what is wrong with it.
+    /// Checks a shadow event; returns what is wrong with it.
     pub(super) fn shadow(&mut self, told: &ShadowEvent) -> Vec<(Invariant, String)> {
         match told {
             ShadowEvent::Policy { hash, policy } => {
@@ -94,7 +94,7 @@ impl RolloutCheck {
     }
 }
 
-/// A step that no candidate may take; `known` has taken it already.
+/// Checks that a shadow takes no step and an ended canary begins none; `known` includes the step.
 pub(super) fn wrong_step(event: &IntentEvent, known: &ExecutorState) -> Option<(Invariant, String)> {
     let id = &event.action;
     if id.starts_with(ID_PREFIX) {
@@ -108,10 +108,10 @@ pub(super) fn wrong_step(event: &IntentEvent, known: &ExecutorState) -> Option<(
     (!acts && !gives_back).then(|| (Invariant::Canary, format!("{id} was begun when {canary} had ended")))
 }
 
-/// Whether a decision is about what the one who decided it has no say in.
+/// Whether a decision was made by the wrong policy: canary or main.
 fn strays(decision: &Decision, planned: &PlanRecord) -> bool {
     let Some(canary) = &planned.canary else { return decision.canary.is_some() };
-    // What follows another decision is made by whoever made that.
+    // A follow-up belongs to the policy of the first decision.
     if !decision.action.after.is_empty() {
         return false;
     }
@@ -119,8 +119,8 @@ fn strays(decision: &Decision, planned: &PlanRecord) -> bool {
     theirs.is_some_and(|theirs| decision.canary.is_some() != theirs)
 }
 
-/// Whether a change is about what is these owners'; `None`: of a job on a node that is drained both
-/// may say something.
+/// Whether a change concerns these owners; `None` for a job on a drained node, where both policies
+/// may decide.
 fn is_of(change: &Change, state: &ClusterState, owners: &BTreeSet<OwnerName>) -> Option<bool> {
     let lender = |loan: &String| state.loans.get(loan).is_some_and(|loan| owners.contains(&loan.from));
     let theirs = match change {
@@ -138,7 +138,7 @@ fn is_of(change: &Change, state: &ClusterState, owners: &BTreeSet<OwnerName>) ->
             if job.placement.keys().any(drained) {
                 return None;
             }
-            // Who leaves a loan that is being taken back leaves it for its lender.
+            // A job leaving a reclaimed loan leaves it for the lender.
             let on = |node| state.loans.values().find(|loan| loan.reclaiming_nodes.contains(node));
             match job.placement.keys().find_map(on) {
                 Some(loan) => owners.contains(&loan.from),

@@ -1,4 +1,4 @@
-//! What one seed draws: a cluster, its load, and which things go wrong.
+//! Draws a cluster, its load and its faults from a seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::{
     target::{ControlFaults, SimTarget},
 };
 
-/// Kinds of things that go wrong.
+/// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
@@ -38,13 +38,13 @@ pub enum FaultKind {
     TwoExecutors,
     PeopleDrain,
     DemandJumps,
-    /// The forecast is too high or too low throughout.
+    /// The forecast is biased.
     ForecastBias,
-    /// Each answer of the forecast is off by chance.
+    /// The forecast is noisy.
     ForecastNoise,
-    /// The forecast learns late what happened.
+    /// The forecast learns late.
     ForecastStale,
-    /// A person pauses everything, or the switch cannot be read.
+    /// A person turns the kill switch off, or it is unreadable.
     SwitchOff,
 }
 
@@ -71,19 +71,19 @@ const KINDS: [FaultKind; 20] = [
     FaultKind::SwitchOff,
 ];
 
-/// What one seed draws.
+/// The faults of one seed.
 #[derive(Debug, Clone)]
 pub struct Swarm {
     pub kinds: BTreeSet<FaultKind>,
     pub control: ControlFaults,
     pub habits: PilotConfig,
-    /// How long faults go on.
+    /// Time in which faults occur.
     pub span_us: i64,
     seed: u64,
     failures: Vec<Fault>,
-    /// Racks that fail: when, which, and for how long.
+    /// Failures of racks: time, rack, and time to repair.
     racks: Vec<(i64, u32, i64)>,
-    /// How the forecast errs; the time it ends at counts from the beginning.
+    /// Fault of the forecast; its end counts from the beginning.
     pub forecast: ForecastFault,
     slow: Vec<(i64, u32, u32)>,
     drains: Vec<(i64, u32, bool)>,
@@ -92,38 +92,38 @@ pub struct Swarm {
     off: Vec<(Range<i64>, KillSwitch)>,
 }
 
-/// An executor hangs, and another is started that acts meanwhile. It wakes up and goes on.
+/// An executor hangs, another acts meanwhile, and the first continues.
 #[derive(Debug, Clone, Copy)]
 struct Hang {
     at_us: i64,
-    /// Steps of actions it writes, and requests to the cluster, before.
+    /// Fault points (steps written, requests sent) until then.
     moments: u32,
-    /// Looks of the other one meanwhile; its lease lasts three.
+    /// Periods in which the other one acts; a lease lasts three.
     looks: u32,
 }
 
 /// An executor dies at a write.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kill {
-    /// Writes that it has left.
+    /// Writes left.
     pub(super) writes: u32,
-    /// Only those are counted that hold steps of actions: most of the others renew the lease.
+    /// Whether only writes with steps of actions count. Most other writes renew the lease.
     pub(super) at_steps: bool,
-    /// Whether the last of them stands there.
+    /// Whether the last write is stored.
     pub(super) is_written: bool,
 }
 
-/// When actuators are killed.
+/// When executors are killed.
 #[derive(Debug, Clone, Copy)]
 struct Death {
     at_us: i64,
-    /// Nobody is started before.
+    /// None is started before.
     until_us: i64,
     kill: Kill,
 }
 
 const LOOKS_US: [i64; 2] = [20 * SECOND_US, MINUTE_US];
-/// How often they plan.
+/// Period of planning.
 const PLANS_US: i64 = 5 * MINUTE_US;
 const TRAIN: u32 = 8;
 const SERVE: u32 = 8;
@@ -131,7 +131,7 @@ const SERVE: u32 = 8;
 const RACK: u32 = 4;
 
 impl Swarm {
-    /// Draws what goes wrong with `seed`.
+    /// Draws the faults of a seed.
     pub fn draw(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let kinds: BTreeSet<FaultKind> = KINDS.into_iter().filter(|_| rng.random_bool(0.4)).collect();
@@ -200,12 +200,12 @@ impl Swarm {
             .collect();
         let drains =
             drains_at.iter().map(|at| (*at, rng.random_range(0..nodes), rng.random_bool(0.6))).collect();
-        // Two hundred times as many as in the trace: several a day on these few nodes.
+        // Two hundred times the published rate: several a day on these few nodes.
         let often = if kinds.contains(&FaultKind::NodesFail) { 200_000_000 } else { 0 };
         let mut failures = generate::faults(nodes, span_us, often, seed);
         failures.iter_mut().for_each(|f| f.repair_us = f.repair_us.min(span_us - f.at_us).max(1));
-        // How often racks fail is not published: one or two in a trial is far more than any site
-        // would bear.
+        // Failure rates of racks are not published. One or two per run is far more than at any
+        // site.
         let racks = racks_at
             .iter()
             .map(|at| (*at, rng.random_range(0..nodes / RACK), rng.random_range(1..12) * HOUR_US / 2))
@@ -239,7 +239,7 @@ impl Swarm {
         }
     }
 
-    /// The cluster with its jobs and demand; faults apart.
+    /// The cluster with its jobs and demand, without faults.
     pub(super) fn scenario(&self) -> Scenario {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ 0x5e7);
         let span_us = self.span_us + 2 * DAY_US;
@@ -275,7 +275,7 @@ impl Swarm {
         setting
     }
 
-    /// Puts failures and stragglers on the timeline; all are well again when the faults stop.
+    /// Schedules failures and stragglers. All are repaired when faults end.
     pub(super) fn plan(&self, sim: &mut Sim) {
         self.failures.iter().for_each(|f| sim.plan_failure(f.at_us, f.node, f.repair_us));
         self.racks
@@ -287,50 +287,49 @@ impl Swarm {
         }
     }
 
-    /// Whether an executor hangs soon: after how many things it does, and for how many looks.
+    /// A hang that begins now: fault points until then, and its length in periods.
     pub(super) fn hangs(&self, now_us: i64) -> Option<(u32, u32)> {
         let hang = self.hangs.iter().find(|hang| hang.at_us == now_us)?;
         Some((hang.moments, hang.looks))
     }
 
-    /// Whether one may hang for so long from now on. Nobody who hangs between asking the switch and
-    /// acting can know that it was turned meanwhile, and faults come to an end.
+    /// Whether an executor may hang this long. One that hangs between reading the kill switch and
+    /// acting cannot notice a change, so hangs and changes must not overlap; and faults must end.
     pub(super) fn can_hang(&self, now_us: i64, looks: u32) -> bool {
         let wakes_us = now_us + i64::from(looks) * self.habits.every_us;
         let turned = self.off.iter().any(|(off, _)| off.start <= wakes_us && now_us <= off.end);
         !turned && wakes_us < self.span_us
     }
 
-    /// Whether those who live die soon.
+    /// A kill of all live executors that begins now.
     pub(super) fn kills(&self, now_us: i64) -> Option<Kill> {
         self.deaths.iter().find(|death| death.at_us == now_us).map(|death| death.kill)
     }
 
-    /// Whether nobody is started.
+    /// Whether no executor may start.
     pub(super) fn is_dead(&self, now_us: i64) -> bool {
         self.deaths.iter().any(|death| (death.at_us..death.until_us).contains(&now_us))
     }
 
-    /// The switch.
+    /// State of the kill switch.
     pub(super) fn switch(&self, now_us: i64) -> KillSwitch {
         let off = self.off.iter().find(|(off, _)| off.contains(&now_us));
         off.map_or(KillSwitch::On, |(_, switch)| *switch)
     }
 
-    /// When it is off.
+    /// When the kill switch is off.
     pub(super) fn switch_off(&self) -> Vec<Range<i64>> {
         self.off.iter().map(|(off, _)| off.clone()).collect()
     }
 
-    /// What people do to nodes now.
+    /// Applies drains by people that are due now.
     pub(super) fn apply_manual_drains(&self, target: &mut SimTarget, now_us: i64) {
         for (_, node, drained) in self.drains.iter().filter(|d| d.0 == now_us) {
             target.drain_by_hand(*node, *drained);
         }
     }
 
-    /// How many things go wrong, by kind; those of the control path, which are drawn at each call,
-    /// count once.
+    /// Number of faults by kind. Faults of the control path are drawn at each call and count once.
     pub(super) fn fault_counts(&self) -> BTreeMap<FaultKind, u64> {
         let count = |kind: &FaultKind| match kind {
             FaultKind::NodesFail => self.failures.len(),

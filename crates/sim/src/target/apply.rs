@@ -1,4 +1,4 @@
-//! Carrying out actions once, and telling what they came to.
+//! Applies actions at most once and reads their effects back.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::{AppliedEffect, OpenLoan, SimTarget, TOOK_KEPT};
 use crate::{JobState, PPM, Place, nodes::Held};
 
 impl SimTarget {
-    /// Refuses older generations than were seen.
+    /// Refuses generations older than the highest seen.
     pub(super) fn fence(&mut self, action: &Action) -> Result<(), TargetError> {
         if action.generation < self.generation {
             return Err(TargetError::StaleGeneration {
@@ -51,7 +51,7 @@ impl SimTarget {
         }
         if self.chance(self.control.unknown_ppm) {
             if self.rng.random_range(0..PPM) < PPM / 2 {
-                // Whether it was done is not known to the caller either way.
+                // The caller does not learn whether it was applied.
                 let _lost = self.carry_out(action).is_ok();
             }
             return Err(TargetError::Unknown {
@@ -68,14 +68,14 @@ impl SimTarget {
         Ok(receipt(false, "done"))
     }
 
-    /// Does what was taken late. What is not possible any more is dropped; reading back tells.
+    /// Applies due delayed actions. Impossible ones are dropped; reading back shows it.
     pub(super) fn apply_delayed(&mut self) {
         let now_us = self.sim.now_us();
         let (due, later) =
             std::mem::take(&mut self.slow).into_iter().partition(|s: &(i64, Action)| s.0 <= now_us);
         self.slow = later;
         for (_, action) in due {
-            // The write is a conditional one: it carries the generation and what it was decided on.
+            // The write is conditional: on its generation and its preconditions.
             let (old, state) = (action.generation < self.generation, self.state());
             let holds = action.preconditions.iter().all(|fact| fact.check(&state).is_ok());
             if old || !holds || self.carry_out(&action).is_err() {
@@ -132,8 +132,7 @@ impl SimTarget {
         Ok(())
     }
 
-    /// Whether there is nothing to be done: the loan is over, the node is back already, or they
-    /// never were.
+    /// Whether there is nothing to do: the loan is over, or the node is back already.
     fn is_over(&self, change: &Change) -> bool {
         match change {
             Change::Reclaim { loan, .. } => !self.loans.contains_key(loan),
@@ -217,7 +216,7 @@ impl SimTarget {
                 let node = &self.sim.nodes()[*n as usize];
                 node.place == Place::Home && node.up && !node.drained
             };
-            // All or none: a loan of half its nodes is no loan that anybody decided.
+            // All or none: a loan of half its nodes was never decided.
             if loan.nodes.is_empty() || !loan.nodes.iter().all(ready) {
                 return Err("name the nodes; each must be at home, up and not drained".into());
             }

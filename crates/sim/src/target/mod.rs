@@ -1,5 +1,4 @@
-//! The simulated cluster as the autopilot meets it: through the target interface, with all that can
-//! go wrong on the way.
+//! The simulated cluster behind the autopilot's target interface, with faults of the control path.
 
 mod apply;
 mod state;
@@ -16,44 +15,43 @@ use tidegate_autopilot::{
 
 use crate::{PPM, Sim};
 
-/// What can go wrong between the autopilot and the cluster. Shares are per call, in ppm; all is
-/// well by default.
+/// Faults between the autopilot and the cluster. Rates are per call, in ppm; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ControlFaults {
-    /// The scheduler cannot be reached: nothing is done or told.
+    /// The scheduler is unreachable: nothing happens.
     pub unreachable_ppm: u32,
-    /// It says no.
+    /// It refuses.
     pub refuse_ppm: u32,
-    /// It says yes and does nothing.
+    /// It reports success and does nothing.
     pub lie_ppm: u32,
-    /// It does it or not, and the answer is lost.
+    /// The answer is lost, whether the change was made or not.
     pub unknown_ppm: u32,
-    /// It says yes and does it this much later.
+    /// It accepts, and makes the change this much later.
     pub slow_us: i64,
-    /// A job that was told writes its checkpoint and does not say so.
+    /// A job writes its checkpoint on notice but does not acknowledge it.
     pub silent_ppm: u32,
-    /// What is observed is this old.
+    /// Age of observations.
     pub telemetry_delay_us: i64,
-    /// Observations that are lost; the one before is told again.
+    /// Observations are lost; the previous one is returned again.
     pub telemetry_loss_ppm: u32,
-    /// How often is observed, where observations are delayed or lost.
+    /// Period of observations, if they are delayed or lost.
     pub telemetry_every_us: i64,
 }
 
-/// An effect on the cluster that really took place, for whoever checks what the autopilot promised.
+/// An effect that really happened to the cluster, for checks of the autopilot's promises.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedEffect {
     pub at_us: i64,
-    /// When the cluster was asked; a slow one does it later.
+    /// When it was requested; a slow cluster applies it later.
     pub asked_us: i64,
     pub action: ActionId,
     pub generation: u64,
     pub kind: Kind,
-    /// Whose budget it is of: jobs that leave what is called back are part of taking it back.
-    /// `None`: no budget's, a loan only goes on.
+    /// Kind whose budget it uses: stopping jobs on a called-back node counts as a reclaim. `None` for
+    /// an extension of a loan, which uses no budget.
     pub counts_as: Option<Kind>,
-    /// How long before the last of its time, twice the promise to give it back, a loan was let go
-    /// on, µs; 0 and less is in time.
+    /// For an extension: how long before its window it came, µs; 0 or less is in time. The window is
+    /// the end of the loan less twice the promised reclaim time.
     pub early_us: Option<i64>,
 }
 
@@ -63,32 +61,32 @@ pub struct SimTarget {
     sim: Sim,
     control: ControlFaults,
     rng: ChaCha8Rng,
-    /// Greatest generation that was ever shown; kept in the cluster.
+    /// Highest generation seen; stored in the cluster.
     generation: u64,
-    /// Actions that were applied, with when: written into the cluster with the effect.
+    /// Applied actions with their times; stored in the cluster with the effect.
     applied: BTreeMap<ActionId, i64>,
-    /// Actions that were taken and are not done yet.
+    /// Accepted actions that are still delayed.
     slow: Vec<(i64, Action)>,
     loans: BTreeMap<LoanId, OpenLoan>,
-    /// Who drained a node: an action with its generation, or a person.
+    /// Drained nodes: by an action with its generation, or `None` for a person.
     drains: BTreeMap<u32, Option<(ActionId, u64)>>,
-    /// Notices by action: since when, and when the job will have answered.
+    /// Notices by action: start, and time of the acknowledgement if there will be one.
     notices: BTreeMap<ActionId, (i64, Option<i64>)>,
     snapshots: VecDeque<ClusterState>,
     last: Option<ClusterState>,
     effects: Vec<AppliedEffect>,
     ended: Vec<(LoanId, i64)>,
-    /// Nodes with jobs on them that were called back, and when that was asked for.
+    /// Called-back nodes that had jobs, with the time of the request.
     called_us: BTreeMap<u32, i64>,
-    /// How long such nodes took to be home and ready lately, newest last, µs.
+    /// Recent reclaim times of such nodes, newest last, µs.
     took_us: VecDeque<i64>,
 }
 
-/// Nodes taken back of which the time is kept, and how many it takes to tell it.
+/// Reclaim times that are kept, and the number from which they are reported.
 const TOOK_KEPT: usize = 100;
 const TOOK_ENOUGH: usize = 20;
 
-/// A loan as the cluster keeps it.
+/// An open loan, as the cluster stores it.
 #[derive(Debug, Clone)]
 struct OpenLoan {
     from: String,
@@ -96,19 +94,19 @@ struct OpenLoan {
     pool: String,
     generation: u64,
     nodes: BTreeSet<u32>,
-    /// GPUs lent between teams, where no certain nodes are.
+    /// GPUs lent between teams by quota, without particular nodes.
     gpus: u32,
     since_us: i64,
     expires_us: i64,
     reclaim_within_ms: i64,
-    /// Since when part of it is on its way back.
+    /// When the first part of it was called back.
     reclaiming_since_us: Option<i64>,
-    /// Its time is over.
+    /// Whether it has expired.
     is_ending: bool,
 }
 
 impl SimTarget {
-    /// A cluster whose control path fails as `control` says, by chance drawn from `seed`.
+    /// A cluster with faults of the control path, drawn from `seed`.
     pub fn new(sim: Sim, control: ControlFaults, seed: u64) -> Self {
         Self {
             sim,
@@ -129,12 +127,12 @@ impl SimTarget {
         }
     }
 
-    /// The cluster itself, for whoever checks or counts.
+    /// The simulation behind the target.
     pub fn sim(&self) -> &Sim {
         &self.sim
     }
 
-    /// Lets other things go wrong from now on.
+    /// Changes the faults.
     pub fn set_control_faults(&mut self, control: ControlFaults) {
         self.control = control;
     }
@@ -144,30 +142,30 @@ impl SimTarget {
         &self.effects
     }
 
-    /// Pretends that something was done.
+    /// Adds a forged effect.
     #[cfg(test)]
     pub(crate) fn forge(&mut self, effect: AppliedEffect) {
         self.effects.push(effect);
     }
 
-    /// Loans that ended, with when.
+    /// Ended loans with their times.
     pub fn ended_loans(&self) -> &[(LoanId, i64)] {
         &self.ended
     }
 
-    /// Loans that are open.
+    /// Number of open loans.
     pub fn open_loans(&self) -> usize {
         self.loans.len()
     }
 
-    /// Open loans whose end lies behind, and by how much, µs.
+    /// Expired loans that are still open, and by how much, µs.
     pub fn overdue(&self) -> Vec<(&LoanId, i64)> {
         let now_us = self.sim.spec().epoch_us + self.sim.now_us();
         let late = self.loans.iter().map(|(id, loan)| (id, now_us - loan.expires_us));
         late.filter(|(_, late_us)| *late_us > 0).collect()
     }
 
-    /// A person drains a node or puts it back.
+    /// A person drains a node or returns it to service.
     pub fn drain_by_hand(&mut self, node: u32, drained: bool) {
         self.sim.set_drained(node, drained);
         if drained {
@@ -177,8 +175,7 @@ impl SimTarget {
         }
     }
 
-    /// Goes on until `until_us`: what was taken late is done, loans whose time is over end,
-    /// observations are made.
+    /// Runs until `until_us`: applies delayed actions, ends expired loans and takes snapshots.
     pub fn run_until(&mut self, until_us: i64) {
         loop {
             let late = self.slow.iter().map(|s| s.0).min();
@@ -231,7 +228,7 @@ impl SimTarget {
 }
 
 impl OpenLoan {
-    /// When the cluster itself ends it, time of the simulation; `None` once it has begun to.
+    /// Simulated time at which the cluster ends it; `None` once it has begun to.
     fn ends_us(&self, epoch_us: i64, now_us: i64) -> Option<i64> {
         let at_us = self.expires_us - epoch_us;
         (!self.is_ending).then_some(at_us.max(now_us))

@@ -11,7 +11,7 @@ use super::{OpenLoan, SimTarget, TOOK_ENOUGH};
 use crate::{JobState, PPM, Place};
 
 impl SimTarget {
-    /// How things stand now, without delay or loss.
+    /// The observed state now, without delay or loss.
     pub fn state(&self) -> ClusterState {
         let at_us = self.sim.spec().epoch_us + self.sim.now_us();
         let spec = self.sim.spec();
@@ -35,13 +35,13 @@ impl SimTarget {
         }
     }
 
-    /// A job's place in the list, by its id.
+    /// Index of a job, by its id.
     pub(super) fn job_number(&self, id: &str) -> Option<u32> {
         let number = id.strip_prefix("job-")?.parse().ok()?;
         ((number as usize) < self.sim.jobs().len()).then_some(number)
     }
 
-    /// A node's place in the list, by its name.
+    /// Index of a node, by its name.
     pub(super) fn node_number(&self, name: &str) -> Option<u32> {
         self.sim.spec().nodes.iter().position(|n| n.name == name).map(|n| n as u32)
     }
@@ -50,13 +50,12 @@ impl SimTarget {
         self.sim.spec().teams.iter().position(|t| t.name == name)
     }
 
-    /// GPUs of a loan that are not back yet.
+    /// GPUs of a loan that are still out.
     pub(super) fn loan_gpus(&self, loan: &OpenLoan) -> u32 {
         loan.gpus + loan.nodes.iter().map(|n| self.sim.nodes()[*n as usize].gpus).sum::<u32>()
     }
 
-    /// The longest that nodes with jobs on them took lately to come back, ms; `None`: there were
-    /// too few.
+    /// Longest recent reclaim time of nodes with jobs, ms; `None` if there were too few.
     fn reclaim_took_ms(&self) -> Option<i64> {
         let longest_us = self.took_us.iter().max().filter(|_| self.took_us.len() >= TOOK_ENOUGH)?;
         Some(longest_us / 1_000)
@@ -98,7 +97,7 @@ impl SimTarget {
         nodes.map(node).collect()
     }
 
-    /// Teams, and each service as an owner of the name of its pool.
+    /// Teams, and each service as an owner named after its pool.
     fn owners(&self) -> BTreeMap<String, Owner> {
         let spec = self.sim.spec();
         let mut demand: Vec<u32> = (0..spec.teams.len()).map(|t| self.sim.held_gpus(t)).collect();
@@ -200,7 +199,7 @@ impl SimTarget {
         (format!("job-{number}"), job)
     }
 
-    /// A service holds whole nodes at home, as many as it needs now, from the first on.
+    /// A service holds the first whole nodes at home that cover its demand.
     fn service(&self, s: usize) -> (String, Job) {
         let (spec, service) = (self.sim.spec(), &self.sim.services()[s]);
         let name = &spec.pools[service.pool].name;

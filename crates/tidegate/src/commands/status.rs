@@ -124,7 +124,7 @@ impl Source {
 pub fn run(args: StatusArgs) -> CommandResult {
     let folder = DataDir::open_shared(&args.data)?;
     let source = Source::open(&args, &folder)?;
-    let status = block_on(look(&args, &folder, &source))??;
+    let status = block_on(read_status(&args, &folder, &source))??;
     if args.json {
         say!("{}", serde_json::to_string_pretty(&status)?);
         return Ok(ExitCode::SUCCESS);

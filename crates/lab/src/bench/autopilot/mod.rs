@@ -1,5 +1,5 @@
-//! What the autopilot takes: a plan and verdicts of the guard on a large cluster, and the time from
-//! an event that makes a change necessary to the action that is verified and on record.
+//! Cost of the autopilot: a plan and guard verdicts on a large cluster, and the time from an event to
+//! the verified, journaled action.
 
 mod plan;
 mod reaction;
@@ -16,35 +16,36 @@ use tidegate_workspace::CommandError;
   tidegate bench autopilot --nodes 1000 --jobs 500 --plans 101 --trials 20
   tidegate bench autopilot --look-every 1 --plan-every 5
 
-planner and guard: one state of a cluster of --nodes and --jobs, planned --plans times, and the guard's verdict on each decision.
+planner and guard: one state of a cluster of --nodes and --jobs is planned --plans times; the guard judges each decision.
 
-bad_node and demand_jump: the executor on a simulated cluster, its journal on an embedded log that is fsynced as ever. A signal that a
-node is bad, or a service that suddenly needs all of its nodes, of which some are lent, is appended at a moment drawn by the
-seed. cluster_ms is the time on the cluster's clock until all that was decided on it is verified: waits for the next look and plan, and
-what the cluster itself takes. work_ms is the real time of the append, of reading, planning and recording, fsyncs included. latency_ms
-is both. Appends, records and fsyncs are counted from the event to the last verified, renewals of the lease included, per verified action.")]
+bad_node and demand_jump: the executor runs on a simulated cluster with its journal on an embedded, fsynced log. At a moment drawn by
+the seed a signal reports a bad node, or a service suddenly needs all of its nodes, some of which are lent.
+cluster_ms is the time on the cluster's clock until everything decided on it is verified: waits for the next observation and plan, and the
+time that the cluster takes. work_ms is the real time of append, read, plan and journal, fsyncs included. latency_ms is the sum. Appends,
+records and fsyncs are counted per verified action, from the event to the last verification, lease renewals included.")]
 pub struct AutopilotArgs {
-    /// Nodes of the cluster that is planned
+    /// Nodes of the planned cluster
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(20..=100_000))]
     nodes: u32,
-    /// Jobs of the cluster that is planned
+    /// Jobs of the planned cluster
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     jobs: u32,
-    /// How often it is planned
+    /// Number of plans
     #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     plans: u32,
-    /// Events of each kind that an action is to follow
+    /// Events of each kind
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     trials: u32,
-    /// Nodes of the cluster that is acted on, half of which serve
+    /// Nodes of the simulated cluster; half of them serve
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..=2_000))]
     acted_nodes: u32,
-    /// Seconds between two looks at the cluster, as of `tidegate autopilot run`
+    /// Seconds between two observations, as in `tidegate autopilot run`
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10))]
     look_every: u32,
-    /// Seconds between two plans, as of `tidegate autopilot run`
+    /// Seconds between two plans, as in `tidegate autopilot run`
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=600))]
     plan_every: u32,
+    /// Seed of clusters and events
     #[arg(long, default_value_t = 7)]
     seed: u64,
     /// Print JSON (the default; the flag is accepted for scripts)
@@ -77,8 +78,8 @@ pub fn run(args: &AutopilotArgs) -> Result<Report, CommandError> {
     })
 }
 
-/// How measurements lie; quantiles are values that occurred: the smallest that as large a share
-/// does not exceed.
+/// Distribution of measurements. A quantile is a measured value: the smallest that this share does not
+/// exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     p50: f64,
@@ -87,7 +88,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of at least one value.
+    /// Needs at least one value.
     fn from_values(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);

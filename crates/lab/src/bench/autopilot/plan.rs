@@ -10,7 +10,7 @@ use super::scene::{NOW, Steady, cluster};
 use crate::bench::Stopwatch;
 use tidegate_workspace::CommandError;
 
-/// What plans took.
+/// Cost of planning.
 #[derive(Debug, Serialize)]
 pub struct Planner {
     nodes: usize,
@@ -23,18 +23,17 @@ pub struct Planner {
     wall_ms: Spread,
 }
 
-/// What verdicts on a plan's decisions took.
+/// Cost of guard verdicts on a plan's decisions.
 #[derive(Debug, Serialize)]
 pub struct Guard {
     verdicts: usize,
     allowed: usize,
-    /// Of one verdict; processor time is of all of them, divided.
+    /// Per verdict; CPU time is the total, divided.
     cpu_us: f64,
     wall_us: Spread,
 }
 
-/// Plans one state so many times, each time with another seed, and asks the guard about the last
-/// plan.
+/// Plans one state `plans` times with different seeds, and has the guard judge the last plan.
 pub fn measure(nodes: usize, jobs: usize, plans: u32, seed: u64) -> Result<(Planner, Guard), CommandError> {
     let (policy, state) = (Policy::auto(), cluster(nodes, jobs));
     let (mut cpu_ms, mut wall_ms) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! From an event that makes a change necessary to the action that is verified and on record: the
-//! product's executor on a simulated cluster, its journal and the event on an embedded log.
+//! Time from an event to the verified, journaled action: the product's executor on a simulated
+//! cluster, with its journal and the event on an embedded log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,36 +29,36 @@ use crate::bench::{Scratch, Stopwatch};
 use tidegate_workspace::CommandError;
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
-/// The scheduler has the cluster for itself until then.
+/// When the executor starts.
 const BEGINS_US: i64 = 6 * HOUR_US;
-/// The event comes within the minute after this.
+/// The event comes within the next minute.
 const EVENT_US: i64 = BEGINS_US + 25 * MINUTE_US;
-/// Nothing takes longer: a promise of fifteen minutes, with room.
+/// Longest reaction: a promise of fifteen minutes, with room.
 const PATIENCE_US: i64 = HOUR_US;
 const GPUS_PER_NODE: usize = 8;
 
-/// What makes a change necessary.
+/// The event that makes an action necessary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A signal says that a node is bad: it is to be drained.
+    /// A signal reports a bad node: it must be drained.
     BadNode,
-    /// A service needs all of its nodes, some of which are lent: they are to be taken back.
+    /// A service needs all of its nodes, some of which are lent: they must be reclaimed.
     DemandJump,
 }
 
-/// How often the executor looks and plans.
+/// Periods of observation and planning.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     pub look_every_s: u32,
     pub plan_every_s: u32,
 }
 
-/// What it took, from event to verified.
+/// Cost from the event to the verified action.
 #[derive(Debug, Serialize)]
 pub struct Latency {
     trials: u32,
     nodes: usize,
-    /// Actions that were verified, all together.
+    /// Verified actions of all trials.
     actions: u64,
     latency_ms: Spread,
     cluster_ms: Spread,
@@ -70,7 +70,7 @@ pub struct Latency {
     stored_bytes_per_action: f64,
 }
 
-/// What one event came to.
+/// Result of one trial.
 #[derive(Debug, Clone, Copy, Default)]
 struct TrialResult {
     cluster_ms: f64,
@@ -114,7 +114,7 @@ pub fn measure(
     })
 }
 
-/// One cluster with one log, on which one event happens.
+/// One cluster with one log, and one event.
 struct Trial {
     event: Event,
     event_us: i64,
@@ -145,7 +145,7 @@ impl Trial {
             seed,
         );
         target.run_until(BEGINS_US);
-        // A week in which the service needed what it needs up to the event.
+        // A week of history with the demand before the event.
         let mut forecast = Trailing::new(TrailingConfig::default());
         for step in 0..7 * DAY_US / (10 * MINUTE_US) {
             let at_us = EPOCH_US + BEGINS_US - 7 * DAY_US + step * 10 * MINUTE_US;
@@ -219,7 +219,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Appends the event, as who saw it would.
+    /// Appends the event, as its observer would.
     fn append_event(&mut self) -> Result<(), CommandError> {
         let at_ms = (EPOCH_US + self.event_us) / 1_000;
         let sim = self.target.target_mut().sim();
@@ -237,13 +237,13 @@ impl Trial {
         batcher.append(self.log.as_ref())
     }
 
-    /// What was decided on since the event.
+    /// Intents since the event.
     fn since(&self) -> impl Iterator<Item = &Intent> {
         let from_us = EPOCH_US + self.event_us;
         self.executor.state().intents.all().filter(move |intent| intent.at_us() >= from_us)
     }
 
-    /// Whether what the event made necessary is verified, and nothing of it is open.
+    /// Whether the necessary actions are verified and none is open.
     fn is_done(&self) -> bool {
         let ours = |intent: &&Intent| match (self.event, &intent.decision.action.change) {
             (Event::BadNode, Change::DrainNode { node, .. }) => *node == self.node,
@@ -256,8 +256,7 @@ impl Trial {
 }
 
 impl Event {
-    /// A policy that does nothing else than what the event is to be answered with, and what leads
-    /// up to it.
+    /// A policy that performs only the kinds of action that the event needs, and those before it.
     fn policy(self) -> Result<Policy, CommandError> {
         let mut policy = Policy::auto();
         let acts: &[Kind] = match self {
@@ -273,8 +272,8 @@ impl Event {
     }
 }
 
-/// Half of the nodes train, with jobs for two days that were all submitted before it begins; half
-/// serve, with three tenths of them needed up to the event and all from it on.
+/// Half of the nodes train, with two days of jobs submitted before the start. Half serve: three tenths
+/// of them are needed until the event, all of them from then on.
 fn setting(nodes: usize, event_us: i64, seed: u64) -> Scenario {
     let train = nodes / 2;
     let gpus = (train * GPUS_PER_NODE) as u32;
@@ -287,7 +286,7 @@ fn setting(nodes: usize, event_us: i64, seed: u64) -> Scenario {
         seed,
     );
     setting.spec.epoch_us = EPOCH_US;
-    // Steps of a second: the event is at one's beginning.
+    // Steps of one second, so that the event begins a step.
     let step = |second: i64| if second * SECOND_US < event_us { gpus * 3 / 10 } else { gpus };
     let demand_gpus = (0..=event_us / SECOND_US + 1).map(step).collect();
     setting.services = vec![ServiceSpec { pool: 1, demand_gpus, step_us: SECOND_US }];

@@ -1,5 +1,5 @@
-//! A large cluster as a planner sees it: a tenth of the nodes serve and are lent out, jobs run on
-//! those and on the rest, some wait, one node in two hundred is bad.
+//! State of a large synthetic cluster: a tenth of the nodes serve and are lent out, jobs run on all,
+//! some jobs wait, and one node in two hundred is bad.
 
 use tidegate_autopilot::forecast::{DemandForecast, Series};
 use tidegate_autopilot::state::{
@@ -7,12 +7,12 @@ use tidegate_autopilot::state::{
     Owner, Pool, ScalingCurve, Share, Writer,
 };
 
-/// When it is.
+/// The present, µs since 1970.
 pub const NOW: i64 = 1_800_000_000_000_000;
-/// A second, µs.
+/// One second in µs.
 const S: i64 = 1_000_000;
 
-/// Every owner will need nine tenths of what it has now.
+/// A constant demand forecast.
 pub struct Steady;
 
 impl DemandForecast for Steady {
@@ -91,7 +91,7 @@ fn job(at: usize, nodes: &[String], gpus_each: u32) -> Job {
     }
 }
 
-/// A tenth of the nodes serve and are lent out; jobs run on those and on the rest, some wait.
+/// Builds the state.
 pub fn cluster(nodes: usize, jobs: usize) -> ClusterState {
     let mut state = ClusterState { cluster: "large".to_owned(), at_us: NOW, ..ClusterState::default() };
     let serving = nodes / 10;

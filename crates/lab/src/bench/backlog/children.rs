@@ -1,4 +1,4 @@
-//! Processes that work through a log at once, and what they take.
+//! Runs several pipeline processes on one log and measures their cost.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,25 +9,25 @@ use nix::sys::time::TimeValLike;
 
 use tidegate_workspace::{CommandError, LogArgs};
 
-/// How often it is looked how much memory the processes hold and whether they have ended.
+/// Period of checking memory and exit of the processes.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// What a number of processes took together.
+/// Cost of several processes together.
 pub struct Usage {
     pub wall_s: f64,
     pub cpu_s: f64,
-    /// Of the process that took the most.
+    /// Of the largest process.
     pub peak_rss_mib: f64,
 }
 
-/// Runs `pipeline run` in so many processes at once, until all have ended.
+/// Runs `pipeline run` in `processes` processes at once and waits for all of them.
 pub fn run_pipelines(processes: u32, data: &Path, log: &LogArgs) -> Result<Usage, CommandError> {
     let (cpu, wall) = (cpu_time()?, Instant::now());
     let mut running = ChildGuards(Vec::new());
     for _ in 0..processes {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["pipeline", "run", "--data"]).arg(data).args(log.arguments());
-        // What the bench itself was told stands in the arguments.
+        // The arguments contain everything; the environment must not override them.
         for set in ["TIDEGATE_LOG", "TIDEGATE_KAFKA_CONFIG", "TIDEGATE_PIPELINES", "TIDEGATE_DATA"] {
             command.env_remove(set);
         }
@@ -58,28 +58,28 @@ pub fn run_pipelines(processes: u32, data: &Path, log: &LogArgs) -> Result<Usage
     Ok(Usage { wall_s, cpu_s: (cpu_time()? - cpu).as_secs_f64(), peak_rss_mib })
 }
 
-/// Processes that end with the bench, also where it fails.
+/// Child processes that are killed when dropped.
 struct ChildGuards(Vec<Child>);
 
 impl Drop for ChildGuards {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // One that ended by itself cannot be killed, which is as well.
+            // Killing a finished process fails, which is fine.
             child.kill().ok();
             child.wait().ok();
         }
     }
 }
 
-/// CPU time of all processes that were waited for.
+/// CPU time of all finished children.
 fn cpu_time() -> Result<Duration, CommandError> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
     Ok(Duration::from_micros(micros as u64))
 }
 
-/// Most memory a running process has held so far, MiB. The kernel keeps count, so that a look now
-/// and then is enough.
+/// Peak memory of a running process so far, MiB. The kernel tracks the peak, so occasional polling is
+/// enough.
 fn peak_rss(child: &Child) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

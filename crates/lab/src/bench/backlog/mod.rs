@@ -1,4 +1,4 @@
-//! From a log full of GPU samples to the table, by one process or several at once.
+//! Backlog: from a log full of GPU samples to the table, by one or several processes.
 
 pub(super) mod children;
 
@@ -19,16 +19,17 @@ use tidegate_workspace::{CommandError, LogArgs, Workspace, block_on, folder_byte
 
 #[derive(Debug, Args)]
 pub struct BacklogArgs {
+    /// Seed of the generated input
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Samples to work through; a sample is all metrics of one GPU at one time
+    /// Samples in the log; a sample is all metrics of one GPU at one time
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     samples: u64,
     /// Nodes that send them, of 8 GPUs each
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
-    /// How many processes work at once; several numbers are measured one after the other, each on a
-    /// log of its own
+    /// Processes at once; several numbers are measured one after the other, each on a log of its
+    /// own
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: Vec<u32>,
@@ -50,7 +51,7 @@ pub struct Report {
     measurements: Vec<Measurement>,
 }
 
-/// One log, worked through by so many processes.
+/// Result of one number of processes on one log.
 #[derive(Debug, Serialize)]
 struct Measurement {
     processes: u32,
@@ -59,9 +60,9 @@ struct Measurement {
     produce_s: f64,
     produce_cpu_s: f64,
     produced_per_s: f64,
-    /// Keys and payloads, before the log compresses them.
+    /// Keys and payloads, uncompressed.
     payload_bytes_per_sample: f64,
-    /// On the disk; not known on Kafka.
+    /// On disk; unknown on Kafka.
     log_bytes_per_sample: Option<f64>,
     /// From the start of the first process to the end of the last one.
     wall_s: f64,
@@ -69,11 +70,10 @@ struct Measurement {
     cpu_s: f64,
     samples_per_s: f64,
     samples_per_core_s: f64,
-    /// Of the process that took the most.
+    /// Of the largest process.
     peak_rss_mib: f64,
     lake_bytes_per_sample: f64,
-    /// What SQL finds in the table, and what the generator made; they are equal, or the bench
-    /// fails.
+    /// Rows and power in the table. The bench fails if they differ from the generator's.
     rows: i64,
     power_mw: i64,
 }
@@ -81,12 +81,13 @@ struct Measurement {
 pub fn run(args: &BacklogArgs) -> Result<Report, CommandError> {
     let on_kafka = args.log.kafka().is_some();
     if !on_kafka && args.processes.iter().any(|n| *n > 1) {
-        return Err("the log in a data folder is one process's; to measure several, name one with --log kafka://HOST:PORT".into());
+        return Err(
+            "the embedded log has one process; to measure several, give --log kafka://HOST:PORT".into()
+        );
     }
     let mut measurements = Vec::new();
     for (place, processes) in args.processes.iter().enumerate() {
-        // A log and a group of its own: nothing that an earlier measurement noted is there to be
-        // found.
+        // A log and a group of its own, so that no earlier measurement leaves offsets.
         let log = args.log.in_fresh_prefix(&format!("bench-{:x}-{place}", fresh()?))?;
         measurements.push(measure(args, &log, *processes)?);
     }
@@ -100,7 +101,7 @@ pub fn run(args: &BacklogArgs) -> Result<Report, CommandError> {
     })
 }
 
-/// A number that no earlier run had.
+/// A number unique to this run.
 fn fresh() -> Result<u128, CommandError> {
     Ok(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_millis())
 }
@@ -155,7 +156,7 @@ fn measure(args: &BacklogArgs, log: &LogArgs, processes: u32) -> Result<Measurem
     Ok(measurement)
 }
 
-/// Rows of the table, and the sum of their power.
+/// Rows of the table and the sum of `power_mw`.
 fn in_table(lake: &Path) -> Result<(i64, i64), CommandError> {
     block_on(async {
         let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await?;
@@ -167,7 +168,7 @@ fn in_table(lake: &Path) -> Result<(i64, i64), CommandError> {
     })?
 }
 
-/// Gives the broker its disk back; the topics themselves stay.
+/// Trims all records to free the broker's disk; the topics stay.
 fn drop_records(log: &dyn EventLog) -> Result<(), CommandError> {
     let begun = Instant::now();
     for (topic, config) in log.topics()? {

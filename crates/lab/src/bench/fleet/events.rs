@@ -1,4 +1,4 @@
-//! What nodes and the scheduler tell of the fleet beside samples: devices held, jobs, nodes.
+//! Events of the fleet beside samples: device holds, jobs, nodes.
 
 use tidegate_events::{Event, v1};
 use v1::{JobEventKind as Job, NodeEventKind as Node};
@@ -8,10 +8,10 @@ use crate::bench::codec::gpu::DEVICES;
 use crate::bench::fleet::plan;
 
 const WATCHER: &str = "watch/slurm/prod-h100";
-/// So long after something happened it is told.
+/// Delay between an event and its observation.
 const SEEN_MS: i64 = 2_000;
 
-/// All of it, in order of time.
+/// All events, in order of time.
 pub fn events(fleet: &Fleet, length_ms: i64) -> Vec<Event> {
     let names: Vec<&str> = fleet.nodes.iter().map(|node| node.name.as_str()).collect();
     let mut events: Vec<Event> = names.iter().flat_map(|name| node(name)).collect();
@@ -57,7 +57,7 @@ fn node(name: &str) -> [Event; 2] {
         program_version: Some(env!("CARGO_PKG_VERSION").into()),
         ..Default::default()
     };
-    // Its samples are told under the node's own name.
+    // The source of its samples.
     started.envelope.get_or_insert_default().source = format!("agent/{name}");
     [Event::Node(registered), Event::Node(started)]
 }
@@ -119,7 +119,7 @@ fn of_job(names: &[&str], it: &plan::Job) -> Vec<Event> {
     events
 }
 
-/// GPU-ms of the fleet over a time, and of it held by jobs.
+/// GPU-ms of the fleet, and the part held by jobs.
 pub fn gpu_ms(fleet: &Fleet, length_ms: i64) -> (i64, i64) {
     let held = fleet.plan.jobs.iter().map(|job| job.gpu_count() as i64 * (job.to_ms - job.from_ms)).sum();
     (fleet.nodes.len() as i64 * DEVICES as i64 * length_ms, held)

@@ -1,5 +1,5 @@
-//! A seeded fleet whose nodes send their samples round by round: the same devices for ever, with
-//! counters that go on, and jobs that hold them.
+//! A seeded fleet whose nodes send samples in rounds: fixed devices with running counters, held by
+//! jobs.
 
 mod events;
 mod plan;
@@ -21,31 +21,31 @@ use tidegate_workspace::CommandError;
 pub use crate::bench::codec::gpu::FIRST_TICK_MS;
 pub use events::gpu_ms;
 
-/// What nodes, jobs and samples are told under.
+/// Cluster of all events.
 pub const CLUSTER: &str = "prod-h100";
 const POOL: &str = "train";
 const MODEL: &str = "NVIDIA H100 80GB HBM3";
-/// Who appends.
+/// Producer of the records.
 const SOURCE: &str = "bench/fleet";
 
-/// Samples of one message.
+/// Samples per message.
 pub const SAMPLES_PER_MESSAGE: u64 = (DEVICES * TICKS) as u64;
 /// Time from one message of a node to the next.
 pub const ROUND_MS: i64 = 10_000;
-/// How often a device cannot be read for the last ticks of a message.
+/// Probability that a device is unreadable in the last ticks of a message.
 const STALE: f64 = 0.000_5;
 const STALE_TICKS: usize = 3;
-/// The metric whose sum is kept.
+/// The metric that is summed as the truth.
 const SUMMED: &str = "power_mw";
 
-/// Messages of all nodes, without end: first one of each node, then the next one of each.
+/// An endless sequence of messages: one of each node, then the next of each.
 pub struct Fleet {
     rng: ChaCha8Rng,
     plan: Plan,
     nodes: Vec<Node>,
     next: usize,
     round: i64,
-    /// Sum of `power_mw` over all samples so far that could be read.
+    /// Sum of `power_mw` over all readable samples so far.
     pub power_mw: i64,
 }
 
@@ -59,11 +59,11 @@ struct Node {
 struct Working {
     device: Device,
     job: Option<usize>,
-    /// Where each metric stands that counts.
+    /// Value of each counter metric.
     counters: [i64; METRICS.len()],
 }
 
-/// What was written to the log.
+/// Totals written to the log.
 pub struct Produced {
     pub samples: u64,
     pub payload_bytes: u64,
@@ -71,7 +71,7 @@ pub struct Produced {
 }
 
 impl Fleet {
-    /// So many nodes, whose jobs last for so many messages of each.
+    /// A fleet of `nodes`, with jobs for `rounds` messages of each.
     pub fn new(seed: u64, nodes: u32, rounds: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let plan = Plan::new(&mut rng, nodes, FIRST_TICK_MS, rounds as i64 * ROUND_MS);
@@ -137,8 +137,7 @@ impl Fleet {
         batch
     }
 
-    /// Writes messages to the log until so many samples are there, each to the partition of its
-    /// node.
+    /// Writes messages until there are `samples`, each to the partition of its node.
     pub fn produce(
         &mut self,
         samples: u64,
@@ -160,8 +159,7 @@ impl Fleet {
         Ok(produced)
     }
 
-    /// Writes to the log what nodes and the scheduler tell of so much time beside samples; how many
-    /// events that are.
+    /// Writes the events of nodes and the scheduler for `length_ms`; returns their number.
     pub fn produce_jobs(&self, length_ms: i64, log: &dyn EventLog) -> Result<u64, CommandError> {
         let mut batchers: BTreeMap<&str, PartitionBatcher> = BTreeMap::new();
         let events = events::events(self, length_ms);
@@ -181,7 +179,7 @@ fn uuid(rng: &mut ChaCha8Rng) -> String {
     format!("GPU-{a:08x}-{:04x}-4{:03x}-8000-{c:08x}{:04x}", b >> 16, b & 0xfff, c >> 16)
 }
 
-/// Nothing was read of a device in its last ticks.
+/// Marks the last ticks of a device as stale.
 fn make_stale(batch: &mut GpuSampleBatch, device: usize) {
     let (first, end) = ((device + 1) * TICKS - STALE_TICKS, (device + 1) * TICKS);
     for column in &mut batch.columns {

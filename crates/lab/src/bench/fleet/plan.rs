@@ -1,4 +1,4 @@
-//! Who holds which GPUs of the fleet, and when: a plan that follows from a seed.
+//! Plan of which job holds which GPUs of the fleet when, drawn from a seed.
 
 use std::ops::Range;
 
@@ -8,17 +8,17 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::bench::codec::gpu::DEVICES;
 
-/// Nodes that a gang takes together.
+/// Nodes of a gang.
 const BLOCK: u32 = 4;
 const TEAMS: [&str; 12] = [
     "vision", "speech", "llm", "search", "ads", "robotics", "biology", "climate", "safety", "infra",
     "graphs", "data",
 ];
 const USERS_PER_TEAM: u32 = 5;
-/// Of the jobs so many hold GPUs and do nothing with them.
+/// Share of jobs that hold GPUs and leave them idle.
 const DOES_NOTHING: f64 = 0.12;
 const HOLD_MINUTES: Range<i64> = 20..160;
-/// A block of nodes is free between two of its jobs: about 81 % of the time is held.
+/// Gap between two jobs on a block of nodes; about 81 % of the time is held.
 const FREE_MINUTES: Range<i64> = 0..40;
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Job {
     pub team: &'static str,
     pub user: String,
     pub nodes: Range<u32>,
-    /// On each of them.
+    /// On each node.
     pub gpus: Range<u32>,
     pub from_ms: i64,
     pub to_ms: i64,
@@ -37,19 +37,19 @@ pub struct Job {
 #[derive(Debug)]
 pub struct Plan {
     pub jobs: Vec<Job>,
-    /// Places in `jobs` of who holds each device, in order of time.
+    /// By device: indices in `jobs` of its holders, in order of time.
     of_device: Vec<Vec<usize>>,
 }
 
 impl Plan {
-    /// Jobs on so many nodes from a full minute on, for so long. They begin and end at full
-    /// minutes, so whose a minute of a device was is told alike by samples, holds and rollups.
+    /// Jobs on `nodes` from a full minute on. They begin and end at full minutes, so that samples,
+    /// holds and rollups assign each minute to the same job.
     pub fn new(rng: &mut ChaCha8Rng, nodes: u32, from_ms: i64, length_ms: i64) -> Self {
         let mut plan = Self { jobs: Vec::new(), of_device: vec![Vec::new(); nodes as usize * DEVICES] };
         let to_ms = from_ms + length_ms;
         for first in (0..nodes).step_by(BLOCK as usize) {
             let block = first..(first + BLOCK).min(nodes);
-            // The first job has run for a while already, but nobody saw it begin.
+            // The first job began before the observation.
             let mut at_ms = from_ms - rng.random_range(HOLD_MINUTES) * 60_000;
             while at_ms < to_ms {
                 let until_ms = at_ms + rng.random_range(HOLD_MINUTES) * 60_000;
@@ -62,7 +62,7 @@ impl Plan {
         plan
     }
 
-    /// A gang on all nodes, or on each of them one job or two.
+    /// Adds a gang on all nodes, or one or two jobs on each node.
     fn fill(&mut self, rng: &mut ChaCha8Rng, block: Range<u32>, from_ms: i64, to_ms: i64) {
         let all = 0..DEVICES as u32;
         if rng.random_bool(0.4) {
@@ -98,7 +98,7 @@ impl Plan {
         });
     }
 
-    /// Who holds a device from a time on that is a border of jobs.
+    /// Job that holds a device at a time.
     pub fn holder(&self, node: u32, gpu: usize, at_ms: i64) -> Option<usize> {
         let held = &self.of_device[device(node, gpu)];
         let last = held.partition_point(|job| self.jobs[*job].from_ms <= at_ms).checked_sub(1)?;

@@ -44,6 +44,7 @@ A generator decides for every millisecond of every GPU what it goes to, tells it
 watcher would, and runs the pipelines. The same options make the same day. The command fails where a table differs from what was
 emitted, or, with nothing missing, from what is true by more than a fact allows.")]
 pub struct LedgerArgs {
+    /// Seed of the generated input
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Length of the day

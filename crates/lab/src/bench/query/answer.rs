@@ -1,4 +1,4 @@
-//! Rows of an answer as every system has them: numbers, text and nothing.
+//! Query results in a form common to all systems: numbers, text and null.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use tidegate_server::{Overrides, QueryService};
 use super::Timing;
 use tidegate_workspace::CommandError;
 
-/// Numbers of different engines are equal if they are so within this share.
+/// Relative tolerance between numbers of different engines.
 const TOLERANCE: f64 = 1e-9;
 
 pub type Row = Vec<Value>;
@@ -29,7 +29,7 @@ fn without_limit() -> Overrides {
     Overrides { rows_max: Some(u64::MAX), ..Overrides::default() }
 }
 
-/// Asks and keeps the rows.
+/// Runs a query and returns its rows.
 pub async fn rows(service: &QueryService, sql: &str) -> Result<Vec<Row>, CommandError> {
     let mut found = Vec::new();
     let mut answer = service.query(sql, without_limit()).await?;
@@ -42,7 +42,7 @@ pub async fn rows(service: &QueryService, sql: &str) -> Result<Vec<Row>, Command
     Ok(found)
 }
 
-/// Asks and takes the rows without looking at them.
+/// Runs a query and discards its rows.
 pub async fn drain(service: &QueryService, sql: &str) -> Result<(), CommandError> {
     let mut answer = service.query(sql, without_limit()).await?;
     while answer.next().await?.is_some() {}
@@ -62,7 +62,7 @@ fn values(column: &ArrayRef) -> Result<Vec<Value>, CommandError> {
     Ok(texts.as_string::<i32>().iter().map(|text| text.map_or(Value::Null, Value::from)).collect())
 }
 
-/// Writes what is asked for to a Parquet file.
+/// Writes the result of a query to a Parquet file.
 pub async fn export(service: &QueryService, sql: &str, file: &Path) -> Result<(), CommandError> {
     let mut answer = service.query(sql, without_limit()).await?;
     let mut writer = ArrowWriter::try_new(std::fs::File::create(file)?, answer.schema().clone(), None)?;
@@ -73,7 +73,7 @@ pub async fn export(service: &QueryService, sql: &str, file: &Path) -> Result<()
     Ok(())
 }
 
-/// Where two answers differ first, in words.
+/// Describes the first difference of two results.
 pub fn difference(ours: &[Row], theirs: &[Row]) -> Option<String> {
     if ours.len() != theirs.len() {
         return Some(format!("{} rows, not {}", theirs.len(), ours.len()));

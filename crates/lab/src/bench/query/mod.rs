@@ -1,5 +1,4 @@
-//! Questions to the tables of a fleet, beside the same questions to DuckDB and ClickHouse on the
-//! same samples.
+//! Queries on the tables of a fleet, compared with DuckDB and ClickHouse on the same samples.
 
 mod answer;
 mod peers;
@@ -26,21 +25,22 @@ use tidegate_workspace::{CommandError, LogArgs, block_on, folder_bytes, folder_u
   tidegate bench query --json
   tidegate bench query --nodes 125 --hours 6 --beside \"$(tests/peers/install.sh)\" --json
 
---beside names a Python that has duckdb and chdb; tests/peers/install.sh makes one and prints its path. All systems use as many threads,
-all answers to a question must be equal, or the bench fails.")]
+--beside is a Python with duckdb and chdb; tests/peers/install.sh makes one and prints its path. All systems use the same number of
+threads. The bench fails unless all answers to a query are equal.")]
 pub struct QueryArgs {
+    /// Seed of the generated input
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Nodes of 8 GPUs each; every GPU is sampled each second, 24 metrics
     #[arg(long, default_value_t = 125, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     nodes: u32,
-    /// How long the fleet is watched
+    /// Observed time of the fleet
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=168))]
     hours: u32,
-    /// How often each question is asked after a first time that does not count; medians are given
+    /// Repetitions of each query after a first one that does not count; medians are reported
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
-    /// Ask DuckDB and ClickHouse, too, through this Python
+    /// Also query DuckDB and ClickHouse through this Python
     #[arg(long, value_name = "PYTHON")]
     beside: Option<PathBuf>,
     #[command(flatten)]
@@ -59,22 +59,22 @@ pub struct Report {
     hours: u32,
     samples: u64,
     threads: usize,
-    /// Of making the tables from the log.
+    /// CPU time from the log to the tables.
     pipelines_cpu_s: f64,
     table_bytes_per_sample: f64,
     peers: BTreeMap<String, peers::PeerReport>,
     questions: Vec<QuestionReport>,
 }
 
-/// One question and what answering it took.
+/// One query and its cost.
 #[derive(Debug, Serialize)]
 struct QuestionReport {
     question: String,
     rows: usize,
     /// By system and form, e.g. `duckdb wide`.
     took: BTreeMap<String, Timing>,
-    /// CPU seconds of `tidegate tables` over those of the fastest of the others, on samples and on
-    /// minutes of their own.
+    /// CPU seconds of `tidegate tables` relative to the fastest other system, on samples and on its
+    /// own minutes.
     ratio_to_best_on_samples: Option<f64>,
     ratio_to_best_on_minutes: Option<f64>,
 }
@@ -86,7 +86,7 @@ pub(super) struct Timing {
     wall_s: f64,
 }
 
-/// A question in every system's own SQL, by form.
+/// A query in every system's own SQL, by form.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Question {
     name: String,
@@ -178,7 +178,7 @@ fn catalog(lake: &Path) -> Result<CatalogSource, CommandError> {
     })?
 }
 
-/// Jobs' holds of devices, as the others join them with samples.
+/// Device holds of jobs, for the others to join with samples.
 const HOLDS: &str = "SELECT h.node, h.gpu_index, h.job_id, j.team, unix_ms(h.from_time) AS from_ms, unix_ms(h.to_time) AS to_ms \
     FROM gpu_holds h JOIN jobs j ON j.cluster = h.cluster AND j.job_id = h.job_id WHERE h.is_repeated = 0";
 
@@ -190,7 +190,7 @@ fn samples_sql() -> String {
     format!("SELECT unix_ms(event_time) AS ts, node, gpu_uuid, gpu_index, {} FROM gpu_samples", metrics())
 }
 
-/// The questions, about one GPU and half an hour of the fleet.
+/// The queries, about one GPU and half an hour of the fleet.
 fn questions(service: &QueryService) -> Result<Vec<Question>, CommandError> {
     let one = "SELECT DISTINCT node, gpu_uuid FROM gpu_1m ORDER BY node DESC, gpu_uuid LIMIT 1";
     let found = block_on(rows(service, one))??;
@@ -210,7 +210,7 @@ fn questions(service: &QueryService) -> Result<Vec<Question>, CommandError> {
     Ok(toml::from_str::<Questions>(&filled)?.question)
 }
 
-/// Asks once, and then so often.
+/// Runs a query once, and then `repeat` times for the median cost.
 fn ask(service: &QueryService, sql: &str, repeat: u32) -> Result<Answer, CommandError> {
     let rows = block_on(rows(service, sql))??;
     let (mut cpu, mut wall) = (Vec::new(), Vec::new());
@@ -228,7 +228,7 @@ fn ask(service: &QueryService, sql: &str, repeat: u32) -> Result<Answer, Command
     Ok(Answer { rows, took: Timing { cpu_s: median(cpu), wall_s: median(wall) } })
 }
 
-/// Sees to it that all answers are equal.
+/// Checks that all answers are equal, and compares costs.
 fn compared(question: &Question, answers: BTreeMap<String, Answer>) -> Result<QuestionReport, CommandError> {
     let ours = &answers["tidegate tables"];
     for (whose, answer) in &answers {

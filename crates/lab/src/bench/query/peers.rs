@@ -1,4 +1,4 @@
-//! The other systems: a Python that has them asks them.
+//! The other systems, queried through a Python that has them.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,30 +13,30 @@ use tidegate_workspace::CommandError;
 
 const PROGRAM: &str = include_str!("peers.py");
 
-/// What they are asked.
+/// Input of the Python program.
 #[derive(Debug, Serialize)]
 pub struct Request {
     pub samples: PathBuf,
     pub holds: PathBuf,
-    /// Where they put their tables.
+    /// Folder for their tables.
     pub folder: PathBuf,
     pub threads: usize,
     pub repeat: u32,
     pub questions: Vec<Question>,
 }
 
-/// One system.
+/// Results of one system.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PeerReport {
     version: String,
-    /// Of its table of samples, where it tells.
+    /// Size of its sample table, if it reports it.
     table_bytes: Option<u64>,
-    /// By question and form.
+    /// By query and form.
     #[serde(skip_serializing)]
     pub answers: BTreeMap<String, BTreeMap<String, Answer>>,
 }
 
-/// Answers of every system, by its name.
+/// Runs the queries; returns results by system.
 pub fn ask(python: &Path, given: &Request) -> Result<BTreeMap<String, PeerReport>, CommandError> {
     let named = |e: std::io::Error| {
         format!("{}: {e}; tests/peers/install.sh makes one that has duckdb and chdb", python.display())
