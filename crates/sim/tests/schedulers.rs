@@ -9,8 +9,8 @@ use tidegate_sim::{
     backtest::{Contender, Metric, QuotaLender, backtest, play, play_quotas},
     generate::{Arrivals, Load},
     pilot::PilotConfig,
-    policy::{Clairvoyant, Gfs, Lender, Lyra, Static, fluid_bound_gpu_us},
     scenario::Scenario,
+    schedulers::{Clairvoyant, Gfs, Lender, Lyra, Static, fluid_bound_gpu_us},
     target::ControlFaults,
 };
 
@@ -34,9 +34,9 @@ fn policies() -> Vec<Make> {
         Box::new(|_| Clairvoyant::default().into()),
         Box::new(|_| Lender::default().into()),
         Box::new(|_| Contender::Pilot {
-            rules: Box::new(Policy::auto()),
-            control: Control::default(),
-            habits: Habits::default(),
+            policy: Box::new(Policy::auto()),
+            control: ControlFaults::default(),
+            habits: PilotConfig::default(),
             schedule: Schedule { backfill: Backfill::Easy { depth: 100 }, ..Schedule::default() },
         }),
     ]
