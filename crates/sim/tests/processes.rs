@@ -11,8 +11,8 @@ use tidegate_sim::{
     backtest::play,
     generate::{Arrivals, Load},
     observe::Observer,
-    policy::Lyra,
     scenario::Scenario,
+    schedulers::Lyra,
     soak::{Limits, soak},
 };
 

@@ -1,4 +1,4 @@
-//! The `tidegate` binary: commands, wiring, nothing else.
+//! The `tidegate` program: parses the command line and dispatches commands.
 
 #[macro_use]
 extern crate tidegate_workspace;

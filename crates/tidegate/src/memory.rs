@@ -1,4 +1,4 @@
-//! The allocator: what it does with freed pages, and what it knows of the memory that queries hold.
+//! The allocator: when it returns freed pages, and how it measures the memory of queries.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,19 +9,16 @@ use tikv_jemalloc_ctl::{Access, AsName, Mib, Result, epoch, thread};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Freed pages are given back after so long; jemalloc's own default.
+/// Delay until freed pages are returned to the kernel; jemalloc's default.
 const DIRTY_DECAY_MS: isize = 10_000;
-/// Arenas for query threads, which share them in turn: few, because each has freed pages of its
-/// own.
+/// Arenas for query threads, assigned round-robin. Few, because each keeps freed pages of its own.
 const ARENAS: u32 = 4;
 
-/// Keeps freed pages until the process ends; for commands that work through a lot of history and
-/// then end.
+/// Keeps freed pages until the process ends; for commands that process history and exit.
 ///
-/// Columnar batches come and go in tens of megabytes. Pages given back in between are cleared by
-/// the kernel when they are taken again, which took a tenth of the CPU time of an import (see
-/// ARCHITECTURE.md). A process that stays does not do this: it gives back what it has not used for
-/// ten seconds.
+/// Columnar batches come and go in tens of megabytes. The kernel clears a returned page when it is
+/// taken again, which cost a tenth of the CPU time of an import. Long-running processes instead return
+/// pages that were unused for ten seconds.
 pub fn keep_pages() {
     let kept = set(b"arenas.dirty_decay_ms\0")
         .and_then(|()| set(b"arenas.muzzy_decay_ms\0"))
@@ -37,8 +34,8 @@ fn set(name: &'static [u8]) -> Result<()> {
     name.name().write(-1_isize)
 }
 
-/// Measures what queries hold: their threads allocate from arenas of their own, whose pages are
-/// counted whoever frees them. Without such arenas queries are bounded by what they claim.
+/// Measures the memory of queries: their threads allocate from arenas of their own, whose pages are
+/// counted whichever thread frees them. Without such arenas queries are bounded by their claims.
 pub fn measure_queries() {
     match QueryArenas::create() {
         Ok(arenas) => tidegate_server::measure_by(Box::leak(Box::new(arenas))),
@@ -51,7 +48,7 @@ pub fn measure_queries() {
 #[derive(Debug)]
 struct QueryArenas {
     indices: Vec<u32>,
-    /// Threads that were given an arena.
+    /// Number of threads with an arena.
     threads: AtomicU32,
     page: usize,
     in_use: Mib<[usize; 4]>,
@@ -75,7 +72,7 @@ impl QueryArenas {
         Ok(arenas)
     }
 
-    /// Bytes by a count of pages of each arena, as of the last [`epoch::advance`].
+    /// Sums a page statistic over the arenas, in bytes, as of the last [`epoch::advance`].
     fn sum(&self, mut pages: Mib<[usize; 4]>) -> Result<usize> {
         let mut sum = 0;
         for index in &self.indices {
@@ -117,7 +114,7 @@ impl Gauge for QueryArenas {
     fn trim_above(&self, bytes: usize) {
         let held = self.held_bytes();
         let freed = self.sum(self.freed).unwrap_or(0);
-        // Freed pages go at once while none may stay.
+        // A decay of 0 returns freed pages at once.
         if held + freed > bytes && freed > 0 {
             self.set_decay(0).and_then(|()| self.set_decay(DIRTY_DECAY_MS)).ok();
         }

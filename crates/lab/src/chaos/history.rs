@@ -1,15 +1,15 @@
-//! The history that a run appends: generated from its seed, the same in every process.
+//! The history of a run: generated from its seed, identical in every process.
 
 use tidegate_lake::testing::histories::{History, Records};
 
 use tidegate_workspace::CommandError;
 
-/// A job is submitted every so many minutes, about.
+/// Average minutes between submissions.
 const MINUTES_PER_JOB: u32 = 20;
-/// Not before midnight does a history have two days.
+/// Shortest history that spans midnight, minutes.
 const LEAST_MINUTES: u32 = 100;
 
-/// What a run's history follows from.
+/// Parameters of a run's history.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub seed: u64,

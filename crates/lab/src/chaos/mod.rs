@@ -1,4 +1,4 @@
-//! `tidegate chaos`: does to real processes what a bad day does to them, and counts what is lost.
+//! `tidegate chaos`: kills and pauses real processes at random, and counts what is lost.
 
 mod history;
 mod processes;
@@ -18,16 +18,17 @@ use history::Plan;
 use processes::Processes;
 use tidegate_workspace::{CommandError, CommandResult, LogArgs, say};
 
-/// Kill processes at random and count what is lost
+/// Kill and pause processes at random, and count what is lost
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate chaos log --log kafka://127.0.0.1:9092/test --runs 20 --json
   tidegate chaos log --runs 5
 
-In each run producers append a generated history of every topic, with late, doubled and unreadable records, and count what was
-acknowledged, while pipeline processes keep its tables; on the embedded log they take turns. Meanwhile one after the other is
-killed with kill -9, or stopped for longer than its group waits for it and then set going again. In the end every acknowledged record is looked for in the log, and every table is compared, row for row, with those that
-one undisturbed process computes from the same records. Use a cluster for tests: each run leaves topics PREFIX-chaos-…")]
+In each run producers append a generated history of every topic, with late, doubled and unreadable records, and count what is
+acknowledged, while pipeline processes maintain the tables; on the embedded log they take turns. Processes are killed with kill -9, or
+stopped for longer than their group waits and then continued. At the end every acknowledged record is looked for in the log, and
+every table is compared, row for row, with the tables that one undisturbed process computes from the same records.
+Use a test cluster: each run leaves topics PREFIX-chaos-…")]
 pub struct ChaosArgs {
     #[command(subcommand)]
     command: Command,
@@ -46,16 +47,16 @@ enum Command {
 pub struct RunArgs {
     #[command(flatten)]
     log: LogArgs,
-    /// Runs, each on a log of its own
+    /// Number of runs, each on a log of its own
     #[arg(long, default_value_t = 1)]
     runs: u32,
-    /// Blows in each run: a pipeline process or a producer is killed or stopped for a while
+    /// Disturbances per run: a pipeline process or a producer is killed or paused
     #[arg(long, default_value_t = 8)]
     blows: u32,
     /// Pipeline processes that share the work (one with the embedded log)
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     processes: u32,
-    /// Jobs in the history of each run
+    /// Jobs in the history of a run
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     jobs: u32,
     #[arg(long, default_value_t = 1)]
@@ -65,22 +66,22 @@ pub struct RunArgs {
     json: bool,
 }
 
-/// What happened, and what came of it.
+/// Totals of all runs.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     runs: u32,
-    /// Records that the log acknowledged to a producer.
+    /// Records acknowledged to a producer.
     acknowledged: u64,
-    /// Of them, not in the log in the end.
+    /// Acknowledged records that are not in the log.
     lost: u64,
-    /// Records that stand in the log more than once.
+    /// Records that are in the log more than once.
     duplicated: u64,
-    /// Every table of every run equals that of an undisturbed process, row for row.
+    /// Whether every table of every run equals that of an undisturbed process.
     tables_equal: bool,
     table_rows: u64,
     pipeline_kills: u64,
     producer_kills: u64,
-    /// Processes stopped for longer than their group waits, then set going again.
+    /// Processes stopped for longer than their group waits, then continued.
     pauses: u64,
     seconds: f64,
 }

@@ -1,4 +1,4 @@
-//! The processes of a run: started, killed, stopped, set going again.
+//! The processes of a run: starts, kills, pauses and continues them.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -17,22 +17,21 @@ use tidegate_log::TopicPartition;
 use super::history::Plan;
 use tidegate_workspace::{CommandError, LogArgs};
 
-/// A member of the group that is silent for this long is taken for dead: the least that Kafka
-/// allows by default.
+/// Session timeout of group members: the minimum that Kafka allows by default.
 const SESSION_MS: u64 = 6_000;
-/// So that a history lasts about as long as the blows.
+/// Pause between batches, so that a history lasts about as long as the disturbances.
 const PAUSE_MS: u64 = 100;
 const PRODUCERS: u32 = 2;
-/// All that is left to do once nobody is disturbed any more.
+/// Time limit once disturbances are over.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Records of each partition that were acknowledged, as numbers `0..`.
+/// By partition: number of acknowledged records.
 pub type Acknowledged = Arc<Mutex<BTreeMap<TopicPartition, u64>>>;
 
-/// All processes of a run, and what befell them.
+/// All processes of a run, and their disturbances.
 pub struct Processes {
     pub plan: Plan,
-    /// On Kafka; `None` for the embedded log, which one process at a time has to itself.
+    /// The log on Kafka; `None` for the embedded log, which has one process at a time.
     pub log: Option<LogArgs>,
     pub data: PathBuf,
     pub acknowledged: Acknowledged,
@@ -43,7 +42,7 @@ pub struct Processes {
     producers: Vec<Running>,
 }
 
-/// A producer and the thread that hears it.
+/// A producer and the thread that reads its output.
 struct Running {
     child: Option<(Child, JoinHandle<bool>)>,
     done: bool,
@@ -73,8 +72,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Kills or stops somebody. Who was killed starts again at once, half of the time a moment
-    /// later.
+    /// Kills or pauses a random process. A killed one restarts at once or, half of the time, after a
+    /// moment.
     pub fn disturb(&mut self, number: u32, rng: &mut ChaCha8Rng) -> Result<(), CommandError> {
         for index in 0..self.producers.len() {
             self.hear_out(index)?;
@@ -98,8 +97,8 @@ impl Processes {
         self.start_pipeline(victim)
     }
 
-    /// The embedded log is one process's at a time: whoever has it is killed, and either of the two
-    /// comes next.
+    /// The embedded log has one process at a time: kills its owner and starts the producer or the
+    /// pipeline.
     fn take_turns(&mut self, late: Duration, rng: &mut ChaCha8Rng) -> Result<(), CommandError> {
         self.kill_producer(0)?;
         self.kill_pipeline(0)?;
@@ -185,8 +184,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Stops the process as a network that is cut, or a machine that hangs, would; its group gives
-    /// its partitions away.
+    /// Stops a process, as a cut network or a hanging machine would; its group reassigns its
+    /// partitions.
     fn pause(&mut self, number: usize, ms: u64) -> Result<(), CommandError> {
         if let Some(child) = &self.pipelines[number] {
             let pid = Pid::from_raw(child.id() as i32);
@@ -229,7 +228,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Notes that a producer is done; starts one again that gave up, as a service manager would.
+    /// Records that a producer is done; restarts one that gave up, as a service manager would.
     fn hear_out(&mut self, number: usize) -> Result<(), CommandError> {
         let producer = &mut self.producers[number];
         let Some((child, _)) = &mut producer.child else { return Ok(()) };
@@ -255,7 +254,7 @@ impl Drop for Processes {
     }
 }
 
-/// Takes down what a producer says was acknowledged. Returns whether it said that it is done.
+/// Records acknowledgements from a producer's output. Returns whether it reported that it is done.
 fn hear(lines: impl BufRead, acknowledged: &Acknowledged) -> bool {
     for line in lines.lines().map_while(Result::ok) {
         let mut words = line.split(' ');

@@ -1,5 +1,4 @@
-//! A producer of a run: appends its partitions' records and tells of each batch that was
-//! acknowledged.
+//! A producer of a run: appends the records of its partitions and reports each acknowledged batch.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -24,13 +23,12 @@ pub struct ProducerArgs {
     seed: u64,
     #[arg(long)]
     jobs: u32,
-    /// Which of the producers this is, and how many there are: it has every so many-th partition of
-    /// each topic
+    /// Index of this producer; it has the partitions whose number modulo --of is this
     #[arg(long)]
     number: u32,
     #[arg(long)]
     of: u32,
-    /// Between two batches, ms
+    /// Pause between two batches, ms
     #[arg(long)]
     pause_ms: u64,
 }
@@ -48,7 +46,7 @@ pub fn run(args: &ProducerArgs) -> CommandResult {
             continue;
         }
         let next = resume_at(workspace.log.as_ref(), &at, args, &records)?;
-        // What an earlier life had acknowledged without being able to say so any more.
+        // Acknowledged in an earlier life that could not report it.
         writeln!(stdout, "ACK {} {} 0 {next}", at.topic, at.partition)?;
         rest.push((at, records, next));
     }
@@ -68,8 +66,8 @@ pub fn run(args: &ProducerArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Number of the first record that the log does not hold: offered the last one, it says which it
-/// waits for.
+/// Index of the first record that the log lacks. Offered the last record, the log answers with the
+/// sequence number that it expects.
 fn resume_at(
     log: &dyn EventLog,
     at: &TopicPartition,

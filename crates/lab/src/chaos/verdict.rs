@@ -1,4 +1,4 @@
-//! What a run came to: every acknowledged record looked for, every table compared.
+//! Verdict on a run: looks for every acknowledged record and compares every table.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,19 +26,19 @@ use tidegate_workspace::{CommandError, block_on_one_thread, folder_url};
 
 const READ_BYTES: usize = 8 << 20;
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub struct Verdict {
     pub acknowledged: u64,
     pub lost: u64,
     pub duplicated: u64,
     pub table_rows: u64,
-    /// Tables that are not as they should be.
+    /// Tables that differ from the undisturbed ones.
     pub differences: Vec<String>,
 }
 
-/// Looks at a finished run. The undisturbed tables are computed below `folder`, from records that
-/// were never on the log.
+/// Checks a finished run. The undisturbed tables are computed below `folder`, from generated records
+/// that were never on the log.
 pub fn verify(run: &Processes, folder: &Path) -> Result<Verdict, CommandError> {
     let records = history::records(run.plan)?;
     let mut verdict = Verdict::default();
@@ -64,7 +64,7 @@ pub fn verify(run: &Processes, folder: &Path) -> Result<Verdict, CommandError> {
         verdict.table_rows += rows.num_rows() as u64;
         let found = &found[table];
         let is_same = match (table.as_str(), &run.log) {
-            // Ends of transactions take offsets on Kafka.
+            // On Kafka, transaction markers take offsets.
             ("dead_letters", Some(_)) => without_offsets(found)? == without_offsets(rows)?,
             _ => found == rows,
         };
@@ -76,7 +76,7 @@ pub fn verify(run: &Processes, folder: &Path) -> Result<Verdict, CommandError> {
     Ok(verdict)
 }
 
-/// Rows without the column that says where on the log something stood, in order.
+/// Rows without the column `offset`, sorted.
 fn without_offsets(rows: &RecordBatch) -> Result<Vec<OwnedRow>, CommandError> {
     let mut rows = rows.clone();
     rows.remove_column(rows.schema().index_of("offset")?);
@@ -87,8 +87,8 @@ fn without_offsets(rows: &RecordBatch) -> Result<Vec<OwnedRow>, CommandError> {
     Ok(rows)
 }
 
-/// Counts acknowledged records that the partition does not hold, and records that it holds more
-/// than once. Pipelines append what was in the wrong place; that is none of them.
+/// Counts acknowledged records that a partition lacks, and records that it has more than once.
+/// Records that pipelines append for misplaced ones are ignored.
 fn count(
     log: &dyn EventLog,
     at: &TopicPartition,

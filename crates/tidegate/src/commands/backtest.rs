@@ -1,4 +1,4 @@
-//! `tidegate backtest`: what other policies would have made of the same jobs and demand.
+//! `tidegate backtest`: compares schedulers and policies on the same jobs and demand.
 
 mod report;
 mod site;
@@ -16,7 +16,7 @@ use self::report::{Report, bounds, print, print_quotas};
 use self::source::Source;
 use super::{CommandError, CommandResult, policy, seeds};
 
-/// Runs policies over the same jobs and demand and compares what came of it
+/// Compare policies on the same jobs and demand
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate backtest --seeds 0..5
@@ -27,40 +27,39 @@ use super::{CommandError, CommandResult, policy, seeds};
   tidegate backtest --from 2026-10-01 --to 2026-11-01 --serves inference --policy backfill --policy site.toml
   tidegate backtest --from 2026-10-01 --log kafka://kafka:9092 --data tidegate-data --cluster prod --json
 
-The first policy is what the others are compared with. `static` keeps jobs and services apart, first come, first served; `backfill` lets
-short jobs go before; `lyra` (EuroSys 2023) and `gfs` (a spot quota) lend; `clairvoyant` knows the future; `lender` lends what is not needed
-at the moment; `autopilot` is the product's planner, guard and executor by the policy `auto` (`tidegate policy show auto`), through the interface that
-real schedulers have. A FILE is a policy of yours.
+The first policy is the baseline. `static` keeps jobs and services apart, first come, first served; `backfill` adds EASY backfill; `lyra`
+(EuroSys 2023) and `gfs` (a spot quota) lend; `clairvoyant` knows the future; `lender` lends what is not needed now; `autopilot` is the
+product's planner, guard and executor with the policy `auto` (`tidegate policy show auto`), through the interface that real
+schedulers have. A FILE is a policy of your own.
 
 `made-up` draws jobs and demand for each seed, with sizes, lengths and tides as published. `ms_itp_jobs` and `philly_multigpu_attempts` are
 traces that come with the program; the demand beside them is made up. A DIR has public traces as Parquet: ms_itp_jobs, philly_jobs,
 helios_earth_vc_1min or alibaba_openb_pods and alibaba_openb_nodes for jobs, servegen_load_10min or alibaba_dlrm_instances for demand,
-sia_scaling_profiles for how elastic jobs scale. Of a trace each seed looks at a window of its own, and draws what a trace does not
-tell: which jobs are elastic, may run on borrowed nodes, and how often they write checkpoints. Intervals are 95 % over seeds.
+sia_scaling_profiles for how elastic jobs scale. Each seed takes a window of a trace and draws what the trace lacks: which jobs are
+elastic, may run on borrowed nodes, and how often they write checkpoints. Intervals are 95 % over seeds.
 
---from asks the site's own log: the jobs that were submitted, ran or waited between --from and --to, its nodes, quotas and prices. A job's
-work is the GPU time it held; what ran when the time begins is there with the rest of it. Pools named with --serves are online
-services, whose demand is what was held and waited for there; all others are one pool for jobs. What is not over where the log ends
-runs as long as one of the log's jobs that ran as long before, drawn by the seed, as is what the log does not tell: which jobs could
-be elastic or lent to, and their checkpoints. Where the log knows no nodes, there are as many of 8 GPUs as were ever held at once, or
---train.")]
+--from uses the site's own log: jobs that were submitted, ran or waited between --from and --to, nodes, quotas and prices. A job's work
+is the GPU time it held; jobs running at --from have the rest of it. Pools named with --serves are online services, whose demand is
+what was held and waited for there; all others are one pool for jobs. A job that is open at the end of the log runs as long as one of
+the log's jobs that had run as long, drawn by the seed, as is what the log lacks: which jobs could be elastic or run on lent nodes, and
+their checkpoints. Without nodes in the log there are as many of 8 GPUs as were ever held at once, or --train.")]
 pub struct BacktestArgs {
-    /// static, backfill, lyra, gfs, clairvoyant, lender, autopilot, or a policy's FILE; may be
-    /// given several times
+    /// static, backfill, lyra, gfs, clairvoyant, lender, autopilot, or a policy FILE; may be given
+    /// several times
     #[arg(long = "policy", value_name = "NAME|FILE", default_values = ["static", "backfill", "lyra", "autopilot", "clairvoyant"])]
     policies: Vec<String>,
     #[command(flatten)]
     source: source::SourceArgs,
     #[command(flatten)]
     site: site::SiteArgs,
-    /// Seeds, from and to; the last one is left out
+    /// Range of seeds, B excluded
     #[arg(long, value_name = "A..B", default_value = "0..5", value_parser = seeds)]
     seeds: (u64, u64),
-    /// Lends idle quotas across the teams of a trace that tells quotas (helios), and says how much
-    /// of the demand that waits is served and what owners wait for. No service takes part
+    /// Lend idle quota between the teams of a trace with quotas (helios), and report how much waiting
+    /// demand is served and how long owners wait; without services
     #[arg(long, conflicts_with_all = ["policies", "from"])]
     lend_quotas: bool,
-    /// Minutes within which an owner whose quota is lent is to have it back
+    /// Minutes within which an owner must have its lent quota back
     #[arg(long, value_name = "MINUTES", default_value_t = 10, requires = "lend_quotas",
           value_parser = clap::value_parser!(u16).range(1..))]
     reclaim_within: u16,

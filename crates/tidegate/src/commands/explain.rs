@@ -1,6 +1,5 @@
-//! `tidegate explain job`: what a job waits for, what became of the GPU time it held, and what
-//! would help, in words; and `explain decision`: why the autopilot decided something, and what came
-//! of it.
+//! `tidegate explain`: why a job waits, where its GPU time went and what would help; why the autopilot
+//! decided something, and with what result.
 
 use std::process::ExitCode;
 
@@ -19,7 +18,7 @@ mod recommendation;
 
 use gpu_time::GpuTime;
 
-/// Explain in words what became of something
+/// Explain a job or a decision in words
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   tidegate explain job 4711 --cluster prod
@@ -35,19 +34,18 @@ enum Command {
     Decision(decision::DecisionArgs),
 }
 
-/// Why a job waits and what would start it; where the GPU time of one that ran went, and what would
-/// help most
+/// Explain why a job waits, where its GPU time went, and what would help most
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate explain job 4711
   tidegate explain job 4711_3 --cluster prod --json
 
-What is said is from tables as they are committed: jobs, attempts and pending, and of a job that held GPUs ledger_1m, job_costs,
+The explanation is from committed tables: jobs, attempts and pending, and of a job that held GPUs ledger_1m, job_costs,
 goodput, goodput_attempts, mfu_jobs, bottleneck_1m, gang_spread, job_energy and memory_growth.")]
 struct JobArgs {
-    /// Job, as its scheduler names it
+    /// Job id, as the scheduler names it
     job: String,
-    /// Its cluster; needed where several have a job of that name
+    /// Its cluster; needed if several have a job of that id
     #[arg(long)]
     cluster: Option<String>,
     /// Print JSON
@@ -57,7 +55,7 @@ struct JobArgs {
     data: DataArgs,
 }
 
-/// All that is said of a job. Times are UTC.
+/// Explanation of a job. Times are UTC.
 #[derive(Debug, Serialize)]
 struct Explanation {
     #[serde(flatten)]
@@ -66,12 +64,11 @@ struct Explanation {
     state: &'static str,
     since: Option<String>,
     attempts: Vec<Attempt>,
-    /// Stretches of its waits, each with one constraint; while it waits the last is the present
-    /// one.
+    /// Periods of waiting, each with one constraint; the last one is open while it waits.
     waits: Vec<Wait>,
-    /// What became of the GPU time it held; `None` if it has held none.
+    /// Where its GPU time went; `None` if it held none.
     held: Option<GpuTime>,
-    /// What would help it most, in a sentence.
+    /// What would help most, in a sentence.
     helps: String,
 }
 
@@ -177,7 +174,7 @@ async fn explain(args: &JobArgs) -> Result<Explanation, CommandError> {
     Ok(told)
 }
 
-/// The one job that is meant.
+/// Finds the job.
 async fn find(service: &QueryService, args: &JobArgs) -> Result<Job, CommandError> {
     let name = quoted(&args.job);
     let in_cluster =
@@ -203,7 +200,7 @@ async fn find(service: &QueryService, args: &JobArgs) -> Result<Job, CommandErro
     }
 }
 
-/// Says that there is no such job, and which are named alike.
+/// Error for an unknown job, with similar ids.
 async fn unknown(service: &QueryService, args: &JobArgs) -> Result<CommandError, CommandError> {
     #[derive(Deserialize)]
     struct Near {
@@ -211,7 +208,7 @@ async fn unknown(service: &QueryService, args: &JobArgs) -> Result<CommandError,
         job_id: String,
     }
     let name = quoted(&args.job);
-    // Tasks of an array first, then those that differ in a character or two.
+    // Tasks of an array first, then ids that differ by a character or two.
     let near: Vec<Near> = ask(
         service,
         &format!(

@@ -1,4 +1,4 @@
-//! `tidegate import`: history in files → events → tables.
+//! `tidegate import`: imports history from files into the log and the tables.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use super::{
     block_on_one_thread, name_full_disk,
 };
 
-/// Bring in history: Slurm accounting, job tables, traces
+/// Import history: Slurm accounting, job tables, traces
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   sacct --allusers --parsable2 --starttime 2025-01-01 --format ALL > jobs.txt
@@ -28,9 +28,9 @@ use super::{
   tidegate import jobs jobs.csv.gz --map my_mapping.toml
   tidegate import sacct jobs.txt --cluster prod --nodes 'gpu[01-64]:8:a100:batch' --nodes 'big[1-4]:16'
 
-A history that tells of no nodes cannot say what was free while a job waited: declare them with --nodes.
-Importing a file again changes nothing. Rows that cannot be used go to the table dead_letters with file, line and reason;
-then the exit status is 3.")]
+A history without nodes cannot show what was free while a job waited: declare nodes with --nodes.
+Importing a file again changes nothing. Rejected rows go to the table dead_letters with file, line and reason, and the
+exit status is 3.")]
 pub struct ImportArgs {
     #[command(subcommand)]
     command: Command,
@@ -64,25 +64,25 @@ struct CommonArgs {
     data: DataArgs,
     #[command(flatten)]
     log: LogArgs,
-    /// Cluster of all rows, whatever the file says
+    /// Cluster of all rows; overrides the file
     #[arg(long)]
     cluster: Option<String>,
-    /// Time zone of times without one, e.g. Europe/Berlin (default: as the mapping says, else UTC)
+    /// Time zone of times without one, e.g. Europe/Berlin [default: the mapping's, else UTC]
     #[arg(long, value_name = "ZONE")]
     timezone: Option<String>,
-    /// Nodes of a history that tells of none: [CLUSTER/]NAMES:GPUS[:MODEL[:POOLS]] with names as
-    /// Slurm lists hosts, or a table with the columns node, gpus, gpu_model, pool, cluster; a node
-    /// without a pool serves every pool. May be repeated
+    /// Nodes of a history without any: [CLUSTER/]NAMES:GPUS[:MODEL[:POOLS]] with names as a Slurm
+    /// hostlist, or a table with the columns node, gpus, gpu_model, pool, cluster; a node without a
+    /// pool is in every pool. May be repeated
     #[arg(long, value_name = "SPEC|FILE")]
     nodes: Vec<String>,
-    /// From when on these nodes are there, RFC 3339 [default: from the first job on]. Give it where
-    /// exports overlap, so that each tells of the nodes at the same time
+    /// Time from which these nodes exist, RFC 3339 [default: the first job]. Give it if exports
+    /// overlap, so that all agree
     #[arg(long, value_name = "TIME", requires = "nodes")]
     nodes_since: Option<DateTime<Utc>>,
     /// Exit with status 0 even if rows were rejected
     #[arg(long)]
     allow_rejects: bool,
-    /// Only append to the log; tables are brought up to date by the next command that writes
+    /// Append to the log only; the next command that writes updates the tables
     #[arg(long)]
     no_run: bool,
     #[command(flatten)]
@@ -105,8 +105,7 @@ pub fn run(args: ImportArgs) -> CommandResult {
         topics: common.log.topics(),
         fleet: fleet(&common)?,
     };
-    // Pipelines are checked before anything is written, so that a broken one does not leave work
-    // half done.
+    // Check pipelines before anything is written.
     let plan = block_on(Plan::compile(common.data.load_pipelines()?))??;
     let source = Source::from_argument(file);
     source.check()?;
@@ -137,7 +136,7 @@ pub fn run(args: ImportArgs) -> CommandResult {
     Ok(if failed { ExitCode::from(EXIT_REJECTS) } else { ExitCode::SUCCESS })
 }
 
-/// The nodes of `--nodes`: what is a file is read as a table, anything else as a list of names.
+/// Parses `--nodes`: a file is read as a table, anything else as a hostlist.
 fn fleet(common: &CommonArgs) -> Result<Fleet, CommandError> {
     let mut fleet = Fleet::default();
     for nodes in &common.nodes {
@@ -156,13 +155,12 @@ fn fleet(common: &CommonArgs) -> Result<Fleet, CommandError> {
     Ok(fleet)
 }
 
-/// Layout of topics in a log of one process.
+/// Layout of topics in the embedded log.
 pub fn one_partition() -> TopicConfig {
     TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None }
 }
 
-/// The events that an import would append, topic by topic, without a data folder. `options` must
-/// ask for one partition.
+/// The events that an import would append, by topic. `options` must have one partition.
 pub fn to_events(
     source: Source,
     mapping: &Mapping,
@@ -189,7 +187,7 @@ fn table_message(p: &Progress) -> String {
     format!("{} events in, {} to go", HumanCount(p.records), HumanCount(p.behind))
 }
 
-/// Progress of reading a file, where its size is known; on a terminal only.
+/// Progress bar of reading a file of known size; on a terminal only.
 struct ReadBar(ProgressBar);
 
 impl ReadBar {

@@ -1,5 +1,4 @@
-//! `tidegate insight`: what jobs, steps, devices and nodes tell → signals and forecasts on the same
-//! log.
+//! `tidegate insight`: computes signals and forecasts from the log and appends them to it.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,11 +16,10 @@ use super::{
 };
 use tidegate_signals::{RunMode, ServiceStats, SignalService};
 
-/// How often the log is looked at for more: what a step shows is said as soon as its last report is
-/// seen.
+/// Period of polling the log. A signal of a step is emitted as soon as its last report is read.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Say who is slow and why, how nodes stand, and what demand will be
+/// Detect stragglers and failing nodes, and forecast demand
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate insight run --once --data tidegate-data
@@ -36,14 +34,13 @@ pub struct InsightArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Read the log from its beginning and append signals and forecasts; what was said before is
-    /// not said again
+    /// Read the log and append signals and forecasts; those appended before are not repeated
     Run {
         #[command(flatten)]
         data: DataArgs,
         #[command(flatten)]
         log: LogArgs,
-        /// End when all that the log holds is worked through, tables included
+        /// Exit once the whole log is processed, tables included
         #[arg(long)]
         once: bool,
     },
@@ -90,14 +87,13 @@ fn follow(data: &DataArgs, log: &LogArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Works through what the log holds now.
+/// Processes the log up to its present end.
 pub fn catch_up(log: &Arc<dyn EventLog>) -> Result<ServiceStats, CommandError> {
     let mut service = SignalService::new(Arc::clone(log))?;
     Ok(service.catch_up(RunMode::Replay, now_ms()?)?)
 }
 
-/// Keeps up with the log on a thread of its own until told to stop. That it fails stops nothing
-/// else, and is said.
+/// Follows the log on a thread until stopped. A failure is logged and stops nothing else.
 pub fn spawn(log: Arc<dyn EventLog>, stopped: watch::Receiver<bool>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         if let Err(error) = keep_up(&log, &stopped) {
@@ -106,7 +102,7 @@ pub fn spawn(log: Arc<dyn EventLog>, stopped: watch::Receiver<bool>) -> JoinHand
     })
 }
 
-/// Keeps up with the log until told to stop. That it cannot be reached is waited for.
+/// Follows the log until stopped. Waits while the log is unreachable.
 fn keep_up(log: &Arc<dyn EventLog>, stopped: &watch::Receiver<bool>) -> Result<(), CommandError> {
     let mut service: Option<SignalService> = None;
     while !*stopped.borrow() {
@@ -116,7 +112,7 @@ fn keep_up(log: &Arc<dyn EventLog>, stopped: &watch::Receiver<bool>) -> Result<(
         };
         match caught_up {
             Err(away) if away.is_passing() || matches!(away, LogError::UnknownTopic(_)) => {
-                // What was read of a batch that could not be appended is read again.
+                // A batch that could not be appended is read again.
                 service = None;
                 tracing::warn!(%away, "insight waits for the log");
             }

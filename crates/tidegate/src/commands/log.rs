@@ -1,4 +1,4 @@
-//! `tidegate log`: the event log itself.
+//! `tidegate log`: moves the event log.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ struct CopyArgs {
     data: PathBuf,
     #[command(flatten)]
     log: PlaceArgs,
-    /// Lay every topic out anew over so many partitions; offsets change then
+    /// Repartition every topic to N partitions; offsets change
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     partitions: Option<u32>,
 }
@@ -81,7 +81,7 @@ fn copy(args: CopyArgs) -> CommandResult {
         (To::Url(url), _) | (To::Log, Some(url)) => url.clone(),
         (To::Log, None) => return Err("where to? Add --log kafka://HOST:PORT[/PREFIX]".into()),
     };
-    // Looked at first, so that a misspelt folder is not created.
+    // Open the source first, so that a misspelt folder is not created.
     drop(DataDir::open_shared(&args.data)?);
     let to = args.log.open_kafka(&url)?;
     let folder = DataDir::open(&args.data)?;
@@ -89,7 +89,7 @@ fn copy(args: CopyArgs) -> CommandResult {
     let bar = ProgressBar::new(0);
     bar.set_style(ProgressStyle::with_template("{msg} {bar:30} {human_pos}/{human_len} ({eta} left)")?);
     let place = |_: &str, key: &[u8], partitions| match key.ends_with(b"/") {
-        // A heartbeat names no object: its key is the cluster alone.
+        // The key of a heartbeat is the cluster alone.
         true => Place::All,
         false => Place::One(partition_for(key, partitions)),
     };

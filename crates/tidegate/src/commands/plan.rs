@@ -1,5 +1,4 @@
-//! `tidegate plan`: what the autopilot would do and does, why, and what changed from one plan to
-//! another.
+//! `tidegate plan`: shows plans of the autopilot, their reasons, and differences of two plans.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -13,7 +12,7 @@ use tidegate_server::QueryService;
 use super::{CommandError, CommandResult, DataArgs, ask, block_on, committed, rollout};
 use crate::autopilot::record;
 
-/// Show what the autopilot would do, and why
+/// Show plans of the autopilot, and why
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate plan show
@@ -29,28 +28,28 @@ pub struct PlanArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Decisions of a plan, and why nothing was done where nothing was
+    /// Show the decisions of a plan, and the reasons against others
     Show {
-        /// The plan; by default the newest on record
+        /// The plan [default: the newest recorded]
         plan: Option<String>,
         #[command(flatten)]
         common: Common,
     },
-    /// What was thought of a node, job, owner, pool, loan or reservation, newest plan first
+    /// Show what was considered for a node, job, owner, pool, loan or reservation, newest plan first
     Why {
         /// Its name
         object: String,
         #[command(flatten)]
         common: Common,
     },
-    /// What one plan decides and another does not
+    /// Show decisions of one plan that another does not make
     Diff {
-        /// The plan before; by default the one recorded before the other
+        /// The earlier plan [default: the one recorded before the later]
         from: Option<String>,
-        /// The plan after; by default the newest on record
+        /// The later plan [default: the newest recorded]
         to: Option<String>,
-        /// What the acting plan decides and the shadow's of the same cycle does not, and the other
-        /// way round; of the plan named, or the newest
+        /// Compare the acting plan with the shadow's of the same cycle: of the plan named, or the
+        /// newest
         #[arg(long, conflicts_with = "to")]
         shadow: bool,
         #[command(flatten)]
@@ -67,7 +66,7 @@ struct Common {
     data: DataArgs,
 }
 
-/// Plans looked back on for an object.
+/// Number of plans searched for an object.
 const LOOK_BACK: usize = 20;
 
 #[derive(Debug, Deserialize)]

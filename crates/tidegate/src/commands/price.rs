@@ -1,4 +1,4 @@
-//! `tidegate price`: the price book, kept on the log as events and seen as the table `prices`.
+//! `tidegate price`: the price book, stored as events on the log and shown as the table `prices`.
 
 mod entry;
 
@@ -21,7 +21,7 @@ use super::{
 };
 use entry::Entry;
 
-/// What GPUs cost: enter prices, list them
+/// Enter and list GPU prices
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate price set --cluster prod --contract reserved --price 2.10 --currency EUR --from 2026-01-01
@@ -31,13 +31,12 @@ use entry::Entry;
   tidegate price import prices.csv
   tidegate price list
 
-A price holds from its time on, until the next one for the same pool and model. Of several that fit a GPU the most specific
-holds: of its pool and model, then of its model, then of its pool, then of all. Entered again for the same time, the last
-one entered holds. Columns of a file: from_time, cluster, pool, gpu_model, contract, price_per_gpu_hour, currency,
+A price holds from its time until the next one for the same pool and model. If several match a GPU, the most specific holds:
+of its pool and model, then of its model, then of its pool, then of all. The last entry for the same time holds. Columns of a file: from_time, cluster, pool, gpu_model, contract, price_per_gpu_hour, currency,
 capital_per_gpu, depreciation_months, watts_per_gpu, energy_price_per_kwh, lend_per_gpu_hour, interruptions_per_gpu_hour,
 lost_minutes, spot_share; a file with a wrong line enters nothing.
 
-While `tidegate up` has the data folder open, send with --log http://HOST:PORT (it takes events with --ingest).")]
+While `tidegate up --ingest` has the data folder open, send with --log http://HOST:PORT.")]
 pub struct PriceArgs {
     #[command(subcommand)]
     command: Command,
@@ -45,28 +44,28 @@ pub struct PriceArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Enter a price that holds from a time on
+    /// Enter a price
     Set {
         #[command(flatten)]
         entry: Box<Entry>,
         #[command(flatten)]
         to: ToArgs,
     },
-    /// End a price without another one; a less specific one holds again
+    /// End a price without a successor; a less specific one holds again
     End {
         #[command(flatten)]
         scope: entry::Scope,
         #[command(flatten)]
         to: ToArgs,
     },
-    /// Show every price, from when to when
+    /// List every price with its period
     List {
         #[command(flatten)]
         data: DataArgs,
     },
     /// Enter prices from a CSV file
     Import {
-        /// File with a line of column names first
+        /// File whose first line names the columns
         file: PathBuf,
         /// Cluster of lines that name none
         #[arg(long)]
@@ -76,7 +75,7 @@ enum Command {
     },
 }
 
-/// Where prices go: a log that is named, or the one in the data folder.
+/// Destination of prices: the named log, or the one in the data folder.
 #[derive(Debug, Args)]
 struct ToArgs {
     #[command(flatten)]
@@ -101,7 +100,7 @@ pub fn run(args: PriceArgs) -> CommandResult {
     }
 }
 
-/// Appends the events; if the log is the data folder's, its tables follow.
+/// Appends the events; updates the tables if the log is the data folder's.
 fn enter(mut events: Vec<Event>, now_ms: i64, to: &ToArgs) -> CommandResult {
     let count = events.len();
     if to.destination.is_named() {
@@ -124,8 +123,8 @@ fn enter(mut events: Vec<Event>, now_ms: i64, to: &ToArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is entered together has a source of its own, named by what it states: two commands of one
-/// millisecond are two sources, and the same entries once more are known to the log.
+/// Appends entries under a source named by their content: two commands in one millisecond are two
+/// sources, and the log recognises repeated entries.
 fn append(log_sink: &dyn LogSink, events: &mut [Event], now_ms: i64) -> Result<(), CommandError> {
     let topic = SchemaId::CapacityEvent.topic();
     let partitions = log_sink.partitions(topic)?;

@@ -1,5 +1,4 @@
-//! What the autopilot tries beside its policy, from its record: a shadow that only thinks, a canary
-//! that acts for some owners.
+//! Reports on shadows and canaries, from the autopilot's journal.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,19 +18,19 @@ use tidegate_server::QueryService;
 use super::{CommandError, DataArgs, ask, block_on, committed, quoted};
 use crate::autopilot::record::{entries, plan};
 
-/// A shadow beside the policy that acts.
+/// Compare a shadow with the acting policy.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate autopilot shadow
   tidegate autopilot shadow --days 30 --policy careful --json
 
-A decision that stands from plan to plan is counted once in ten minutes. What both decided and was done is scored; of what only the shadow
-would have done one cluster cannot say what it would have come to: `tidegate backtest` does.")]
+A decision repeated from plan to plan counts once in ten minutes. Decisions of both that were done are scored. The effect of decisions of
+the shadow alone cannot be known on one cluster: use `tidegate backtest`.")]
 pub struct ShadowArgs {
-    /// Days up to the newest entry on record
+    /// Days before the newest journal entry
     #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
-    /// Name of the shadow's policy; by default the one that thought last
+    /// Name of the shadow's policy [default: the newest]
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
     /// Print JSON
@@ -41,20 +40,20 @@ pub struct ShadowArgs {
     data: DataArgs,
 }
 
-/// A policy that acts for some owners.
+/// Show canaries, and restart one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate autopilot canary
   tidegate autopilot canary --restart
 
-A canary that its record ended stays so over restarts of the autopilot. It begins anew when you say so, or when its policy, its owners or its
-rules in the policy file say something else.")]
+A canary that was rolled back stays so over restarts of the autopilot. It begins again with --restart, or when its policy, owners or rules
+in the policy file change.")]
 pub struct CanaryArgs {
-    /// Lets the canary that its record ended last begin anew
+    /// Restart the canary that was rolled back last
     #[arg(long)]
     restart: bool,
-    /// SSH key to sign that with, where the site asks for signatures; a public one for a key of an
-    /// agent or a security key
+    /// SSH key to sign the restart with, if the site requires signatures; the public key for a key in
+    /// an agent or on a security key
     #[arg(long, value_name = "FILE", env = "TIDEGATE_APPROVE_KEY")]
     key: Option<PathBuf>,
     /// Print JSON
@@ -137,7 +136,7 @@ fn print_shadow(policy: &str, days: u32, found: &ShadowSummary) {
     }
 }
 
-/// A canary as it stands.
+/// State of a canary.
 #[derive(Debug, Serialize)]
 struct Line {
     canary: String,
@@ -189,7 +188,7 @@ pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Signs that a canary is to begin anew: for the cluster it is of, and this once.
+/// Signs one restart of a canary on its cluster.
 fn signature(key: &Path, line: &Line, data: &DataArgs) -> Result<String, CommandError> {
     #[derive(Deserialize)]
     struct Of {
@@ -205,7 +204,7 @@ fn signature(key: &Path, line: &Line, data: &DataArgs) -> Result<String, Command
     Ok(authority::sign(key, authority::APPROVE, &text)?)
 }
 
-/// How each canary that was ever begun stands, by id.
+/// State of every canary, by id.
 fn canary_lines(told: &[(i64, CanaryEvent)]) -> Vec<Line> {
     let mut canaries = Canaries::default();
     let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -228,25 +227,24 @@ fn canary_lines(told: &[(i64, CanaryEvent)]) -> Vec<Line> {
     canaries.all().map(line).collect()
 }
 
-/// A plan of a shadow, made again.
+/// A shadow plan, replayed from the journal.
 pub struct ReplayedShadow {
-    /// As it is on record.
+    /// The journaled record.
     pub shadowed: ShadowPlan,
     /// The acting plan of the same cycle.
     pub beside: PlanRecord,
     /// The plan itself.
     pub plan: Plan,
-    /// Why it is so.
+    /// The reasons.
     pub report: Report,
-    /// It is the one that was recorded, byte for byte; `None`: the state that both were made from
-    /// is not on record.
+    /// Whether it equals the recorded plan byte for byte; `None` if its inputs were not recorded.
     pub same_bytes: Option<bool>,
 }
 
-/// The shadow's plan that `condition` picks, the newest of them, made again from the record.
+/// Replays the newest shadow plan that matches `condition`.
 ///
 /// # Errors
-/// There is none, or what it was made from is not on record any more.
+/// There is none, or its inputs are not recorded any more.
 pub async fn replay_shadow(service: &QueryService, condition: &str) -> Result<ReplayedShadow, CommandError> {
     #[derive(Deserialize)]
     struct Row {
@@ -285,8 +283,7 @@ pub async fn replay_shadow(service: &QueryService, condition: &str) -> Result<Re
     Ok(ReplayedShadow { shadowed, beside, plan, report, same_bytes })
 }
 
-/// `tidegate plan diff --shadow`: what the acting plan of a cycle decides and the shadow's does
-/// not, and the other way round.
+/// `tidegate plan diff --shadow`: compares the acting plan of a cycle with the shadow's.
 pub async fn diff(service: &QueryService, plan: Option<&str>, json: bool) -> Result<(), CommandError> {
     #[derive(Serialize)]
     struct Diff<'a> {

@@ -1,4 +1,4 @@
-//! `tidegate schema`: what the event contract holds, and whether a change of it breaks anybody.
+//! `tidegate schema`: lists the event contract and checks changes of it for compatibility.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,14 +22,13 @@ pub struct SchemaArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show every schema: its numbers, its topic and what its keys are made of
+    /// Show every schema: numbers, topic and key
     List,
-    /// Tell whether a folder's .proto files fit all that was written and is running; status 1 if
-    /// they do not
+    /// Check that .proto files are compatible with the contract; status 1 if not
     Check {
         /// Folder with the changed files
         folder: PathBuf,
-        /// Folder with the files to compare with, instead of the contract in this program
+        /// Folder with the files to compare with [default: the contract of this program]
         #[arg(long, value_name = "DIR")]
         against: Option<PathBuf>,
     },
@@ -85,7 +84,7 @@ fn check(folder: &Path, against: Option<&Path>) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The files of a folder, not of folders in it, as the contract has none.
+/// The files of a folder, without subfolders: the contract has none.
 fn compile(folder: &Path) -> Result<DescriptorPool, CommandError> {
     let reading = |error| format!("read schemas folder {}: {error}", folder.display());
     let entries = std::fs::read_dir(folder).map_err(reading)?;

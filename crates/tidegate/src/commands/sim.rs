@@ -1,4 +1,4 @@
-//! `tidegate sim`: long random runs of the autopilot on simulated clusters.
+//! `tidegate sim`: soak tests of the autopilot on simulated clusters.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use tidegate_sim::soak::{FaultKind, Invariant, Limits, SoakReport, soak};
 
 use super::{CommandResult, policy, seeds};
 
-/// Simulated clusters: what must never happen, tried
+/// Test the autopilot on simulated clusters
 #[derive(Debug, Args)]
 pub struct SimArgs {
     #[command(subcommand)]
@@ -21,23 +21,23 @@ pub struct SimArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs planner, guard and executor on random clusters with random faults and counts what must
-    /// never happen
+    /// Run the autopilot on random clusters with random faults, and count violated invariants
     #[command(after_help = "Examples:
   tidegate sim soak --seeds 0..20
   tidegate sim soak --seeds 0..1000 --policy site.toml --json
 
 Each seed draws a cluster, its jobs and demand, and a choice of faults: telemetry that is late or lost, a scheduler that refuses, is
-slow or lies, actuators that die at a write or hang while another acts, a switch that is off, people who act beside it. The command fails if an invariant is violated.")]
+slow or lies, executors that die at a write or hang while another acts, a kill switch that is off, people who act beside it. The
+command fails if an invariant is violated.")]
     Soak(SoakArgs),
 }
 
 #[derive(Debug, Args)]
 struct SoakArgs {
-    /// Seeds, from and to; the last one is left out
+    /// Range of seeds, B excluded
     #[arg(long, value_name = "A..B", default_value = "0..20", value_parser = seeds)]
     seeds: (u64, u64),
-    /// Policy to act by; by default `auto`, by which all that can be undone acts
+    /// Policy to act by [default: `auto`, by which every reversible kind acts]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Print JSON
@@ -48,12 +48,12 @@ struct SoakArgs {
 #[derive(Debug, Serialize)]
 struct Report {
     seeds: u64,
-    /// Simulated.
+    /// Simulated days.
     days: i64,
     /// Faults that were injected, by kind.
     faults: BTreeMap<FaultKind, u64>,
-    /// Effects on clusters, loans that ended, times that an executor learnt in the midst of a step
-    /// that it had lost its lease, and plans that were made again from the journal.
+    /// Effects on clusters, ended loans, times an executor found within a step that it had lost its
+    /// lease, and plans replayed from the journal.
     effects: u64,
     loans_ended: u64,
     fenced: u64,
@@ -62,7 +62,7 @@ struct Report {
     examples: Vec<String>,
 }
 
-/// Violations that are shown.
+/// Number of violations shown.
 const SHOWN: usize = 20;
 
 pub fn run(args: SimArgs) -> CommandResult {

@@ -1,4 +1,4 @@
-//! `tidegate sql`: one query, or a prompt for many, over the committed tables of a data folder.
+//! `tidegate sql`: runs one query, or a prompt, on the committed tables of a data folder.
 
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Read, Write};
@@ -19,7 +19,7 @@ use super::{CommandError, CommandResult, DataArgs, block_on, lake_url, query_mem
 
 mod prompt;
 
-/// Ask the tables in SQL; without a query, a prompt
+/// Query the tables with SQL; without a query, a prompt
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate sql describe
@@ -34,20 +34,20 @@ pub struct SqlArgs {
     query: Option<String>,
     #[command(flatten)]
     data: DataArgs,
-    /// How rows are written: table, json, jsonl, csv or arrow (IPC stream)
+    /// Output format: table, json, jsonl, csv or arrow (IPC stream)
     #[arg(long, default_value_t = Format::Table, hide_possible_values = true)]
     format: Format,
-    /// Write rows to this file instead of standard output; it appears only once it is complete
+    /// Write rows to this file instead of standard output; it appears once complete
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// A result with more rows is an error
+    /// Fail if the result has more rows
     #[arg(long, value_name = "ROWS", default_value_t = QueryLimits::default().rows_max)]
     max_rows: u64,
-    /// A query that runs longer is ended, e.g. 90s or 10m
+    /// Time limit of a query, e.g. 90s or 10m
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     timeout: Duration,
-    /// Memory for the query and what it reads, e.g. 512M or 4G; beyond it, sorts and groupings go
-    /// to the temporary folder
+    /// Memory of a query, e.g. 512M or 4G; beyond it, sorts and groupings spill to the temporary
+    /// folder
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = query_memory)]
     memory: usize,
 }
@@ -57,7 +57,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(ms.unsigned_abs()))
 }
 
-/// Tables of a data folder and what it takes to query them.
+/// A session on the tables of a data folder.
 struct Session {
     plan: Plan,
     lake: Url,
@@ -90,15 +90,14 @@ impl Session {
         Ok(Self { plan, lake, limits, service })
     }
 
-    /// Sees what a writer has committed since the last query.
+    /// Refreshes the tables to the newest commit.
     async fn refresh(&mut self) -> Result<(), CommandError> {
         let tables = CatalogSource::fixed(committed_catalog(&self.lake, &self.plan, self.limits).await?);
         self.service = self.service.over(tables);
         Ok(())
     }
 
-    /// Runs one query to its end. Returns the rows written, or `None` if the reader of `out` has
-    /// gone.
+    /// Runs one query. Returns the rows written, or `None` if `out` was closed.
     async fn answer(
         &self,
         sql: &str,
@@ -110,7 +109,7 @@ impl Session {
         while let Some(piece) = encoded.next().await.map_err(explained)? {
             match out.write_all(&piece).and_then(|()| out.flush()) {
                 Ok(()) => {}
-                // `| head` has seen enough.
+                // The reader closed the pipe (`| head`).
                 Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(None),
                 Err(e) => return Err(format!("write the result: {e}").into()),
             }
@@ -119,7 +118,7 @@ impl Session {
     }
 }
 
-/// The error with the way to mend it.
+/// Adds a remedy to the error.
 fn explained(error: QueryError) -> CommandError {
     match error.hint() {
         Some(hint) => format!("{error}\nhint: {hint}").into(),
@@ -127,7 +126,7 @@ fn explained(error: QueryError) -> CommandError {
     }
 }
 
-/// Shows what a query finds, as `tidegate sql` does without further options.
+/// Prints the result of a query, like `tidegate sql` without options.
 pub fn show(data: DataArgs, query: &str) -> CommandResult {
     run(SqlArgs {
         query: Some(query.to_owned()),
@@ -169,8 +168,7 @@ fn from_stdin() -> Result<String, CommandError> {
     Ok(query)
 }
 
-/// Writes beside the file and renames at the end, so that a query that fails leaves no half result
-/// behind.
+/// Writes to a temporary file and renames it at the end: a failed query leaves no partial result.
 async fn into_file(session: &Session, query: &str, format: Format, file: &Path) -> Result<(), CommandError> {
     let failed = |what: &str, path: &Path, e: std::io::Error| format!("{what} {}: {e}", path.display());
     // Devices and pipes cannot be replaced by renaming.
@@ -188,7 +186,7 @@ async fn into_file(session: &Session, query: &str, format: Format, file: &Path) 
         Err(e) => Err(e),
     };
     if kept.is_err() {
-        // Best effort: the error that led here is what the user has to hear.
+        // Best effort: the original error is what the user must see.
         std::fs::remove_file(&aside).ok();
     }
     kept

@@ -1,4 +1,4 @@
-//! `tidegate status`: how far the tables have come, partition by partition, and who keeps them.
+//! `tidegate status`: progress of the tables by partition, and the process that maintains each.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use tidegate_log::{
 
 use super::{CommandError, CommandResult, PlaceArgs, block_on, consumer_group, lake_url};
 
-/// Between the two looks that tell the rates.
+/// Interval between the two readings that give the rates.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Show how far the tables have come: lag, watermark, rate, and which process keeps what
+/// Show progress of the tables: lag, watermark, rate, and the process of each partition
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate status --data tidegate-data
@@ -46,7 +46,7 @@ pub struct StatusArgs {
 #[derive(Debug, Serialize)]
 struct Status {
     log: String,
-    /// Whether the log could be asked; the log in the folder is another process's while that runs.
+    /// Whether the log is readable; the embedded one is locked while another process runs.
     log_asked: bool,
     partitions: Vec<Row>,
     members: Vec<Keeper>,
@@ -66,7 +66,7 @@ struct Row {
     watermark_ms: Option<i64>,
     records_in_per_s: Option<f64>,
     records_out_per_s: f64,
-    /// How often a process took the partition over: each rebalance that moved it counts.
+    /// Number of rebalances that moved the partition.
     rebalances: u64,
     kept_by: Option<String>,
 }
@@ -77,7 +77,7 @@ struct Keeper {
     partitions: usize,
 }
 
-/// Where the log is, and what of it can be asked.
+/// The log, as far as it is readable.
 enum Source {
     Embedded(EmbeddedLog),
     Kafka(Box<KafkaLog>),
@@ -89,7 +89,7 @@ impl Source {
         if let Some(url) = args.log.kafka() {
             return Ok(Self::Kafka(Box::new(args.log.open_kafka(url)?)));
         }
-        // Opening it also takes the lock that its process holds.
+        // Opening it needs the lock that its process holds.
         match DataDir::open(folder.path()) {
             Ok(_) => Ok(Self::Embedded(EmbeddedLog::open(folder.log(), EmbeddedOptions::default())?)),
             Err(e @ LogError::AlreadyOpen { .. }) => Ok(Self::InUse(e.to_string())),
@@ -157,8 +157,8 @@ async fn read_status(args: &StatusArgs, folder: &DataDir, source: &Source) -> Re
         let (Position { offset: before, .. }, Position { offset, watermark_ms, claims }) =
             (first[i], second[i]);
         let (extent_before, extent) = (ends.get(i), ends_then.get(i));
-        // The ends of transactions take offsets on Kafka and are no records: the group knows that
-        // it has passed them.
+        // On Kafka, transaction markers take offsets without being records; the group has passed
+        // them.
         let passed = source
             .log()
             .map(|log| log.committed_offset(&topic_group(&group, &at.topic), at))
@@ -189,7 +189,7 @@ async fn read_status(args: &StatusArgs, folder: &DataDir, source: &Source) -> Re
     })
 }
 
-/// The partitions of topics with tables; of a log that cannot be asked, those it has by default.
+/// Partitions of topics with tables; the default ones if the log is not readable.
 fn partitions(log: Option<&dyn EventLog>) -> Result<Vec<TopicPartition>, LogError> {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     match log {

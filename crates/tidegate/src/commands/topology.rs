@@ -1,4 +1,4 @@
-//! `tidegate topology import`: where nodes stand → events → tables.
+//! `tidegate topology import`: imports the switch and rack of nodes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use tidegate_lake::pipeline::Plan;
 
 use super::{CommandResult, DataArgs, LogArgs, PaceArgs, Workspace, block_on, block_on_one_thread};
 
-/// Tell which switch and rack each node is at
+/// Import the switch and rack of each node
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   tidegate topology import topology.conf --cluster prod")]
@@ -24,7 +24,7 @@ enum Command {
     Import(Box<ImportArgs>),
 }
 
-/// Bring in a table with the columns node, switch and rack, or Slurm's topology.conf
+/// Import a table with the columns node, switch and rack, or Slurm's topology.conf
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate topology import /etc/slurm/topology.conf --cluster prod
@@ -38,7 +38,7 @@ struct ImportArgs {
     /// Cluster of the nodes
     #[arg(long)]
     cluster: String,
-    /// From when on nodes stand there, RFC 3339 [default: now]
+    /// Time from which this holds, RFC 3339 [default: now]
     #[arg(long, value_name = "TIME")]
     since: Option<DateTime<Utc>>,
     #[command(flatten)]

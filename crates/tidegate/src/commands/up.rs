@@ -1,5 +1,4 @@
-//! `tidegate up`: everything in one process. The log, the runner that keeps the tables up to date,
-//! and SQL over HTTP.
+//! `tidegate up`: log, pipelines, insight, SQL over HTTP and the demo in one process.
 
 pub mod demo;
 mod ledger;
@@ -27,13 +26,13 @@ use crate::autopilot::service as autopilot_service;
 use demo::{Demo, Speed, Trace};
 use view::View;
 
-/// How soon queries see what was recorded.
+/// Delay until queries see new records.
 const REFRESH_EVERY: Duration = Duration::from_millis(500);
 
-/// A row of the autopilot's picture stands so long at least: the night takes a quarter of a minute.
+/// Shortest time a row of the autopilot's display stays; a simulated night takes 15 s.
 const ROW_TAKES: Duration = Duration::from_millis(700);
 
-/// A shorter token could be guessed.
+/// Shortest accepted token; a shorter one could be guessed.
 const MIN_TOKEN_BYTES: usize = 16;
 
 /// Run everything in one process: event log, pipelines, tables, SQL over HTTP
@@ -44,9 +43,9 @@ const MIN_TOKEN_BYTES: usize = 16;
   tidegate up --data tidegate-data --listen 127.0.0.1:9000
   tidegate up --data tidegate-data --ingest --keep gpu_samples=30 --keep gpu_1m=400
 
-Ctrl-C and SIGTERM commit what was taken in and end it; a second one ends it at once. Nothing is lost by kill -9 either:
-what the log has acknowledged is there after a restart. The traces of the demo are listed with their authors and licences
-in crates/tidegate/demo/ATTRIBUTION.md.")]
+Ctrl-C and SIGTERM commit received events and exit; a second one exits at once. kill -9 loses nothing either: what the log has
+acknowledged is there after a restart. Authors and licences of the demo traces are in
+crates/tidegate/demo/ATTRIBUTION.md.")]
 pub struct UpArgs {
     #[command(flatten)]
     data: DataArgs,
@@ -55,38 +54,36 @@ pub struct UpArgs {
     /// Address for SQL and health checks; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT", env = "TIDEGATE_LISTEN", default_value = "127.0.0.1:8428")]
     listen: String,
-    /// Take in events over HTTP, as agents with --log http://HOST:PORT send them
+    /// Receive events over HTTP from agents with --log http://HOST:PORT
     #[arg(long)]
     ingest: bool,
-    /// File with the token that senders of events must know; needed where --listen is no loopback
+    /// File with the token that senders must present; required unless --listen is a loopback
     /// address
     #[arg(long, value_name = "FILE", requires = "ingest")]
     ingest_token_file: Option<PathBuf>,
-    /// Replay a real trace; also done where the data folder holds nothing yet. A replay that was
-    /// ended goes on
+    /// Replay a real trace; the default for an empty data folder. An interrupted replay continues
     #[arg(long)]
     demo: bool,
     /// Trace to replay (implies --demo)
     #[arg(long, value_enum)]
     trace: Option<Trace>,
-    /// Simulated time per second, e.g. 6h/s or 1d/s, or max; by default a replay takes about 25 s
-    /// (implies --demo)
+    /// Simulated time per second, e.g. 6h/s, 1d/s or max (implies --demo) [default: the trace takes
+    /// about 25 s]
     #[arg(long, value_name = "TIME/s", value_parser = Speed::parse)]
     speed: Option<Speed>,
     #[command(flatten)]
     keep: KeepArgs,
-    /// Make no signals and forecasts of what comes in
+    /// Compute no signals and forecasts
     #[arg(long)]
     no_insight: bool,
-    /// Memory for all queries over HTTP together, e.g. 512M or 4G; beyond it, sorts and groupings
-    /// go to the temporary folder
+    /// Memory for all HTTP queries together, e.g. 512M or 4G; beyond it, sorts and groupings spill
+    /// to the temporary folder
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = query_memory)]
     query_memory: usize,
-    /// Run the autopilot of this TOML file on its cluster, as `tidegate autopilot run --config
-    /// FILE` does
+    /// Also run the autopilot with this TOML file, like `tidegate autopilot run --config FILE`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["demo", "trace", "speed"])]
     autopilot: Option<PathBuf>,
-    /// End when the replay is done and committed; without a replay, when all that the log holds is
+    /// Exit when the replay, or without one the whole log, is committed
     #[arg(long)]
     exit_when_done: bool,
 }
@@ -111,7 +108,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let workspace = Workspace::open(&args.data.data, &args.log)?;
     let ingest = args.ingest.then(|| Ingest::new(Arc::clone(&workspace.log), token.as_deref()));
     let asked_for = args.demo || args.trace.is_some() || args.speed.is_some();
-    // Who takes events in has a cluster of his own to look at.
+    // A site that receives events has a cluster of its own to show.
     let with_demo =
         asked_for || (!args.ingest && args.autopilot.is_none() && is_empty(workspace.log.as_ref())?);
     workspace.create_topics()?;
@@ -160,7 +157,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     } else {
         show_tables(&service).await?;
     }
-    // A replay runs through months in seconds; nothing is said of it before it is over.
+    // A replay runs through months in seconds; signals start when it is over.
     let insight = !args.no_insight && !*stopped.borrow();
     if args.exit_when_done && !*stopped.borrow() {
         if insight && !with_demo {
@@ -187,8 +184,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     Ok(ExitCode::SUCCESS)
 }
 
-/// The token that senders must know. Without one, only processes of this machine may be able to
-/// reach the address.
+/// Reads the token for senders. Without one the address must be a loopback address.
 fn ingest_token(args: &UpArgs, address: SocketAddr) -> Result<Option<String>, CommandError> {
     let Some(file) = &args.ingest_token_file else {
         return match args.ingest && !address.ip().is_loopback() {
@@ -213,7 +209,7 @@ fn ingest_token(args: &UpArgs, address: SocketAddr) -> Result<Option<String>, Co
     Ok(Some(token.into()))
 }
 
-/// Replays the trace while the runner takes it in and the view shows it. Returns whether the whole
+/// Replays the trace while the runner processes it and the view shows it. Returns whether the whole
 /// trace is in the tables.
 async fn replay(
     runner: &mut Runner,
@@ -235,14 +231,14 @@ async fn replay(
     runner.run(ended, &mut |p| metrics.observe(p)).await?;
     let whole = replayed.await??;
     if whole {
-        // The runner may have been told of the end before it had read the last records.
+        // The runner may have seen the end before it read the last records.
         runner.catch_up(&mut |p| metrics.observe(p)).await?;
     }
     view.await?.finish().await?;
     Ok(whole)
 }
 
-/// Tells its receivers that the replay has ended, however it did.
+/// Signals the end of the replay when dropped.
 struct EndsWhenDropped(watch::Sender<bool>);
 
 impl Drop for EndsWhenDropped {
@@ -251,8 +247,7 @@ impl Drop for EndsWhenDropped {
     }
 }
 
-/// Lets the autopilot act on a simulated cluster, unless it has before: it found everything done
-/// then.
+/// Runs the autopilot on a simulated cluster, unless an earlier run did.
 async fn act(
     workspace: &Workspace,
     speed: Speed,

@@ -1,5 +1,4 @@
-//! The day: who asked for what, who held what and when, what was wrong meanwhile, and so what each
-//! GPU-millisecond went to.
+//! The day: requests, holds and incidents, and so the use of every GPU-millisecond.
 
 use tidegate_events::FinalState;
 
@@ -12,7 +11,7 @@ use super::training::{Habits, Plan, Training};
 /// 2025-11-21 00:00 UTC.
 const FIRST_MS: i64 = 1_763_683_200_000;
 const HOUR_MS: i64 = 3_600_000;
-/// Number of the first job.
+/// Id of the first job.
 const FIRST_JOB: usize = 1_001;
 
 #[derive(Debug)]
@@ -24,9 +23,9 @@ pub struct Day {
     pub conditions: Vec<Condition>,
     pub quotas: Vec<Quota>,
     pub prices: Vec<Price>,
-    /// Of the pool `burst`: paid from the first moment of it to the last.
+    /// The reservation of pool `burst`, paid throughout.
     pub reserved: Span,
-    /// Holds of each unit, in order of time: job, attempt and rank.
+    /// Holds of each unit, in order of time.
     held: Vec<Vec<Held>>,
 }
 
@@ -37,14 +36,14 @@ pub struct Job {
     pub user: String,
     pub pool: &'static str,
     pub name: &'static str,
-    /// Thousandths of a GPU as the scheduler counts: a slice is one, a share of a GPU is none.
+    /// Thousandths of a GPU as the scheduler counts: a slice counts as one GPU, a time share as none.
     pub asked_milli: Option<u64>,
     pub submit_ms: i64,
-    /// Why it waits, as the scheduler says.
+    /// The scheduler's reason for its wait.
     pub reason: Option<&'static str>,
-    /// What it is made to be held up by.
+    /// The bottleneck it is made to have.
     pub bottleneck: Option<Bottleneck>,
-    /// By how much its memory grows, bytes an hour.
+    /// Growth of its memory, bytes per hour.
     pub growth: i64,
     pub attempts: Vec<Attempt>,
 }
@@ -53,20 +52,20 @@ pub struct Job {
 pub struct Attempt {
     pub span: Span,
     pub state: FinalState,
-    /// What it holds; a rank for each.
+    /// Units it holds, one per rank.
     pub units: Vec<usize>,
     pub work: Activity,
 }
 
 #[derive(Debug)]
 pub enum Activity {
-    /// Reports its steps.
+    /// Trains and reports its steps.
     Training(Training),
-    /// Does one thing until a time, then the next; reports nothing.
+    /// Phases, each with its end in ms; reports nothing.
     Phases(Vec<(i64, Doing)>),
 }
 
-/// Something that is true for a while of a pool, a node or a GPU.
+/// An incident of a pool, a node or a GPU, and its period.
 #[derive(Debug, Clone, Copy)]
 pub struct Condition {
     pub span: Span,
@@ -77,19 +76,19 @@ pub struct Condition {
 pub enum Incident {
     /// The node does not respond.
     Down(usize),
-    /// It takes no new jobs; those on it go on.
+    /// The node takes no new jobs; its jobs continue.
     Drained(usize),
-    /// The GPU of the node is gone.
+    /// The GPU of the node fell off the bus.
     Lost(usize, usize),
-    /// Somebody computes on the GPU of the node without asking the scheduler.
+    /// A process outside the scheduler computes on the GPU of the node.
     Stranger(usize, usize),
-    /// The node's agent tells nothing.
+    /// The node's agent sends nothing.
     Silent(usize),
-    /// Jobs wait in the pool, and what is free cannot serve them: this is why.
+    /// Jobs wait in the pool and free GPUs cannot serve them, for this class of reason.
     Waits(&'static str, Class),
 }
 
-/// From a time on a team may use so many GPUs of a pool.
+/// A quota of a team in a pool, from a time on.
 #[derive(Debug, Clone, Copy)]
 pub struct Quota {
     pub at_ms: i64,
@@ -98,7 +97,7 @@ pub struct Quota {
     pub gpus: usize,
 }
 
-/// From a time on a GPU-hour of a pool costs so many millionths.
+/// Price of a GPU-hour of a pool in millionths, from a time on.
 #[derive(Debug, Clone, Copy)]
 pub struct Price {
     pub from_ms: i64,
@@ -120,7 +119,7 @@ pub struct By {
     pub rank: u32,
 }
 
-/// A piece of the time of one unit.
+/// A period of one unit with one class.
 #[derive(Debug, Clone, Copy)]
 pub struct Piece {
     pub span: Span,
@@ -142,7 +141,7 @@ impl Day {
         let held = vec![Vec::new(); fleet.units.len()];
         let (jobs, conditions, quotas) = Default::default();
         let price = |from_ms, pool, micros| Price { from_ms, pool, micros };
-        // One changes within a minute of an hour.
+        // One price changes within a minute.
         let prices = vec![
             price(span.from_ms, TRAIN, 2_500_000),
             price(span.from_ms, SHARED, 2_000_000),
@@ -159,25 +158,25 @@ impl Day {
         }
     }
 
-    /// GPU-ms of the reservation before its node was there, in fourteenths.
+    /// GPU-ms of the reservation before its node joined, in fourteenths.
     pub fn not_provisioned(&self) -> i64 {
         let node = &self.fleet.nodes[self.fleet.of_pool(BURST)[0]];
         (node.registered.from_ms - self.reserved.from_ms) * WHOLE * node.gpus.len() as i64
     }
 
-    /// All that was paid for, in fourteenths of GPU-ms.
+    /// All paid time, in fourteenths of GPU-ms.
     pub fn paid(&self) -> i64 {
         self.fleet.provisioned() + self.not_provisioned()
     }
 
-    /// A job enters the queue; its place.
+    /// Adds a job to the queue; returns its index.
     pub fn submit(&mut self, job: Job) -> usize {
         let id = (FIRST_JOB + self.jobs.len()).to_string();
         self.jobs.push(Job { id, ..job });
         self.jobs.len() - 1
     }
 
-    /// A job holds units for a while and does what it does.
+    /// Adds an attempt of a job that holds units for a span.
     pub fn hold(&mut self, job: usize, span: Span, state: FinalState, units: &[usize], work: Activity) {
         let attempt = self.jobs[job].attempts.len();
         for (rank, unit) in (0_u32..).zip(units) {
@@ -186,7 +185,7 @@ impl Day {
         self.jobs[job].attempts.push(Attempt { span, state, units: units.to_vec(), work });
     }
 
-    /// The next attempt of a job that trains.
+    /// Adds a training attempt of a job.
     pub fn train(
         &mut self,
         job: usize,
@@ -199,7 +198,7 @@ impl Day {
         self.train_as(job, span, state, units, Habits { straggler, ..habits });
     }
 
-    /// The same with habits of its own.
+    /// As [`Day::train`], with explicit habits.
     pub fn train_as(&mut self, job: usize, span: Span, state: FinalState, units: &[usize], habits: Habits) {
         let draw = self.draw.of(1_000 + job as u64).of(self.jobs[job].attempts.len() as u64);
         let before: Vec<&Training> = self.jobs[job].attempts.iter().filter_map(Attempt::training).collect();
@@ -208,8 +207,7 @@ impl Day {
         self.hold(job, span, state, units, work);
     }
 
-    /// What each ms of a unit went to, in order of time and without a gap, as long as its node was
-    /// there.
+    /// Use of a unit in order of time, without gaps, while its node was registered.
     pub fn pieces(&self, unit: usize) -> impl Iterator<Item = Piece> {
         let there = self.fleet.nodes[self.fleet.units[unit].node].registered;
         let mut free_from_ms = there.from_ms;
@@ -231,7 +229,7 @@ impl Day {
         })
     }
 
-    /// What a rank of an attempt does.
+    /// Use of the unit of one rank of an attempt.
     fn of_attempt(&self, by: By) -> impl Iterator<Item = Piece> {
         let attempt = &self.jobs[by.job].attempts[by.attempt];
         let is_cut_short = attempt.state != FinalState::Completed;
@@ -245,7 +243,7 @@ impl Day {
         pieces.map(move |(span, class, doing)| Piece { span, class, doing, by: Some(by) })
     }
 
-    /// Free time of a unit, by what was the matter.
+    /// Free time of a unit, split by incident.
     fn free(&self, unit: usize, span: Span) -> Vec<Piece> {
         let of_unit: Vec<(Span, Class)> =
             self.conditions.iter().filter_map(|c| Some((c.span, self.is_of(c.what, unit)?))).collect();
@@ -257,8 +255,7 @@ impl Day {
         let piece = |pair: &[i64]| {
             let span = Span { from_ms: pair[0], to_ms: pair[1] };
             let class = of_unit.iter().filter(|(when, _)| when.contains(pair[0])).map(|(_, class)| *class);
-            // Whatever is wrong with a device goes before what it could do, and a kernel before who
-            // waits.
+            // A fault of the device outranks a running kernel, and that outranks waiting jobs.
             let class = class
                 .min_by_key(|class| if *class == Class::UnallocatedBusy { Class::NoDemand } else { *class });
             let class = class.unwrap_or(Class::NoDemand);
@@ -268,7 +265,7 @@ impl Day {
         cuts.windows(2).map(piece).collect()
     }
 
-    /// The class that a condition puts a unit in while nobody holds it.
+    /// The class that an incident gives to a free unit.
     fn is_of(&self, what: Incident, unit: usize) -> Option<Class> {
         let unit = &self.fleet.units[unit];
         let is_gpu = |node, gpu| unit.node == node && unit.gpu == gpu;
@@ -282,7 +279,7 @@ impl Day {
         }
     }
 
-    /// Stretches in which nobody saw the node, though it was there.
+    /// Periods in which the node was registered but unobserved.
     pub fn unseen(&self, node: usize) -> impl Iterator<Item = Span> {
         let is_silent = move |condition: &&Condition| condition.what == Incident::Silent(node);
         self.conditions.iter().filter(is_silent).map(|condition| condition.span)

@@ -1,11 +1,9 @@
-//! How busy devices are while they do something: levels as they were measured on real ones, and
-//! what a reading shows of them.
+//! Metric levels of devices by activity, from quantiles measured on real devices.
 
 use super::class::Doing;
 use super::random::Draw;
 
-/// Shares of the fleet's time below each quantile. In the lower third of it devices had nothing to
-/// do.
+/// Shares of the fleet's time below each quantile. Devices were idle in the lower third.
 const SHARES: [f64; 8] = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99];
 
 // Quantiles of `util_gpu_seren.pkl` and `gpu_power_seren.pkl`: DCGM values of the cluster Seren of
@@ -16,15 +14,14 @@ const SM_ACTIVE: [f64; 8] = [37.8, 50.2, 60.3, 69.8, 76.5, 80.9, 85.1, 92.7];
 const TENSOR_ACTIVE: [f64; 8] = [10.6, 14.0, 16.9, 19.4, 20.7, 23.8, 30.5, 49.5];
 const MEMORY: [f64; 8] = [31.8, 39.3, 44.2, 57.2, 68.2, 83.0, 96.0, 98.9];
 const POWER: [f64; 8] = [90.7, 96.5, 118.4, 213.3, 337.5, 395.3, 408.0, 438.7];
-/// Of devices that do nothing: from the 5th to the 30th percentile.
+/// Power of idle devices: 5th to 30th percentile.
 const IDLE_POWER_W: (f64, f64) = (61.8, 69.8);
 
-/// Bytes of device memory that its processes hold at most, and those that a device without a
-/// process has taken.
+/// Maximum device memory of processes, and memory in use without a process, bytes.
 pub const MEMORY_BYTES: i64 = 80 << 30;
 pub const EMPTY_BYTES: i64 = 4 << 20;
 
-/// What is measured of a device, averages over a time: parts per million, and mW.
+/// Metrics of a device, averaged over a time: ppm, and mW.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Levels {
     pub gpu_util: f64,
@@ -33,21 +30,20 @@ pub struct Levels {
     pub tensor_active: f64,
     pub dram_active: f64,
     pub power_mw: f64,
-    /// Bytes a second, in each direction.
+    /// Bytes per second, in each direction.
     pub pcie: f64,
     pub nvlink: f64,
 }
 
-/// The levels of one job on one device: it is as heavy as the devices at one quantile of the
-/// fleet's time.
+/// Levels of one job on one device, taken at one quantile of the fleet's time.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     pub full: Levels,
-    /// While it is busy and trains nothing.
+    /// While busy without training.
     pub busy: Levels,
     idle_mw: f64,
     pub memory_bytes: i64,
-    /// By how much its memory grows, bytes an hour.
+    /// Growth of memory, bytes per hour.
     pub growth: i64,
 }
 
@@ -80,7 +76,7 @@ impl Load {
         Self { full, busy, idle_mw, memory_bytes, growth: 0 }
     }
 
-    /// Levels while the device does this.
+    /// Levels during an activity.
     pub fn levels(&self, doing: Doing) -> Levels {
         let full = self.full;
         let power = |share: f64| self.idle_mw + (full.power_mw - self.idle_mw) * share;
@@ -104,7 +100,7 @@ impl Load {
     }
 }
 
-/// Between two quantiles in a straight line.
+/// Linear interpolation between two quantiles.
 fn at_share(quantiles: [f64; 8], share: f64) -> f64 {
     let above = SHARES.iter().position(|s| *s >= share).unwrap_or(SHARES.len() - 1).max(1);
     let within = (share - SHARES[above - 1]) / (SHARES[above] - SHARES[above - 1]);
@@ -112,7 +108,7 @@ fn at_share(quantiles: [f64; 8], share: f64) -> f64 {
 }
 
 impl Levels {
-    /// Adds another's for a share of the time, or of the device.
+    /// Adds other levels, weighted by a share of time or device.
     pub fn add(&mut self, other: Self, share: f64) {
         self.gpu_util += other.gpu_util * share;
         self.sm_active += other.sm_active * share;

@@ -1,4 +1,4 @@
-//! A synthetic day whose truth is known: what the tables say of it, beside the truth.
+//! A synthetic day whose truth is known: generates it, runs the pipelines, compares every table.
 
 mod bottleneck;
 mod class;
@@ -40,9 +40,9 @@ use truth::Truth;
   tidegate bench ledger --hours 2 --late 20000 --duplicate 20000 --missing 1000 --json
   tidegate bench ledger --hours 1 --truth truth.json --keep day && tidegate sql --data day 'SELECT * FROM jobs'
 
-A generator decides for every millisecond of every GPU what it goes to, tells it as agents, prologs, training jobs and Slurm's
-watcher would, and runs the pipelines. The same options make the same day. The command fails where a table differs from what was
-emitted, or, with nothing missing, from what is true by more than a fact allows.")]
+A generator decides for every millisecond of every GPU what it is used for, emits events as agents, prologs, training jobs and Slurm's
+watcher would, and runs the pipelines. The same options give the same day. The command fails if a table differs from what was
+emitted or, with nothing missing, from the truth by more than a fact allows.")]
 pub struct LedgerArgs {
     /// Seed of the generated input
     #[arg(long, default_value_t = 1)]
@@ -50,23 +50,23 @@ pub struct LedgerArgs {
     /// Length of the day
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=168))]
     hours: u32,
-    /// Nodes of 8 GPUs, two thirds of them for training; one more is reserved and comes late
+    /// Nodes of 8 GPUs, two thirds of them for training; one more is reserved and joins late
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(3..=64))]
     nodes: u32,
-    /// Batches of samples that come up to an hour late, in a million
+    /// Sample batches that arrive up to an hour late, per million
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     late: u32,
-    /// Batches of samples that come twice, in a million
+    /// Sample batches that arrive twice, per million
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     duplicate: u32,
-    /// Batches of samples that never come, in a million
+    /// Sample batches that never arrive, per million
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     missing: u32,
-    /// Write what is true of the day here, as JSON: time by class and job, waits, tokens,
-    /// operations and energy of each job
+    /// Write the truth of the day here as JSON: time by class and job, waits, tokens, operations and
+    /// energy of each job
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
-    /// Make the data folder here and keep it
+    /// Create the data folder here and keep it
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     #[command(flatten)]
@@ -76,7 +76,7 @@ pub struct LedgerArgs {
     json: bool,
 }
 
-/// What the bench reports.
+/// Report of the bench.
 #[derive(Debug, Serialize)]
 pub struct Report {
     bench: &'static str,
@@ -85,7 +85,7 @@ pub struct Report {
     nodes: u32,
     gpus: usize,
     jobs: usize,
-    /// GPU-ms that were paid for.
+    /// Paid GPU-ms.
     paid_ms: i64,
     job_events: u64,
     node_events: u64,
@@ -96,16 +96,15 @@ pub struct Report {
     duplicate_batches: u64,
     missing_batches: u64,
     samples: u64,
-    /// Wall and CPU seconds of making the day and writing it to the log, and of the way from there
-    /// to the tables.
+    /// Wall and CPU seconds of generating the day into the log, and from there to the tables.
     produce_s: f64,
     produce_cpu_s: f64,
     pipelines_s: f64,
     pipelines_cpu_s: f64,
     peak_rss_mib: f64,
-    /// What tables say beside the ledger; all are equal, or the bench fails.
+    /// Counts in tables and as emitted. The bench fails unless all are equal.
     checks: Vec<Check>,
-    /// What they say of each question beside what is true.
+    /// Facts in tables and in truth.
     facts: Vec<Fact>,
     #[serde(flatten)]
     compared: Compared,
@@ -113,7 +112,7 @@ pub struct Report {
 
 pub fn run(args: &LedgerArgs) -> Result<Report, CommandError> {
     if args.log.kafka().is_some() {
-        return Err("the day goes to a log in a data folder; leave out --log".into());
+        return Err("this bench uses the embedded log; leave out --log".into());
     }
     let scratch = Scratch::new("ledger")?;
     let data = args.keep.clone().unwrap_or_else(|| scratch.path().join("data"));

@@ -1,6 +1,6 @@
-//! Chance that follows from the seed and from what it decides, in whatever order it is asked.
+//! Order-independent random draws: each follows from the seed and the path to the decision.
 
-/// A seed of its own for everything that is decided.
+/// A draw with a seed of its own.
 #[derive(Debug, Clone, Copy)]
 pub struct Draw(u64);
 
@@ -9,32 +9,32 @@ impl Draw {
         Self(mix(seed))
     }
 
-    /// The draws of a part of it: of a job, a step, a reading.
+    /// The draw of a part: a job, a step, a reading.
     pub fn of(self, part: u64) -> Self {
         Self(mix(self.0 ^ mix(part)))
     }
 
-    /// From 0 up to 1.
+    /// A number in 0..1.
     pub fn ratio(self) -> f64 {
         (self.0 >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// From `low` up to `high`.
+    /// A number in `low`..`high`.
     pub fn between(self, low: f64, high: f64) -> f64 {
         low + self.ratio() * (high - low)
     }
 
-    /// A whole number from `low` to `high`.
+    /// An integer from `low` to `high`, both included.
     pub fn whole(self, low: i64, high: i64) -> i64 {
         low + (self.0 % (high - low + 1).unsigned_abs()).cast_signed()
     }
 
-    /// So many in a million are.
+    /// True with probability `ppm` per million.
     pub fn is_ppm(self, ppm: u32) -> bool {
         self.0 % 1_000_000 < u64::from(ppm)
     }
 
-    /// The number itself.
+    /// The raw bits.
     pub fn bits(self) -> u64 {
         self.0
     }

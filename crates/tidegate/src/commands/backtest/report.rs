@@ -1,4 +1,4 @@
-//! What a backtest came to, as tables and JSON.
+//! Report of a backtest, as a table and as JSON.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use tidegate_sim::gpu_hours;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::schedulers::fluid_bound_gpu_us;
 
-/// What policies were compared on.
+/// Provenance of jobs and demand.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Provenance {
@@ -23,15 +23,15 @@ pub enum Provenance {
 /// A comparison of policies.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The traces or the log; `None` where all was made up.
+    /// The traces or the log; `None` if all was synthetic.
     pub about: Option<Provenance>,
-    /// Useful GPU-hours that no policy can exceed, mean over seeds.
+    /// Upper bound of useful GPU-hours, mean over seeds.
     pub bound_gpu_hours: f64,
     /// One for each policy.
     pub rows: Vec<Row>,
 }
 
-/// Mean over seeds of the useful GPU-hours that no policy can exceed.
+/// Upper bound of useful GPU-hours, mean over seeds.
 pub fn bounds(seeds: Range<u64>, setting: &dyn Fn(u64) -> Scenario) -> f64 {
     let bound = |seed| {
         let s = setting(seed);
@@ -41,8 +41,8 @@ pub fn bounds(seeds: Range<u64>, setting: &dyn Fn(u64) -> Scenario) -> f64 {
     seeds.map(bound).sum::<f64>() / count as f64
 }
 
-/// A table: for each metric and policy the mean over seeds with half its 95 % interval, and the
-/// ratio to the first policy's.
+/// Prints a table: for each metric and policy the mean over seeds with half its 95 % interval, and the
+/// ratio to the first policy.
 pub fn print(report: &Report) {
     match &report.about {
         Some(Provenance::Traces(about)) => print_traces(about),
@@ -120,7 +120,7 @@ fn print_traces(about: &trace::Provenance) {
     );
 }
 
-/// What idle quotas served.
+/// Prints the report on lending idle quota.
 pub fn print_quotas(report: &QuotaReport) {
     print_traces(&report.about);
     let seen = &report.recorded;

@@ -1,5 +1,4 @@
-//! The site's own log between two times: what its tables say of jobs, nodes, quotas, demand and
-//! prices.
+//! Reads jobs, nodes, quotas, demand and prices of the site's own log between two times.
 
 use chrono::DateTime;
 use clap::Args;
@@ -14,18 +13,17 @@ use crate::commands::{
     name_full_disk, quoted, time_ms,
 };
 
-/// Which part of the log.
+/// The part of the log to use.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "The site's own log")]
 pub struct SiteArgs {
-    /// From when on: 2026-01-31 (00:00 UTC) or 2026-01-31T12:00:00+01:00. Asks the log instead of a
-    /// trace
+    /// Start: 2026-01-31 (00:00 UTC) or 2026-01-31T12:00:00+01:00. Uses the log instead of a trace
     #[arg(long, value_name = "TIME")]
     from: Option<String>,
-    /// Until when [default: the end of the log]
+    /// End [default: the end of the log]
     #[arg(long, value_name = "TIME", requires = "from")]
     to: Option<String>,
-    /// Which cluster, where the log has several
+    /// Cluster, if the log has several
     #[arg(long, value_name = "NAME", requires = "from")]
     cluster: Option<String>,
     /// Pool that serves online demand and may lend its GPUs; may be given several times
@@ -37,14 +35,14 @@ pub struct SiteArgs {
     log: LogArgs,
 }
 
-/// What the log told, and what it cannot tell.
+/// History from the log, and the options that complete it.
 pub struct SiteHistory {
     pub history: History,
-    /// Pools that serve.
+    /// Pools that serve online demand.
     pub serves: Vec<String>,
 }
 
-/// A cluster and the time its jobs are known from and to.
+/// A cluster and the period of its known jobs.
 #[derive(Debug, Deserialize)]
 struct Extent {
     cluster: String,
@@ -53,7 +51,7 @@ struct Extent {
 }
 
 impl SiteArgs {
-    /// What the log tells; `None` where it was not asked.
+    /// Reads the history; `None` without --from.
     pub fn history(&self) -> Result<Option<SiteHistory>, CommandError> {
         let Some(from) = &self.from else { return Ok(None) };
         let micros = |text: &str| time_ms(text).map(|ms| ms * 1_000);
@@ -72,7 +70,7 @@ impl SiteArgs {
         Ok(Some(SiteHistory { history, serves: self.serves.clone() }))
     }
 
-    /// Brings the folder's tables up to the end of the log.
+    /// Updates the folder's tables to the end of the log.
     fn catch_up(&self) -> Result<(), CommandError> {
         let pipelines = self.data.load_pipelines()?;
         let workspace = Workspace::open(&self.data.data, &self.log)?;
@@ -111,7 +109,7 @@ impl SiteArgs {
     }
 }
 
-/// The time that is asked for, if the log has it.
+/// Checks the requested period against the log.
 fn within(extent: &Extent, from_us: i64, to_us: Option<i64>) -> Result<(i64, i64), CommandError> {
     let told = |us: i64| DateTime::from_timestamp_micros(us).unwrap_or_default().format("%FT%TZ");
     let Extent { cluster, from_us: begins, to_us: ends } = extent;
@@ -136,7 +134,7 @@ const EXTENTS: &str = "SELECT cluster, CAST(min(coalesce(submit_time, queued_fro
                        CAST(max(coalesce(as_of, to_time, queued_to, from_time, submit_time)) AS BIGINT) AS to_us \
                        FROM attempts GROUP BY cluster HAVING min(coalesce(submit_time, queued_from, from_time)) IS NOT NULL ORDER BY cluster";
 
-/// One cluster between two times, as queries name it.
+/// One cluster and period, for queries.
 struct Part<'a> {
     /// As an SQL literal.
     cluster: String,
@@ -172,13 +170,13 @@ impl Part<'_> {
         sql: &str,
     ) -> Result<Vec<T>, CommandError> {
         let time = |us: i64| format!("to_timestamp_micros({us})");
-        // A list must not be empty; no pool has this name.
+        // An SQL list must not be empty; no pool has the empty name.
         let serves: Vec<String> = self.serves.iter().map(|pool| quoted(pool)).chain([quoted("")]).collect();
         let sql = sql.replace("{cluster}", &self.cluster).replace("{from}", &time(self.from_us));
         ask(service, &sql.replace("{to}", &time(self.to_us)).replace("{serves}", &serves.join(", "))).await
     }
 
-    /// The price that held for all GPUs when the time began.
+    /// The price of all GPUs at the start, if there is just one.
     async fn price(&self, service: &QueryService) -> Result<Option<i64>, CommandError> {
         #[derive(Deserialize)]
         struct Price {
@@ -221,7 +219,7 @@ FROM (SELECT owner, kind, sum(gpus_milli) AS gpus_milli FROM capacity
 GROUP BY owner
 ORDER BY owner";
 
-/// A sample holds for a day at most.
+/// A sample is valid for a day at most.
 const SAMPLES: &str = "
 SELECT coalesce(pool, owner) AS pool, CAST(event_time AS BIGINT) AS at_us, interval_ms,
        held_gpus_milli + coalesce(queued_gpus_milli, 0) AS gpus_milli
@@ -230,7 +228,7 @@ WHERE cluster = {cluster} AND coalesce(pool, owner) IN ({serves}) AND held_gpus_
       AND event_time < {to} AND event_time > {from} - INTERVAL '1 day'
 ORDER BY pool, event_time, owner";
 
-/// What the autopilot itself begins with.
+/// The history that the autopilot would learn from.
 const PAST: &str = "
 SELECT pool, CAST(window_start AS BIGINT) AS at_us, sum(gpu_ms_held + gpu_ms_queued) / 3600 AS gpus_milli
 FROM usage_1h

@@ -1,5 +1,5 @@
-//! What a backtest runs on: made-up jobs and demand, a trace that comes with the program, a folder
-//! of traces, or the site's own log.
+//! Source of a backtest: synthetic jobs and demand, a bundled trace, a folder of traces, or the
+//! site's own log.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,16 +20,16 @@ use crate::commands::up::demo;
 
 const GPUS_PER_NODE: u32 = 8;
 const MADE_UP: &str = "made-up";
-/// Nodes of a made-up cluster, for jobs and for the service.
+/// Nodes of a synthetic cluster, for jobs and for the service.
 const TRAIN: u16 = 25;
 const SERVE: u16 = 15;
-/// Sizes up to which scaling curves go.
+/// Largest size of scaling curves, GPUs.
 const MOST_GPUS: u32 = 1_024;
 
-/// What the jobs and the demand are.
+/// Arguments that choose jobs and demand.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
-    /// made-up, the name of a trace that comes with the program, or a DIR of public traces
+    /// made-up, the name of a bundled trace, or a DIR of public traces
     #[arg(long, value_name = "NAME|DIR", default_value = MADE_UP, conflicts_with = "from")]
     trace: String,
     /// Jobs of a DIR
@@ -38,33 +38,33 @@ pub struct SourceArgs {
     /// Online demand of a DIR
     #[arg(long, value_name = "NAME", default_value = "servegen", conflicts_with = "from", value_parser = Demand::NAMED.map(|(name, _)| name))]
     serving: String,
-    /// How elastic jobs of a DIR scale: as measured in sia_scaling_profiles, or by Amdahl's law
-    /// with 2 % that are not parallel
+    /// Scaling of elastic jobs of a DIR: measured in sia_scaling_profiles, or by Amdahl's law with a
+    /// serial part of 2 %
     #[arg(long, value_name = "NAME", default_value = "measured", conflicts_with = "from", value_parser = ["measured", "amdahl"])]
     curves: String,
-    /// Nodes of 8 GPUs for jobs; by default 25 where jobs are made up, those of the log, or as the
-    /// trace's load needs, or its quotas
+    /// Nodes of 8 GPUs for jobs [default: 25 for made-up jobs, those of the log, or as the trace's
+    /// load or quotas need]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     train: Option<u16>,
-    /// Nodes of 8 GPUs for the service; by default 15 where demand is made up, else as many GPUs as
-    /// for jobs
+    /// Nodes of 8 GPUs for the service [default: 15 for made-up demand, else as many GPUs as for
+    /// jobs]
     #[arg(long, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     serve: Option<u16>,
-    /// Work that arrives in the mean, in percent of the GPUs for jobs; 100 where jobs are made up
+    /// Mean arriving work, percent of the GPUs for jobs; 100 for made-up jobs
     #[arg(long, value_name = "PERCENT", default_value_t = 90, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     load: u16,
-    /// The service's greatest demand, in percent of its GPUs; 85 where it is made up
+    /// Peak demand of the service, percent of its GPUs; 85 if made up
     #[arg(long, value_name = "PERCENT", default_value_t = 90, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(1..=100))]
     peak: u16,
     /// Days in which jobs arrive
     #[arg(long, default_value_t = 7, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(1..=365))]
     days: u16,
-    /// Days of demand before those that the autopilot has seen; 0: it begins knowing nothing. On a
-    /// log, up to 28 days before --from
+    /// Days of earlier demand that the autopilot's forecast has learnt. On a log it is up to 28 days
+    /// before --from
     #[arg(long, value_name = "DAYS", default_value_t = 0, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(0..=365))]
     history: u16,
-    /// What a GPU costs an hour; by default the log's price book, where one price holds for all;
-    /// without a price no money is told
+    /// Price of a GPU-hour [default: the log's price book, if one price holds for all]; without a
+    /// price no costs are reported
     #[arg(long, value_name = "PRICE", value_parser = micros)]
     price: Option<i64>,
 }
@@ -75,7 +75,7 @@ fn micros(text: &str) -> Result<i64, String> {
     price.map(|price| (price * 1e6).round() as i64).ok_or_else(|| "give a price of an hour, e.g. 2.5".into())
 }
 
-/// What a backtest runs on.
+/// Source of scenarios.
 #[derive(Debug)]
 pub enum Source {
     /// Drawn anew for each seed.
@@ -87,7 +87,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Reads what was site for.
+    /// Opens the chosen source.
     pub fn open(args: &SourceArgs) -> Result<Self, CommandError> {
         if args.trace == MADE_UP {
             let (train, serve) = (args.train.unwrap_or(TRAIN), args.serve.unwrap_or(SERVE));
@@ -116,7 +116,7 @@ impl Source {
         Ok(Self::Traced(Box::new(pairing)))
     }
 
-    /// What a seed is tried on.
+    /// The scenario of a seed.
     pub fn scenario(&self, seed: u64) -> Scenario {
         match self {
             Self::Traced(pairing) => pairing.setting(seed),
@@ -136,7 +136,7 @@ impl Source {
         }
     }
 
-    /// What the traces or the log are; `None` where all is made up.
+    /// Provenance; `None` if all is synthetic.
     pub fn about(&self) -> Option<Provenance> {
         match self {
             Self::Traced(pairing) => Some(Provenance::Traces(pairing.about())),
@@ -147,14 +147,14 @@ impl Source {
 }
 
 impl SourceArgs {
-    /// What the log told, for the simulator.
+    /// The site's history as a source.
     pub fn site(&self, site: &SiteHistory) -> Result<Source, CommandError> {
         let train = self.train.map(usize::from);
         let wanted = SiteOptions { serves: site.serves.clone(), train, price_micros: self.price };
         Ok(Source::Site(Box::new(Site::new(&site.history, &wanted)?)))
     }
 
-    /// Lends idle quotas of a trace.
+    /// Measures lending of idle quota in a trace.
     pub fn quotas(&self, seeds: Range<u64>, reclaim_within: u16) -> Result<QuotaReport, CommandError> {
         let promise_us = i64::from(reclaim_within) * MINUTE_US;
         Ok(lend_quotas(self.folder()?, self.jobs()?, self.shape(), seeds, promise_us)?)

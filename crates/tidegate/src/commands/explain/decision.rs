@@ -1,5 +1,5 @@
-//! `tidegate explain decision`: why, why now, what else was considered, and what came of it; made
-//! again from the record.
+//! `tidegate explain decision`: reasons, alternatives and result of a decision, replayed from the
+//! journal.
 
 use std::process::ExitCode;
 
@@ -18,10 +18,10 @@ use crate::autopilot::record::{ActionStep, entries, plan, steps};
 use crate::commands::rollout::{ReplayedShadow, replay_shadow};
 use crate::commands::{CommandError, CommandResult, DataArgs, ask, block_on, committed, quoted};
 
-/// Other objects of the same kind that are told of.
+/// Number of other objects of the same kind that are shown.
 const OTHERS: usize = 8;
 
-/// Why the autopilot decided on an action, what else it considered, and what came of it
+/// Explain why the autopilot decided on an action, its alternatives, and the result
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate sql \"SELECT decided_time, action, object, state FROM decisions ORDER BY decided_time DESC LIMIT 10\"
@@ -38,24 +38,24 @@ pub(super) struct DecisionArgs {
     data: DataArgs,
 }
 
-/// All that is said of a decision.
+/// Explanation of a decision.
 #[derive(Debug, Serialize)]
 struct Explanation {
     action: String,
     plan: String,
     /// Name of the policy that decided it.
     policy: String,
-    /// base: it acts; canary: it acts for some owners; shadow: it only thinks.
+    /// base: acts; canary: acts for some owners; shadow: only plans.
     role: &'static str,
     decision: Decision,
-    /// What was thought of its object: alternatives are in it.
+    /// What was considered for its object, with alternatives.
     considered: Option<Considered>,
-    /// What was thought of other objects of the kind.
+    /// What was considered for other objects of the kind.
     others: Vec<Considered>,
-    /// Who foresaw the demand it is about, where that is on record.
+    /// Origin of the demand forecast, if recorded.
     foreseen: Option<ForecastOrigin>,
-    /// The plan, made again from what is on record, is the same, byte for byte; `None`: its inputs
-    /// are not on record.
+    /// Whether the replayed plan equals the recorded one byte for byte; `None` if its inputs are not
+    /// recorded.
     same_bytes: Option<bool>,
     steps: Vec<ActionStep>,
     score: Option<Score>,
@@ -117,7 +117,7 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
     })
 }
 
-/// What a shadow would have done: its plan is made again, as it is not on record whole.
+/// Explains a decision of a shadow. Its plan is replayed, since it is not recorded in full.
 async fn thought(service: &QueryService, action: &str, id: &str) -> Result<Explanation, CommandError> {
     let made_it = format!(
         "plan = (SELECT max(plan) FROM autopilot_events WHERE kind = 'SHADOW_DECIDED' AND action = {})",
@@ -153,7 +153,7 @@ async fn thought(service: &QueryService, action: &str, id: &str) -> Result<Expla
     })
 }
 
-/// Whether the plan comes out the same from its inputs.
+/// Whether replaying gives the same plan.
 fn made_again(planned: &PlanRecord, parent: Option<&PlanRecord>) -> Result<Option<bool>, CommandError> {
     let has_inputs = !planned.state.cluster.is_empty() || !planned.state.nodes.is_empty();
     if !has_inputs || planned.plan.parent.is_some() != parent.is_some() {

@@ -1,30 +1,29 @@
-//! What became of the GPU time that a job held, as the ledger and its neighbours say.
+//! Where the GPU time of a job went: rows of the ledger and related tables.
 
 use serde::{Deserialize, Serialize};
 use tidegate_server::QueryService;
 
 use crate::commands::{CommandError, ask};
 
-/// Columns are those of the tables they are from, which say what each is.
+/// Fields are named after the columns of their tables.
 #[derive(Debug, Serialize)]
 pub struct GpuTime {
-    /// By class, biggest first (`ledger_1m`).
+    /// By class, largest first (`ledger_1m`).
     pub ledger: Vec<ClassTime>,
-    /// What it cost, a row for each currency and one without for what has no price (`job_costs`).
+    /// Cost by currency, and a row without a currency for unpriced time (`job_costs`).
     pub costs: Vec<Cost>,
-    /// Of its runs (`goodput_attempts`); none if it reports no steps.
+    /// By run (`goodput_attempts`); empty if it reports no steps.
     pub runs: Vec<Run>,
-    /// Of all of them, waits included (`goodput`).
+    /// Over all runs, waits included (`goodput`).
     pub goodput: Option<Goodput>,
-    /// By what its operations are counted in, longest first (`mfu_jobs`).
+    /// By FLOPs convention and precision, longest first (`mfu_jobs`).
     pub mfu: Vec<Mfu>,
-    /// Minutes by the wall it hit, most first (`bottleneck_1m`).
+    /// Minutes by bottleneck, most first (`bottleneck_1m`).
     pub walls: Vec<Bottleneck>,
     /// Of its last attempt on several nodes (`gang_spread`).
     pub spread: Option<Spread>,
     pub energy: Option<Energy>,
-    /// Devices whose memory grows towards its end, first the one that is full first
-    /// (`memory_growth`).
+    /// Devices with growing memory, the first to be full first (`memory_growth`).
     pub memory: Vec<Memory>,
 }
 
@@ -123,7 +122,7 @@ pub struct Memory {
 }
 
 impl GpuTime {
-    /// `of_job`: the condition that picks the job's rows in any of the tables.
+    /// Queries all tables; `of_job` is the condition that selects the job's rows.
     pub async fn query(service: &QueryService, of_job: &str) -> Result<Self, CommandError> {
         Ok(Self {
             ledger: ask(service, &ledger(of_job)).await?,

@@ -15,7 +15,7 @@ pub fn print(held: &GpuTime, gpu_ms_held: i64) {
 fn ledger(held: &GpuTime, gpu_ms_held: i64) {
     say!("\nwhere its GPU time went");
     let all = held.gpu_ms();
-    // Costs of several currencies are not added up.
+    // Currencies are never added up.
     let priced: Vec<&str> = held.costs.iter().filter_map(|cost| cost.currency.as_deref()).collect();
     for class in &held.ledger {
         let cost = match (class.cost_micros, priced.as_slice()) {
@@ -29,7 +29,7 @@ fn ledger(held: &GpuTime, gpu_ms_held: i64) {
             percent(class.gpu_ms, all)
         );
     }
-    // Time that was held beyond what there is, or that is not put together yet.
+    // The ledger may be incomplete, or jobs may hold more than there is.
     if (all - gpu_ms_held).abs() * 100 > gpu_ms_held {
         say!("  the ledger has {} of {} GPU-h held", hours(all), hours(gpu_ms_held));
     }
@@ -146,7 +146,7 @@ fn evidence(wall: &Bottleneck) -> String {
     known.map(|(what, ppm)| format!("{what} {}", percent(ppm, 1_000_000))).collect::<Vec<_>>().join(", ")
 }
 
-/// Where it runs, what it takes, and whether its memory grows.
+/// Placement, energy and memory growth.
 fn places(held: &GpuTime) {
     if let Some(spread) = &held.spread {
         let counted = |count: Option<i64>, what: &str, whats: &str| match count {

@@ -1,14 +1,13 @@
-//! What would help a job most: one sentence, from what costs it most.
+//! Recommendation for a job: one sentence on its largest loss.
 
 use super::Explanation;
 use super::format::{duration, hours, percent};
 use super::gpu_time::{Bottleneck, GpuTime};
 
-/// Losses below this part of the time held are not worth a word; then it is the wall that counts.
+/// Losses below this share of the held time are ignored; then the bottleneck counts.
 const WORTH_PERCENT: i64 = 10;
 
-/// The greatest part of its GPU time that did not bring it on, and what is done about such; of one
-/// that waits what starts it.
+/// Names the largest unproductive part of its GPU time and a remedy; for a waiting job, what starts it.
 pub fn best(told: &Explanation) -> String {
     if told.state == "waiting" {
         let starts = told.waits.last().and_then(|wait| wait.starts_when.as_deref());

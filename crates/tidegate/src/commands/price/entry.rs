@@ -1,4 +1,4 @@
-//! An entry of the price book, from options or a line of a file, checked and as an event.
+//! Parses and checks an entry of the price book, from options or a line of a file.
 
 use std::path::Path;
 
@@ -7,32 +7,32 @@ use tidegate_events::{Event, v1};
 
 use crate::commands::{CommandError, time_ms};
 
-/// Everybody's: prices are of GPUs, not of who holds them.
+/// Owner of price events: prices belong to GPUs, not to owners.
 const OWNER: &str = "total";
 const CONTRACTS: [&str; 4] = ["reserved", "on_demand", "spot", "owned"];
 const MICROS: u64 = 1_000_000;
-/// Hours of a month: 365.25 × 24 / 12 = 730.5, here of two.
+/// Hours of two months: a month has 365.25 × 24 / 12 = 730.5.
 const HOURS_OF_TWO_MONTHS: u64 = 1_461;
 const MOST_MONTHS: u32 = 1_200;
 
-/// Which GPUs, and from when on.
+/// The GPUs and the time of a price.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Scope {
     /// Cluster of the GPUs
     #[arg(long)]
     cluster: String,
-    /// Pool (partition) of the GPUs; without it any
+    /// Pool (partition) of the GPUs [default: any]
     #[arg(long)]
     pool: Option<String>,
-    /// Model of the GPUs as jobs and nodes name it; without it any
+    /// Model of the GPUs as jobs and nodes name it [default: any]
     #[arg(long, value_name = "MODEL")]
     gpu_model: Option<String>,
-    /// From when on: 2026-01-31 (00:00 UTC) or 2026-01-31T12:00:00+01:00 [default: now]
+    /// Start: 2026-01-31 (00:00 UTC) or 2026-01-31T12:00:00+01:00 [default: now]
     #[arg(long, value_name = "TIME")]
     from: Option<String>,
 }
 
-/// A price, with everything as written.
+/// A price, as written.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Entry {
     #[command(flatten)]
@@ -40,31 +40,31 @@ pub struct Entry {
     /// How the GPUs are paid for: reserved, on_demand, spot or owned
     #[arg(long)]
     contract: String,
-    /// Price of a GPU-hour; of owned GPUs it may follow from the following
+    /// Price of a GPU-hour; for owned GPUs it may follow from the options below
     #[arg(long, value_name = "AMOUNT")]
     price: Option<String>,
     /// Currency of all amounts, e.g. EUR
     #[arg(long)]
     currency: String,
-    /// Owned: what a GPU was bought for, with its share of node, network and building
+    /// Owned: purchase price of a GPU, with its share of node, network and building
     #[arg(long, value_name = "AMOUNT")]
     capital: Option<String>,
-    /// Owned: over how many months that is written off
+    /// Owned: months of depreciation
     #[arg(long, value_name = "MONTHS")]
     months: Option<String>,
-    /// Owned: what a GPU draws with its share of node and cooling, W
+    /// Owned: power of a GPU with its share of node and cooling, W
     #[arg(long, value_name = "WATTS")]
     watts: Option<String>,
     /// Owned: price of a kWh
     #[arg(long, value_name = "AMOUNT")]
     energy_price: Option<String>,
-    /// Reserved or owned: what an idle GPU-hour earns by being lent out
+    /// Reserved or owned: earnings of an idle GPU-hour when lent out
     #[arg(long, value_name = "AMOUNT")]
     lend: Option<String>,
     /// Spot: interruptions per GPU-hour, e.g. 0.02
     #[arg(long, value_name = "RATE")]
     interruptions: Option<String>,
-    /// Spot: minutes of a GPU lost in each: work since the last checkpoint, restart, waiting
+    /// Spot: GPU-minutes lost per interruption: work since the checkpoint, restart, waiting
     #[arg(long, value_name = "MINUTES")]
     lost_minutes: Option<String>,
     /// Spot: share of the demand above commitments that can run on it, from 0 to 1
@@ -117,7 +117,7 @@ impl Entry {
         event.price_micros_per_gpu_hour = amount("price", &self.price)?;
         event.capital_micros_per_gpu = amount("capital", &self.capital)?;
         event.depreciation_months = self.months.as_deref().map(months).transpose()?;
-        // A watt has a thousand milliwatts as a unit of a currency has a million millionths.
+        // Parsed as millionths of a watt; stored as milliwatts.
         event.power_mw_per_gpu = amount("watts", &self.watts)?.map(|micros| micros / 1_000);
         event.energy_micros_per_kwh = amount("energy price", &self.energy_price)?;
         let parts = [
@@ -143,7 +143,7 @@ impl Entry {
         Ok(Event::Capacity(event))
     }
 
-    /// What only the table `sizing` asks for.
+    /// Terms that only the table `sizing` uses.
     fn sizing_terms(&self, event: &mut v1::CapacityEvent) -> Result<(), CommandError> {
         let amount = |name: &str, text: &Option<String>| text.as_deref().map(|t| micros(name, t)).transpose();
         let contract = self.contract.as_str();
@@ -170,14 +170,14 @@ impl Entry {
         };
         event.interruptions_ppm_per_gpu_hour = ppm("interruptions", &self.interruptions, 1_000)?;
         event.spot_share_ppm = ppm("spot share", &self.spot_share, 1)?;
-        // A minute is 60,000 ms as a unit has 1,000,000 millionths: 3 ms are 50 of them.
+        // Millionths of a minute to ms: 50 millionths are 3 ms.
         event.lost_ms_per_interruption =
             amount("lost minutes", &self.lost_minutes)?.map(|micros| micros / 50 * 3 + micros % 50 * 3 / 50);
         Ok(())
     }
 }
 
-/// What an hour of an owned GPU costs: what is written off, and what it draws. Rounded half up.
+/// Hourly cost of an owned GPU: depreciation and energy, each rounded half up.
 fn from_parts(event: &v1::CapacityEvent) -> Option<u64> {
     let rounded = |n: u128, by: u64| u64::try_from((n + u128::from(by) / 2) / u128::from(by)).ok();
     let capital = event.capital_micros_per_gpu.zip(event.depreciation_months);
@@ -192,7 +192,7 @@ fn from_parts(event: &v1::CapacityEvent) -> Option<u64> {
     }
 }
 
-/// A decimal as millionths, exactly.
+/// Parses a decimal into millionths, exactly.
 fn micros(name: &str, text: &str) -> Result<u64, CommandError> {
     let wrong = || {
         format!("{name} is {text:?}; write a number with a point and at most six places behind it, e.g. 2.10")
@@ -204,7 +204,7 @@ fn micros(name: &str, text: &str) -> Result<u64, CommandError> {
     }
     let places: u64 = format!("{places:0<6}").parse()?;
     let micros = whole.parse::<u64>().ok().and_then(|w| w.checked_mul(MICROS)?.checked_add(places));
-    // Tables hold 63 bits.
+    // Tables store signed 64-bit integers.
     micros.filter(|m| i64::try_from(*m).is_ok()).ok_or_else(|| wrong().into())
 }
 
@@ -232,7 +232,7 @@ const COLUMNS: [&str; 15] = [
     "spot_share",
 ];
 
-/// The entries of a file; all that is wrong with it is said at once.
+/// Reads the entries of a file; the error lists every wrong line.
 pub fn read(file: &Path, text: &str, cluster: Option<&str>, now_ms: i64) -> Result<Vec<Event>, CommandError> {
     let at = |line: u64, what: &dyn std::fmt::Display| format!("{}:{line}: {what}", file.display());
     let mut reader =

@@ -1,4 +1,4 @@
-//! The prompt: several queries in a row, with history.
+//! The SQL prompt, with history.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -17,13 +17,12 @@ const HELP: &str = "\
   \\?                 this help         \\q         end (or Ctrl-D)
   Ctrl-C ends a running query.";
 
-/// Reads and answers queries until the user ends it. Rows go to standard output, everything else to
-/// standard error.
+/// Runs queries until the user exits. Rows go to standard output, everything else to standard error.
 pub(super) async fn run(session: &mut Session, mut format: Format) -> Result<(), CommandError> {
     let mut editor = DefaultEditor::new()?;
     let history = history_file();
     if let Some(file) = &history {
-        // No history yet is no reason to complain.
+        // A missing history file is fine.
         editor.load_history(file).ok();
     }
     eprintln!("{} tables; \\d lists them, \\? helps, \\q ends", session.service.catalog().tables.len());
@@ -58,7 +57,7 @@ pub(super) async fn run(session: &mut Session, mut format: Format) -> Result<(),
     Ok(())
 }
 
-/// One command, or the lines of a query up to its semicolon; `None` at the end of input.
+/// Reads one command, or a query up to its semicolon; `None` at the end of input.
 fn read_entry(editor: &mut DefaultEditor) -> Result<Option<String>, CommandError> {
     let mut entry = String::new();
     loop {

@@ -1,5 +1,4 @@
-//! The demo: a real trace, bundled, appended to the log in the order in which it happened, faster
-//! than it did.
+//! The demo: replays a bundled real trace into the log, in order of event time and faster.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,12 +15,12 @@ use tokio::time::Instant;
 use crate::commands::CommandError;
 use crate::commands::import::{one_partition, to_events};
 
-/// How long the whole trace takes unless the user says how fast.
+/// Default duration of a replay.
 const DEFAULT_LENGTH: Duration = Duration::from_secs(25);
 const MOST_PER_BATCH: usize = 4096;
 const TICK: Duration = Duration::from_millis(20);
 
-/// A bundled trace; demo/ATTRIBUTION.md says where each comes from and under which licence.
+/// A bundled trace. Sources and licences: demo/ATTRIBUTION.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Trace {
@@ -32,7 +31,7 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// Name of the trace, which is also that of its import mapping.
+    /// Name of the trace and of its import mapping.
     pub fn name(self) -> &'static str {
         match self {
             Self::PhillyMultigpuAttempts => "philly_multigpu_attempts",
@@ -49,7 +48,7 @@ impl Trace {
     }
 }
 
-/// Writes the traces of the simulated cluster into a folder, named as published.
+/// Writes the traces of the simulated cluster into a folder, under their published names.
 pub fn bundle(folder: &Path) -> std::io::Result<()> {
     let jobs = Trace::MsItpJobs;
     std::fs::write(folder.join(format!("{}.parquet", jobs.name())), jobs.parquet())?;
@@ -60,14 +59,14 @@ pub fn bundle(folder: &Path) -> std::io::Result<()> {
 /// Simulated time per real time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speed {
-    /// As fast as the log takes it.
+    /// As fast as the log accepts.
     Max,
     /// Simulated ms per real second.
     MsPerSecond(i64),
 }
 
 impl Speed {
-    /// Reads `6h/s`, `1d` (per second as well) or `max`.
+    /// Parses `6h/s`, `1d` (also per second) or `max`.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text == "max" {
             return Ok(Self::Max);
@@ -81,7 +80,7 @@ impl Speed {
         Ok(Self::MsPerSecond(ms))
     }
 
-    /// Simulated ms that pass in a stretch of real time.
+    /// Simulated ms that pass in a real duration.
     fn covers_ms(self, real: Duration) -> i64 {
         match self {
             Self::Max => i64::MAX,
@@ -96,7 +95,7 @@ pub struct Demo {
     records: Vec<Record>,
 }
 
-/// Records of one log partition, and how many of them the log holds.
+/// Records of one log partition, and how many of them the log has.
 struct Lane {
     at: TopicPartition,
     records: Vec<Record>,
@@ -104,14 +103,14 @@ struct Lane {
 }
 
 impl Demo {
-    /// Turns the bundled file into events, the way `tidegate import` does.
+    /// Converts the bundled file into events, like `tidegate import`.
     pub fn load(trace: Trace) -> Result<Self, CommandError> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join(format!("{}.parquet", trace.name()));
         std::fs::write(&file, trace.parquet())?;
         let options = ImportOptions { topics: one_partition(), ..ImportOptions::default() };
         let (mut events, _) = to_events(Source::File(file), &Mapping::load(trace.name())?, &options)?;
-        // Every attempt's row repeats the submission of its job.
+        // The row of every attempt repeats the submission of its job.
         let mut seen = HashSet::new();
         events.retain(|event| seen.insert(event.content_id()));
         events.sort_by_key(Event::event_time_ms);
@@ -131,8 +130,8 @@ impl Demo {
         Speed::MsPerSecond(((last - first) / DEFAULT_LENGTH.as_secs() as i64).max(1))
     }
 
-    /// Appends what the log does not hold yet, each record when its time has come. Returns whether
-    /// all of it is there; otherwise it was told to stop.
+    /// Appends missing records, each when its time has come. Returns `false` if stopped before the
+    /// end.
     pub async fn replay(
         &self,
         log: &dyn EventLog,
@@ -169,7 +168,7 @@ impl Demo {
         Ok(true)
     }
 
-    /// The records by the log partition that holds their key, each as far as the log has come.
+    /// Splits the records by log partition, each at the position that the log has reached.
     fn lanes(&self, log: &dyn EventLog) -> Result<Vec<Lane>, LogError> {
         let topic = SchemaId::JobEvent.topic();
         let partitions =
@@ -186,10 +185,9 @@ impl Demo {
         Ok(lanes)
     }
 
-    /// Number of the first record that the log does not hold.
+    /// Index of the first record that the log lacks.
     ///
-    /// The log knows how far this producer has come: offered the last record, it takes it for a
-    /// repetition or says which one it waits for.
+    /// Offered the last record, the log reports a duplicate or the sequence number that it expects.
     fn resume_at(&self, log: &dyn EventLog, lane: &Lane) -> Result<usize, LogError> {
         let Some(last) = lane.records.len().checked_sub(1) else { return Ok(0) };
         match self.append(log, lane, last..lane.records.len()) {
@@ -210,7 +208,7 @@ fn source(trace: Trace) -> String {
     format!("demo/{}", trace.name())
 }
 
-/// The event as the demo's own report of it; what happened, and so its id, stays the same.
+/// Stamps an event as the demo's. Its content, and so its id, stays the same.
 fn record(trace: Trace, seq: u64, mut event: Event) -> Result<Record, CommandError> {
     let envelope = event.envelope_mut();
     envelope.source = source(trace);

@@ -1,5 +1,4 @@
-//! The figures that `tidegate up` shows: all of them are answers to SQL, none is counted on the
-//! side.
+//! The figures of `tidegate up`, all from SQL.
 
 use serde::Deserialize;
 use tidegate_server::QueryService;
@@ -10,15 +9,15 @@ use crate::commands::{CommandError, ask};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Ledger {
     pub events: u64,
-    /// Up to when something was reported, RFC 3339.
+    /// Time of the newest report, RFC 3339.
     pub observed_to: Option<String>,
     pub finished: u64,
     pub running: u64,
     pub waiting: u64,
     pub gpu_ms_held: i64,
-    /// Of it, in attempts that another attempt followed.
+    /// Part of it in attempts that were followed by another.
     pub gpu_ms_lost: i64,
-    /// Exact quantiles of the time between submission and first start.
+    /// Exact quantiles of the time from submission to first start.
     pub queue_ms_p50: Option<i64>,
     pub queue_ms_p95: Option<i64>,
     #[serde(skip)]
@@ -31,7 +30,7 @@ pub struct Team {
     pub gpu_ms_held: i64,
 }
 
-/// Who holds GPUs runs; of the others, who has not left waits, be it for the first time or again.
+/// A job with GPUs is running; a job that has not ended and has none is waiting.
 const TOTALS: &str = "
     SELECT e.*, j.finished, a.running, greatest(j.jobs - j.finished - a.running, 0) AS waiting,
            j.gpu_ms_held, j.gpu_ms_lost, j.queue_ms_p50, j.queue_ms_p95
@@ -46,7 +45,7 @@ const TOTALS: &str = "
         FROM jobs
     ) AS j";
 
-/// Where there are no teams, clusters take their place.
+/// Groups by cluster if there are no teams.
 const TEAMS: &str = "
     SELECT coalesce(team, cluster) AS team, sum(gpu_ms_held) AS gpu_ms_held
     FROM jobs GROUP BY 1 HAVING sum(gpu_ms_held) > 0 ORDER BY 2 DESC, 1 LIMIT 8";

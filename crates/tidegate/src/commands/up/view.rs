@@ -1,4 +1,4 @@
-//! The ledger in the terminal: redrawn in place on a terminal, a line now and then elsewhere.
+//! Shows the figures of `tidegate up`: redrawn in place on a terminal, else a line now and then.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,14 +21,14 @@ const MS_PER_HOUR: f64 = 3_600_000.0;
 pub struct View {
     term: Term,
     service: QueryService,
-    /// What is replayed, and the event times it goes from and to, ms since the epoch.
+    /// The replayed trace and its range of event times, ms since the epoch.
     title: &'static str,
     span_ms: (i64, i64),
     lake: PathBuf,
     address: String,
-    /// Lines of the frame on the terminal, which the next one takes the place of.
+    /// Lines of the current frame, which the next one overwrites.
     drawn: usize,
-    /// When the first figures came, and the events there were by then.
+    /// Time of the first figures, and the events then.
     begun: Option<(Instant, u64)>,
 }
 
@@ -43,8 +43,7 @@ impl View {
         Self { term: Term::stdout(), service, title, span_ms, lake, address, drawn: 0, begun: None }
     }
 
-    /// Shows the ledger until told to stop. A figure that cannot be had is no reason to stop
-    /// recording.
+    /// Shows the figures until stopped. A failed query does not stop recording.
     pub async fn follow(mut self, mut stop: watch::Receiver<bool>) -> Self {
         let every = if self.term.is_term() { REDRAW_EVERY } else { LINE_EVERY };
         loop {
@@ -69,7 +68,7 @@ impl View {
         Ok(())
     }
 
-    /// Draws the figures as they stand at the end.
+    /// Draws the final figures.
     pub async fn finish(mut self) -> Result<(), CommandError> {
         let ledger = Ledger::read(&self.service).await?;
         self.draw(&ledger, None)
@@ -79,7 +78,7 @@ impl View {
         let (rows, columns) =
             self.term.size_checked().map_or((usize::MAX, 100), |(h, w)| (h.into(), w.into()));
         let mut frame = self.frame(ledger, events_per_s);
-        // A line that wraps or scrolls away could not be taken back.
+        // A line that wraps or scrolls away cannot be overwritten.
         frame.truncate(rows.saturating_sub(1));
         let text: String =
             frame.iter().map(|line| format!("{}\n", truncate_str(line, columns, "…"))).collect();
@@ -141,7 +140,7 @@ impl View {
         frame
     }
 
-    /// Mean since the first look.
+    /// Mean rate since the first figures.
     fn events_per_s(&mut self, events: u64) -> u64 {
         let (then, earlier) = *self.begun.get_or_insert((Instant::now(), events));
         (events.saturating_sub(earlier) as f64 / then.elapsed().as_secs_f64().max(1.0)) as u64
@@ -202,7 +201,7 @@ fn bar(part: f64, width: usize) -> String {
     text + &"·".repeat(width.saturating_sub(used))
 }
 
-/// The two largest units of a time.
+/// Formats a duration in its two largest units.
 fn delay(ms: Option<i64>) -> String {
     let Some(ms) = ms else { return "-".into() };
     let (s, min, h) = (ms / 1000, ms / 60_000, ms / 3_600_000);

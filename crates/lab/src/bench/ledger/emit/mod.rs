@@ -1,4 +1,4 @@
-//! What collectors would have told of the day, in their own formats, into a log.
+//! Emits the day into a log, as collectors would, in their formats.
 
 mod nodes;
 mod samples;
@@ -15,15 +15,15 @@ use super::fleet::Span;
 use crate::bench::batcher::PartitionBatcher;
 use tidegate_workspace::CommandError;
 
-/// Name of the cluster, and of who watches its scheduler.
+/// Cluster, and source of the scheduler watcher.
 pub const CLUSTER: &str = "day";
 const WATCHER: &str = "watch/slurm/day";
-/// Who appends.
+/// Producer of the records.
 const SOURCE: &str = "bench/ledger";
-/// So long after something happened it is known.
+/// Delay between an event and its observation.
 const SEEN_MS: i64 = 2_000;
 
-/// How many batches of samples in a million come to harm.
+/// Damage to sample batches, per million.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Damage {
     pub late_ppm: u32,
@@ -31,7 +31,7 @@ pub struct Damage {
     pub missing_ppm: u32,
 }
 
-/// What was emitted, as the tables should have it.
+/// Totals of emitted data, as the tables should have them.
 #[derive(Debug, Clone, Default)]
 pub struct Emitted {
     pub job_events: u64,
@@ -41,15 +41,15 @@ pub struct Emitted {
     pub late_batches: u64,
     pub duplicate_batches: u64,
     pub missing_batches: u64,
-    /// Devices × ticks in batches that were emitted, and the time they speak of.
+    /// Devices × ticks in emitted batches, and the time they cover.
     pub samples: u64,
     pub us_sampled: i64,
     pub steps: steps::Sums,
-    /// Stretches of each node for which no sample is in the log.
+    /// By node: periods without samples in the log.
     pub unseen: Vec<Vec<Span>>,
 }
 
-/// Tells everything.
+/// Emits everything.
 pub fn emit(day: &Day, damage: Damage, log: &dyn EventLog) -> Result<Emitted, CommandError> {
     let mut emitter = Emitter { log, batchers: BTreeMap::new(), numbers: BTreeMap::new() };
     let mut emitted = Emitted::default();
@@ -66,24 +66,24 @@ pub fn emit(day: &Day, damage: Damage, log: &dyn EventLog) -> Result<Emitted, Co
     Ok(emitted)
 }
 
-/// An event and who tells of it.
+/// An event with its source.
 struct SourcedEvent {
     source: String,
-    /// When it is emitted.
+    /// Time of emission.
     at_ms: i64,
     event: Event,
 }
 
-/// Numbers what sources tell, and hands it to the log.
+/// Numbers the events of each source and appends them.
 struct Emitter<'a> {
     log: &'a dyn EventLog,
     batchers: BTreeMap<&'static str, PartitionBatcher>,
-    /// Of the next record of each source.
+    /// Next sequence number of each source.
     numbers: BTreeMap<String, u64>,
 }
 
 impl Emitter<'_> {
-    /// Tells events in order of the times at which they are emitted.
+    /// Emits events in order of emission.
     fn emit_all(&mut self, mut said: Vec<SourcedEvent>) -> Result<(), CommandError> {
         said.sort_by_key(|said| said.at_ms);
         said.into_iter().try_for_each(|said| self.emit(said))
@@ -94,7 +94,7 @@ impl Emitter<'_> {
         self.append(event)
     }
 
-    /// Fills in what an agent fills in.
+    /// Fills in the envelope.
     fn seal(&mut self, SourcedEvent { source, at_ms, mut event }: SourcedEvent) -> Event {
         let number = self.numbers.entry(source.clone()).or_default();
         let envelope = event.envelope_mut();

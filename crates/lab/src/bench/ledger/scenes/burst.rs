@@ -1,5 +1,4 @@
-//! The node that comes late: jobs that each hit a wall of their own, training, and a job whose
-//! memory grows.
+//! Scene of the node that joins late: one job per bottleneck, training, and a memory leak.
 
 use tidegate_events::FinalState;
 
@@ -9,7 +8,7 @@ use crate::bench::ledger::class::Doing;
 use crate::bench::ledger::day::Activity;
 use crate::bench::ledger::fleet::{GPUS_PER_NODE, Span};
 
-/// Bytes an hour.
+/// Growth of the leaking job, bytes per hour.
 const GROWTH: i64 = 20 << 30;
 
 pub fn play(scene: &mut Scene<'_>) {
@@ -40,7 +39,7 @@ pub fn play(scene: &mut Scene<'_>) {
     scene.day.jobs[leaking].growth = GROWTH;
 }
 
-/// A job that is busy from its start to its end; its place.
+/// Adds a job that is busy throughout; returns its index.
 fn busy(scene: &mut Scene<'_>, name: &'static str, gpus: std::ops::Range<usize>, span: Span) -> usize {
     let units = scene.gpus(0, gpus);
     let job = scene.job(PRODUCT, name, &units, span.from_ms);

@@ -1,7 +1,6 @@
-//! Scenes that the day is made of. In each something happens whose class is beyond doubt; between
-//! them a pool is empty.
+//! Scenes of the day. Each produces classes beyond doubt; between scenes a pool is empty.
 //!
-//! A scene of a pool leaves no job behind and never has two reasons for which jobs wait.
+//! A scene leaves no job behind and has at most one reason for which jobs wait.
 
 mod burst;
 mod shared;
@@ -14,9 +13,9 @@ use super::day::{Activity, Condition, Day, Incident, Job};
 use super::fleet::{BURST, Part, Span};
 use super::random::Draw;
 
-/// A scene lasts about so long at most, s.
+/// Longest scene, about, s.
 const LONGEST_S: i64 = 6_000;
-/// What jobs of the scheduler's reasons wait for.
+/// The scheduler's reasons of waits.
 pub const RESOURCES: &str = "Resources";
 pub const QUOTA: &str = "AssocGrpGRES";
 
@@ -82,7 +81,7 @@ impl Scene<'_> {
         Span { from_ms: self.at(from), to_ms: self.at(to) }
     }
 
-    /// Parts of these GPUs of a node of the pool.
+    /// Units of these GPUs on a node of the pool.
     fn gpus(&self, node: usize, gpus: impl IntoIterator<Item = usize>) -> Vec<usize> {
         self.day.fleet.units_of(self.nodes[node], gpus)
     }
@@ -91,7 +90,7 @@ impl Scene<'_> {
         self.day.conditions.push(Condition { span, what });
     }
 
-    /// A job that asks for what these units are, at a time.
+    /// Submits a job that asks for these units.
     fn job(&mut self, team: &'static str, name: &'static str, units: &[usize], submit_ms: i64) -> usize {
         let parts = || units.iter().map(|unit| &self.day.fleet.units[*unit].part);
         let asked_milli = parts().any(|part| *part != Part::Half).then_some(units.len() as u64 * 1_000);
@@ -111,14 +110,14 @@ impl Scene<'_> {
         })
     }
 
-    /// Training that starts at once and ends well.
+    /// Training that starts at once and completes.
     fn training(&mut self, team: &'static str, units: &[usize], span: Span, straggler: Option<u32>) -> usize {
         let job = self.job(team, "pretrain", units, span.from_ms);
         self.day.train(job, span, FinalState::Completed, units, straggler);
         job
     }
 
-    /// Training that waits since `submit_ms` and starts when it can.
+    /// Training that waits from `submit_ms` until the start of `span`.
     fn waiting(
         &mut self,
         team: &'static str,
@@ -132,7 +131,7 @@ impl Scene<'_> {
         self.day.train(job, span, FinalState::Completed, units, None);
     }
 
-    /// Training that a failure ends at `failed`, and that goes on elsewhere at once.
+    /// Training that fails at `failed` and continues elsewhere at once.
     fn failing(&mut self, units: [&[usize]; 2], shares: [f64; 3], state: FinalState) {
         let [first, second] = units;
         let [from, failed, to] = shares;
@@ -141,22 +140,22 @@ impl Scene<'_> {
         self.day.train(job, self.span(failed, to), FinalState::Completed, second, None);
     }
 
-    /// A model that is served: busy, with pauses.
+    /// Inference: busy, with pauses.
     fn serving(&mut self, team: &'static str, units: &[usize], span: Span) {
         self.phases(team, "serve", units, span, [(120, 900, Doing::Busy), (30, 240, Doing::Idle)]);
     }
 
-    /// A notebook: a process that mostly does nothing.
+    /// A notebook: a mostly idle process.
     fn notebook(&mut self, units: &[usize], span: Span) {
         self.phases(PRODUCT, "notebook", units, span, [(600, 2_400, Doing::Idle), (20, 120, Doing::Busy)]);
     }
 
-    /// Held, and nothing was ever started on it.
+    /// Held, without any process.
     fn empty(&mut self, units: &[usize], span: Span) {
         self.phases(PRODUCT, "interactive", units, span, [(1_000, 1_000, Doing::Nothing); 2]);
     }
 
-    /// By turns one thing and the other, each between so many seconds and so many.
+    /// Alternates between two activities, each for a random time in its range, s.
     fn phases(
         &mut self,
         team: &'static str,

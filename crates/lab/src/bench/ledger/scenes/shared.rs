@@ -1,5 +1,4 @@
-//! Scenes of the pool for what is small. Its first node has GPUs that are cut in slices and one
-//! that is taken in turns.
+//! Scenes of the pool for small jobs. Its first node has sliced GPUs and a time-shared one.
 
 use tidegate_events::FinalState;
 
@@ -10,12 +9,12 @@ use crate::bench::ledger::training::Habits;
 
 pub const ALL: &[SceneFn] = &[serving, silence, loss, stranger];
 
-/// The longest that an agent is silent, ms.
+/// Longest silence of an agent, ms.
 const SILENCE_MS: i64 = 1_200_000;
-/// How much longer steps take beside somebody else.
+/// Slowdown of steps on a shared GPU.
 const SLOWER: f64 = 1.6;
 
-/// Models are served on the nodes beside the first.
+/// Inference on all nodes but the first.
 fn others(scene: &mut Scene<'_>) {
     for place in 1..scene.nodes.len() {
         for gpu in 0..GPUS_PER_NODE {
@@ -25,7 +24,7 @@ fn others(scene: &mut Scene<'_>) {
     }
 }
 
-/// On whole GPUs and on slices.
+/// Inference on whole GPUs and on slices.
 fn served(scene: &mut Scene<'_>) {
     others(scene);
     for gpu in 0..4 {
@@ -40,20 +39,20 @@ fn served(scene: &mut Scene<'_>) {
     scene.empty(&slices[3..4], scene.span(0.3, 0.95));
 }
 
-/// And one GPU that two jobs take turns on.
+/// Inference, and one GPU shared by two jobs.
 fn serving(scene: &mut Scene<'_>) {
     served(scene);
     let halves = scene.gpus(0, [TIME_SLICED]);
     let (alone, arrives) = (scene.span(0.02, 0.7), scene.at(0.4));
     let trained = scene.job(PRODUCT, "finetune", &halves[..1], alone.from_ms);
-    // Whoever comes takes turns with it.
+    // The second job slows the first one down.
     let habits = Habits { slower: Some((arrives, SLOWER)), ..Habits::default() };
     scene.day.train_as(trained, alone, FinalState::Completed, &halves[..1], habits);
     scene.serving(RESEARCH, &halves[1..], Span { from_ms: arrives, to_ms: scene.at(0.9) });
 }
 
-/// The first node's agent tells nothing for a while. Who reports steps tells them by the agent, so
-/// nobody does.
+/// The first node's agent is silent for a while. Step reports go through the agent, so the scene has
+/// none.
 fn silence(scene: &mut Scene<'_>) {
     served(scene);
     let halves = scene.gpus(0, [TIME_SLICED]);
@@ -64,7 +63,7 @@ fn silence(scene: &mut Scene<'_>) {
     scene.condition(silent, Incident::Silent(scene.nodes[0]));
 }
 
-/// A GPU falls off its bus under a job, which goes on on another.
+/// A GPU falls off the bus under a job, which continues on another.
 fn loss(scene: &mut Scene<'_>) {
     others(scene);
     scene.failing([&scene.gpus(0, [2]), &scene.gpus(0, [3])], [0.05, 0.4, 0.9], FinalState::Requeued);
@@ -72,7 +71,7 @@ fn loss(scene: &mut Scene<'_>) {
     scene.serving(PRODUCT, &scene.gpus(0, [0]), scene.span(0.1, 0.95));
 }
 
-/// Somebody computes beside the scheduler.
+/// A process outside the scheduler uses a GPU.
 fn stranger(scene: &mut Scene<'_>) {
     others(scene);
     scene.serving(PRODUCT, &scene.gpus(0, [1]), scene.span(0.0, 0.8));

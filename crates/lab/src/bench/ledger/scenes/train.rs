@@ -1,4 +1,4 @@
-//! Scenes of the pool for whole-node training. It has two nodes at least.
+//! Scenes of the pool for whole-node training, of at least two nodes.
 
 use tidegate_events::FinalState;
 
@@ -9,14 +9,14 @@ use crate::bench::ledger::fleet::{GPUS_PER_NODE, TRAIN};
 
 pub const ALL: &[SceneFn] = &[calm, full, fragmented, quota, gang, failure, drain];
 
-/// Divides the pool's GPUs between the teams; nobody uses more than that.
+/// Divides the pool's GPUs between the teams; no team uses more.
 fn share(scene: &mut Scene<'_>, product: usize) {
     let (at_ms, all) = (scene.span.from_ms, scene.nodes.len() * GPUS_PER_NODE);
     let quota = |team, gpus| Quota { at_ms, pool: TRAIN, team, gpus };
     scene.day.quotas.extend([quota(RESEARCH, all - product), quota(PRODUCT, product)]);
 }
 
-/// Quotas that nobody reaches: whoever waits waits for GPUs.
+/// Quotas that no team reaches: waiting jobs wait for GPUs.
 fn ample(scene: &mut Scene<'_>) {
     let at_ms = scene.span.from_ms;
     let gpus = 2 * scene.nodes.len() * GPUS_PER_NODE;
@@ -28,8 +28,7 @@ fn node(scene: &Scene<'_>, node: usize) -> Vec<usize> {
     scene.gpus(node, 0..GPUS_PER_NODE)
 }
 
-/// Training with and without stragglers, a notebook, a hold that nobody uses, a stranger; who asks
-/// gets.
+/// Training with and without stragglers, a notebook, an unused hold, a stranger. No job waits.
 fn calm(scene: &mut Scene<'_>) {
     share(scene, 8);
     scene.training(RESEARCH, &node(scene, 0), scene.span(0.02, 0.95), None);
@@ -43,7 +42,7 @@ fn calm(scene: &mut Scene<'_>) {
     }
 }
 
-/// Nothing is free, and a job waits until one ends.
+/// Everything is held, and a job waits until another ends.
 fn full(scene: &mut Scene<'_>) {
     ample(scene);
     for place in 0..scene.nodes.len() {
@@ -53,8 +52,8 @@ fn full(scene: &mut Scene<'_>) {
     scene.waiting(RESEARCH, RESOURCES, &node(scene, 0), scene.at(0.25), scene.span(0.5, 0.95));
 }
 
-/// Three or four GPUs are free on each node, and a job waits for eight on one. Its team's quota
-/// would let it.
+/// Three or four GPUs are free on each node, and a job within its quota waits for eight on one
+/// node.
 fn fragmented(scene: &mut Scene<'_>) {
     let nodes = scene.nodes.len();
     share(scene, nodes * 5 - 2);
@@ -69,7 +68,7 @@ fn fragmented(scene: &mut Scene<'_>) {
     scene.waiting(RESEARCH, RESOURCES, &node(scene, 0), scene.at(0.2), scene.span(0.7, 0.97));
 }
 
-/// One team has used up its quota and waits, while the other one's is idle.
+/// One team is at its quota and waits, while the other's quota is idle.
 fn quota(scene: &mut Scene<'_>) {
     let mine = scene.nodes.len() / 2;
     share(scene, (scene.nodes.len() - mine) * GPUS_PER_NODE);
@@ -82,7 +81,7 @@ fn quota(scene: &mut Scene<'_>) {
     scene.waiting(RESEARCH, QUOTA, &scene.gpus(0, 0..4), scene.at(0.2), scene.span(0.6, 0.95));
 }
 
-/// Half of the nodes are free, and a gang waits for all of them.
+/// Half of the nodes are free, and a gang waits for all nodes.
 fn gang(scene: &mut Scene<'_>) {
     ample(scene);
     for place in 0..scene.nodes.len() / 2 {
@@ -93,14 +92,14 @@ fn gang(scene: &mut Scene<'_>) {
     scene.waiting(RESEARCH, RESOURCES, &all, scene.at(0.2), scene.span(0.5, 0.95));
 }
 
-/// A node dies under a job, which goes on elsewhere from its last checkpoint.
+/// A node fails under a job, which continues elsewhere from its last checkpoint.
 fn failure(scene: &mut Scene<'_>) {
     share(scene, 0);
     scene.failing([&node(scene, 0), &node(scene, 1)], [0.02, 0.45, 0.95], FinalState::NodeFail);
     scene.condition(scene.span(0.45, 0.7), Incident::Down(scene.nodes[0]));
 }
 
-/// A node is drained: its job goes on to its end, the rest of it stands still.
+/// A node is drained: its job runs to its end, the rest is unused.
 fn drain(scene: &mut Scene<'_>) {
     share(scene, 4);
     scene.training(RESEARCH, &node(scene, 0), scene.span(0.0, 0.95), None);
