@@ -7,8 +7,11 @@ use crate::{JobSpec, PPM, nodes::Held};
 pub enum JobState {
     /// Not submitted yet.
     Future,
+    /// Waiting for GPUs.
     Queued,
+    /// Holding GPUs.
     Running,
+    /// Finished.
     Done,
 }
 
@@ -24,7 +27,9 @@ pub(crate) enum Closing {
 /// State of one job.
 #[derive(Debug, Clone)]
 pub struct Job {
+    /// Its description.
     pub spec: JobSpec,
+    /// Its state.
     pub state: JobState,
     /// GPUs it holds now.
     pub held: Held,
@@ -32,9 +37,11 @@ pub struct Job {
     pub queued_us: i64,
     /// Time in the queue over all finished waits.
     pub waited_us: i64,
+    /// First start; `None` if it never started.
     pub first_start_us: Option<i64>,
     /// When its current or last attempt started.
     pub started_us: i64,
+    /// End; `None` until it is finished.
     pub end_us: Option<i64>,
     /// Starts so far.
     pub attempts: u32,

@@ -23,6 +23,7 @@ pub enum Class {
 }
 
 impl Class {
+    /// All classes, in order.
     pub const ALL: [Self; 8] = [
         Self::Down,
         Self::Allocated,

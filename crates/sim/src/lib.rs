@@ -20,6 +20,8 @@
 //! # Ok::<(), tidegate_sim::SimError>(())
 //! ```
 
+#![warn(missing_docs)]
+
 mod accessors;
 mod audit;
 pub mod backtest;

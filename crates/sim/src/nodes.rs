@@ -10,11 +10,20 @@ pub enum Place {
     /// At its owner, ready.
     Home,
     /// On its way to the borrowing pool.
-    Leaving { to: usize },
+    Leaving {
+        /// Index of the borrowing pool.
+        to: usize,
+    },
     /// On loan to a pool.
-    Lent { to: usize },
+    Lent {
+        /// Index of the borrowing pool.
+        to: usize,
+    },
     /// Called back from a pool: takes no new jobs; its jobs must leave.
-    Called { to: usize },
+    Called {
+        /// Index of the borrowing pool.
+        to: usize,
+    },
     /// Empty, on its way back to its owner.
     Handover,
     /// Back, loading a model before it can serve.
@@ -24,12 +33,17 @@ pub enum Place {
 /// State of one node.
 #[derive(Debug, Clone)]
 pub struct Node {
+    /// Number of GPUs.
     pub gpus: u32,
+    /// Index of the GPU model.
     pub model: u16,
+    /// Its rack.
     pub rack: u32,
     /// Index of the owning pool.
     pub pool: usize,
+    /// Free GPUs.
     pub free: u32,
+    /// Whether it is up.
     pub up: bool,
     /// When the last of its overlapping failures will be repaired.
     pub(crate) down_until_us: i64,
@@ -37,6 +51,7 @@ pub struct Node {
     pub drained: bool,
     /// Speed; 1,000,000 is full speed.
     pub speed_ppm: u32,
+    /// Where it is between owner and borrower.
     pub place: Place,
     /// Jobs that hold some of its GPUs.
     pub jobs: Vec<u32>,

@@ -17,6 +17,7 @@ pub struct Arrival {
     pub submit_us: i64,
     /// Run time, µs.
     pub work_us: i64,
+    /// GPUs it asked for.
     pub gpus: u32,
     /// Its team or virtual cluster.
     pub team: String,
@@ -46,6 +47,7 @@ pub struct DrawnTraits {
     /// Share of jobs of `elastic_from` GPUs and more that are elastic, between half and twice their
     /// size.
     pub elastic_ppm: u32,
+    /// Smallest size of elastic jobs, GPUs.
     pub elastic_from: u32,
     /// Share of jobs that write checkpoints and may run on borrowed nodes.
     pub loan_ppm: u32,
@@ -79,12 +81,16 @@ impl Default for DrawnTraits {
 /// The cluster, jobs, demand and faults of one run.
 #[derive(Debug, Clone)]
 pub struct Scenario {
+    /// The cluster.
     pub spec: ClusterSpec,
+    /// The jobs, sorted by submission.
     pub jobs: Vec<JobSpec>,
+    /// The services with their demand.
     pub services: Vec<ServiceSpec>,
     /// Demand of each service in the steps before the beginning, oldest first: the history of the
     /// forecast. Services beyond its end have no history.
     pub past_gpus: Vec<Vec<u32>>,
+    /// Failures of nodes.
     pub faults: Vec<Fault>,
     /// Measured time.
     pub span_us: i64,

@@ -13,12 +13,17 @@ pub struct ClusterSpec {
     pub epoch_us: i64,
     /// GPU models; nodes and jobs refer to them by index.
     pub models: Vec<String>,
+    /// Pools.
     pub pools: Vec<PoolSpec>,
+    /// Nodes.
     pub nodes: Vec<NodeSpec>,
+    /// Teams.
     pub teams: Vec<TeamSpec>,
     /// Scaling curves of elastic jobs; jobs refer to them by index.
     pub curves: Vec<ScalingCurve>,
+    /// Durations of changes.
     pub latency: Latency,
+    /// Settings of the scheduler.
     pub schedule: Schedule,
 }
 
@@ -26,6 +31,7 @@ pub struct ClusterSpec {
 /// while they are lent.
 #[derive(Debug, Clone, Default)]
 pub struct PoolSpec {
+    /// Name of the pool.
     pub name: String,
     /// GPUs that are never lent.
     pub floor_gpus: u32,
@@ -34,9 +40,13 @@ pub struct PoolSpec {
 /// One node, with GPUs of one model.
 #[derive(Debug, Clone)]
 pub struct NodeSpec {
+    /// Name of the node.
     pub name: String,
+    /// Index in [`ClusterSpec::models`].
     pub model: u16,
+    /// Number of GPUs.
     pub gpus: u32,
+    /// Its rack.
     pub rack: u32,
     /// Owner: index in [`ClusterSpec::pools`].
     pub pool: usize,
@@ -45,6 +55,7 @@ pub struct NodeSpec {
 /// A team and its GPU quota.
 #[derive(Debug, Clone)]
 pub struct TeamSpec {
+    /// Name of the team.
     pub name: String,
     /// Pool its jobs run in: index in [`ClusterSpec::pools`].
     pub pool: usize,
@@ -96,6 +107,7 @@ impl Latency {
 /// Settings of the simulated scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Schedule {
+    /// Which jobs may overtake the head of the queue.
     pub backfill: Backfill,
     /// Whether jobs of higher priority preempt jobs of lower priority.
     pub preempt: bool,
@@ -115,12 +127,16 @@ pub enum Backfill {
     /// EASY: jobs that do not delay the head, by the run times that users stated. At most `depth`
     /// jobs of a queue are tried, like Slurm's `bf_max_job_test`. The reservation counts GPUs, not
     /// nodes.
-    Easy { depth: usize },
+    Easy {
+        /// Jobs of a queue that are tried.
+        depth: usize,
+    },
 }
 
 /// A job as it is submitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobSpec {
+    /// Submission time, µs.
     pub submit_us: i64,
     /// GPUs it asks for.
     pub gpus: u32,
@@ -147,7 +163,9 @@ pub struct JobSpec {
 /// Range of sizes of an elastic job, and its scaling curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Elastic {
+    /// Minimum size.
     pub min_gpus: u32,
+    /// Maximum size.
     pub max_gpus: u32,
     /// Index in [`ClusterSpec::curves`].
     pub curve: usize,
@@ -156,7 +174,9 @@ pub struct Elastic {
 /// A job writes a checkpoint after each `every_us` of progress and pauses for `cost_us` meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checkpoint {
+    /// Progress between checkpoints, µs.
     pub every_us: i64,
+    /// Duration of a checkpoint, µs.
     pub cost_us: i64,
     /// Whether it writes one when it gets notice.
     pub on_notice: bool,

@@ -15,7 +15,9 @@ use crate::{Backfill, ClusterSpec, DAY_US, JobSpec, MINUTE_US, PPM, ServiceSpec,
 /// available.
 #[derive(Debug, Clone, Copy)]
 pub struct Gfs {
+    /// Horizon of the forecast, µs.
     pub horizon_us: i64,
+    /// Quantile of the forecast error, ppm.
     pub quantile_ppm: u32,
     /// Share of the spare capacity that is lent now.
     share_ppm: u32,

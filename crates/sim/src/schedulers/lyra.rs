@@ -14,7 +14,9 @@ use crate::{ClusterSpec, JobSpec, PPM, SECOND_US, Sim};
 /// beyond it nothing is known. `headroom_ppm` of the pool is never lent (2 % in the paper).
 #[derive(Debug, Clone, Copy)]
 pub struct Lyra {
+    /// Horizon of the exact forecast, µs.
     pub horizon_us: i64,
+    /// Share of a pool that is never lent, ppm.
     pub headroom_ppm: u32,
     /// Pool that borrows.
     pub to: usize,

@@ -67,9 +67,13 @@ impl Limits {
 /// One violation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
+    /// The seed.
     pub seed: u64,
+    /// Simulated time, µs.
     pub at_us: i64,
+    /// The violated invariant.
     pub invariant: Invariant,
+    /// Description.
     pub what: String,
 }
 

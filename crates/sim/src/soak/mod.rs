@@ -32,6 +32,7 @@ use executors::Executors;
 /// Result of a soak test.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct SoakReport {
+    /// Number of seeds.
     pub seeds: u64,
     /// Simulated time, µs.
     pub simulated_us: i64,
@@ -49,6 +50,7 @@ pub struct SoakReport {
     pub thoughts: u64,
     /// Canaries rolled back by their own record.
     pub rolled_back: u64,
+    /// Violated invariants.
     pub violations: Vec<Violation>,
 }
 

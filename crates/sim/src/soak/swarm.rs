@@ -21,22 +21,39 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
+    /// Single nodes fail.
     NodesFail,
     /// A whole rack at once.
     RacksFail,
+    /// Nodes run slowly.
     Stragglers,
+    /// The scheduler is unreachable.
     Unreachable,
+    /// The scheduler refuses.
     Refuses,
+    /// The scheduler reports success and does nothing.
     Lies,
+    /// Answers are lost.
     AnswersLost,
+    /// The scheduler applies changes late.
     Slow,
+    /// Jobs do not acknowledge notices.
     SilentJobs,
+    /// Observations are old.
     OldTelemetry,
+    /// Observations are lost.
     LostTelemetry,
+    /// A person approves late.
     SlowApproval,
+    /// An executor dies at a write.
+    #[serde(rename = "actuator_dies")]
     ExecutorDies,
+    /// An executor hangs while another acts, then continues.
+    #[serde(rename = "two_actuators")]
     TwoExecutors,
+    /// People drain nodes.
     PeopleDrain,
+    /// Demand doubles suddenly.
     DemandJumps,
     /// The forecast is biased.
     ForecastBias,
@@ -74,8 +91,11 @@ const KINDS: [FaultKind; 20] = [
 /// The faults of one seed.
 #[derive(Debug, Clone)]
 pub struct Swarm {
+    /// Kinds that occur.
     pub kinds: BTreeSet<FaultKind>,
+    /// Faults of the control path.
     pub control: ControlFaults,
+    /// How executors are run.
     pub habits: PilotConfig,
     /// Time in which faults occur.
     pub span_us: i64,

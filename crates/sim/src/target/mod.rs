@@ -41,11 +41,15 @@ pub struct ControlFaults {
 /// An effect that really happened to the cluster, for checks of the autopilot's promises.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedEffect {
+    /// Simulated time of the effect, µs.
     pub at_us: i64,
     /// When it was requested; a slow cluster applies it later.
     pub asked_us: i64,
+    /// The action.
     pub action: ActionId,
+    /// Generation of the executor.
     pub generation: u64,
+    /// Kind of the action.
     pub kind: Kind,
     /// Kind whose budget it uses: stopping jobs on a called-back node counts as a reclaim. `None` for
     /// an extension of a loan, which uses no budget.
