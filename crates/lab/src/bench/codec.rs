@@ -1,9 +1,9 @@
-//! `tidegate bench codec`: which encoding should a topic have?
+//! `tidegate bench codec`: compares encodings of events.
 //!
 //! Writes the same seeded rows as Protobuf, Avro and Arrow IPC messages, reads them back as flat
-//! Arrow batches, and reports rows per second of one core and bytes per row. Decoding ends where
-//! pipelines begin, with Arrow, so formats that only look fast because the work comes later gain
-//! nothing. The figures behind the choice of formats in ARCHITECTURE.md come from here.
+//! Arrow batches, and reports rows per core second and bytes per row. Decoding ends with Arrow, where
+//! pipelines begin, so a format gains nothing by deferring work. The choice of formats rests on these
+//! figures.
 
 mod formats;
 pub(super) mod gpu;
@@ -17,12 +17,12 @@ use serde::Serialize;
 
 use formats::Codec;
 
-/// Every figure is the median of this many runs over all rows.
+/// Runs over all rows; figures are medians.
 const REPETITIONS: usize = 5;
-/// The level at which the log compresses.
+/// Compression level of the log.
 const ZSTD_LEVEL: i32 = 1;
 
-/// All figures of one run, in the order of measurement.
+/// Figures of one run, in the order of measurement.
 #[derive(Debug, Clone, Serialize)]
 pub struct CodecReport {
     pub seed: u64,
@@ -30,8 +30,7 @@ pub struct CodecReport {
     pub figures: Vec<CodecFigure>,
 }
 
-/// One encoding of one topic. A row is one sample of one GPU with all its metrics, or one job
-/// event.
+/// One encoding of one topic. A row is one sample of one GPU with all metrics, or one job event.
 #[derive(Debug, Clone, Serialize)]
 pub struct CodecFigure {
     pub topic: &'static str,
@@ -47,14 +46,14 @@ pub struct CodecFigure {
     pub decode_rows_per_core_s: f64,
 }
 
-/// What zstd is given at a time.
+/// Unit of compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
     None,
     /// Each message on its own, by its producer.
     ZstdPerMessage,
-    /// All messages of a group together, as the log does with a batch.
+    /// All messages of a group together, as the log compresses a batch.
     ZstdPerBatch,
 }
 
@@ -62,8 +61,7 @@ pub enum Compression {
 /// job events.
 ///
 /// # Errors
-/// [`ArrowError`] if an encoding does not read back; the rows are the benchmark's own, so that is a
-/// defect.
+/// [`ArrowError`] if an encoding does not read back, which is a defect of the bench.
 pub fn run(seed: u64, scale: usize) -> Result<CodecReport, ArrowError> {
     use Compression::{None, ZstdPerBatch, ZstdPerMessage};
     let mut figures = Vec::new();
@@ -71,7 +69,7 @@ pub fn run(seed: u64, scale: usize) -> Result<CodecReport, ArrowError> {
     let groups: Vec<_> = (0..scale as u64).map(|group| gpu::generate(seed, group)).collect();
     for (format, codec) in &mut gpu::codecs()? {
         for compression in [None, ZstdPerMessage, ZstdPerBatch] {
-            // Nobody would compress a single row.
+            // Compressing single rows is pointless.
             if *format != gpu::AVRO_ROWS || compression != ZstdPerMessage {
                 figures.push(measure("gpu-samples", format, codec.as_mut(), compression, &groups)?);
             }
@@ -170,7 +168,7 @@ fn framed(mut batch: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// With the size in the frame's header, which lets [`decompress`] allocate once.
+/// Puts the size into the frame header, so that [`decompress`] allocates once.
 fn compress(bytes: &[u8]) -> Result<Vec<u8>, ArrowError> {
     Ok(zstd::bulk::compress(bytes, ZSTD_LEVEL)?)
 }
@@ -181,8 +179,8 @@ fn decompress(bytes: &[u8]) -> Result<Vec<u8>, ArrowError> {
     Ok(zstd::bulk::decompress(bytes, size as usize)?)
 }
 
-/// CPU time of this thread: what else runs on the machine does not count. `getrusage` would give it
-/// in steps of a scheduler tick, some milliseconds, on many kernels.
+/// CPU time of this thread. On many kernels `getrusage` has only the resolution of a scheduler tick,
+/// some milliseconds.
 fn thread_cpu_s() -> Result<f64, ArrowError> {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_err(std::io::Error::from)?;
     Ok(Duration::from(time).as_secs_f64())

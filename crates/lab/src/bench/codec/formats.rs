@@ -1,4 +1,4 @@
-//! The three formats, as adaptors around what a topic says about its rows.
+//! The three formats, as adapters around the rows of a topic.
 
 use arrow::{
     array::RecordBatch,
@@ -20,10 +20,10 @@ pub trait Codec<T> {
     fn decode(&mut self, messages: &[&[u8]]) -> Result<RecordBatch, ArrowError>;
 }
 
-/// The codecs of a topic, each with the name it has in reports.
+/// The codecs of a topic, by name in the report.
 pub type NamedCodecs<T> = Vec<(&'static str, Box<dyn Codec<T>>)>;
 
-/// How a topic puts items into the batch that a format writes.
+/// Converts items of a topic into the batch that a format writes.
 pub type ToBatch<T> = fn(&[T]) -> Result<RecordBatch, ArrowError>;
 
 /// One Protobuf message per item.
@@ -46,7 +46,7 @@ impl<T> Codec<T> for Protobuf<T> {
 pub struct Avro<T> {
     encoder: Encoder,
     decoder: Decoder,
-    /// How many items a producer has at hand when it writes.
+    /// Number of items that a producer writes at once.
     items_at_once: usize,
     to_batch: ToBatch<T>,
     to_flat: fn(RecordBatch) -> Result<RecordBatch, ArrowError>,
@@ -60,7 +60,7 @@ impl<T> Avro<T> {
         to_flat: fn(RecordBatch) -> Result<RecordBatch, ArrowError>,
     ) -> Result<Self, ArrowError> {
         let encoder = WriterBuilder::new(schema.clone()).build_encoder::<AvroSoeFormat>()?;
-        // The writer's own schema, not a second derivation of it: the fingerprints must agree.
+        // The writer's own schema: fingerprints must agree.
         let written_as = encoder.schema().metadata()[SCHEMA_METADATA_KEY].clone();
         let mut store = SchemaStore::new();
         let fingerprint = store.register(AvroSchema::new(written_as))?;
@@ -100,8 +100,7 @@ impl<T> Codec<T> for Avro<T> {
 pub struct ArrowIpc<T> {
     schema: SchemaRef,
     to_batch: ToBatch<T>,
-    /// For bare batches, what has seen the schema once; without them, each message is a stream with
-    /// its own schema.
+    /// Decoder with the schema, for bare batches; `None` if each message is a stream with its schema.
     shared: Option<(StreamEncoder, StreamDecoder)>,
 }
 

@@ -24,14 +24,14 @@ use flat::FlatBuilder;
 /// The format that writes a message per row.
 pub const AVRO_ROWS: &str = "avro row per sample";
 
-/// How many bits a metric takes in a table.
+/// Column width of a metric.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Width {
     Narrow32,
     Wide64,
 }
 
-/// What a collector reads each second, in the units it is stored in.
+/// Metrics that a collector reads each second, in stored units.
 pub const METRICS: [(&str, Width); 24] = [
     ("sm_active_ppm", Width::Narrow32),
     ("sm_occupancy_ppm", Width::Narrow32),
@@ -59,8 +59,8 @@ pub const METRICS: [(&str, Width); 24] = [
     ("power_throttled_us", Width::Wide64),
 ];
 
-/// The formats to compare. Protobuf and columnar Avro hold the same: envelope, labels once per
-/// device, differences. The row formats carry no envelope, which is in their favour.
+/// The formats. Protobuf and columnar Avro have the same content: envelope, labels once per device,
+/// deltas. The row formats have no envelope, which favours them.
 pub fn codecs() -> Result<NamedCodecs<NodeBatch>, ArrowError> {
     let plain: fn(&[NodeBatch]) -> Result<RecordBatch, ArrowError> = |nodes| flat(nodes, Labels::Plain);
     let dictionary: fn(&[NodeBatch]) -> Result<RecordBatch, ArrowError> =
@@ -76,13 +76,13 @@ pub fn codecs() -> Result<NamedCodecs<NodeBatch>, ArrowError> {
     ])
 }
 
-/// The first value, then differences.
+/// The first value, then deltas.
 fn deltas(values: &[i64]) -> impl Iterator<Item = i64> {
     let previous = std::iter::once(0).chain(values.iter().copied());
     values.iter().zip(previous).map(|(value, previous)| value.wrapping_sub(previous))
 }
 
-/// What [`deltas`] was made from.
+/// Inverse of [`deltas`].
 fn sums(deltas: &[i64]) -> impl Iterator<Item = i64> {
     deltas.iter().scan(0_i64, |sum, delta| {
         *sum = sum.wrapping_add(*delta);
@@ -174,7 +174,7 @@ fn avro_columns(nodes: &[NodeBatch]) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, false)))
 }
 
-/// One list of differences per node, which begin anew with each device.
+/// One list of deltas per node; each device begins anew.
 fn list_of_deltas<'a>(
     nodes: &'a [NodeBatch],
     field: impl Fn(&'a NodeBatch) -> &'a Vec<i64>,

@@ -17,9 +17,8 @@ use super::formats::{ArrowIpc, Avro, NamedCodecs, Protobuf};
 const EVENTS_PER_GROUP: usize = 1_000;
 const EVENTS_PER_JOB: usize = 4;
 
-/// The formats to compare. Avro writes many events at once, as an import does: record by record it
-/// would only measure how long it takes to build batches of one row, and so does Arrow IPC, which
-/// has no other way to write single records.
+/// The formats. Avro writes many events at once, as an import does: record by record it would measure
+/// the cost of batches of one row. So does Arrow IPC, which cannot write single records otherwise.
 pub fn codecs() -> Result<NamedCodecs<JobEvent>, ArrowError> {
     let schema = flat(&[])?.schema();
     Ok(vec![
@@ -34,8 +33,7 @@ fn decode(messages: &[&[u8]]) -> Result<RecordBatch, ArrowError> {
     flat(&events.map_err(|e| ArrowError::from_external_error(Box::new(e)))?)
 }
 
-/// A year of Slurm accounting in small: jobs with all four events and the fields that sacct gives
-/// for each.
+/// Slurm accounting in small: jobs with all four events and the fields of sacct.
 pub fn generate(seed: u64, group: u64) -> Vec<JobEvent> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(group);

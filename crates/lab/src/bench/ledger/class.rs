@@ -1,8 +1,8 @@
-//! The classes of the ledger, and what a device does while its time is in one.
+//! Classes of the ledger, and activities of devices.
 
 use serde::Serialize;
 
-/// Every GPU-millisecond that was paid for is in exactly one of these, from paid to useful.
+/// Every paid GPU-ms is in exactly one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -52,7 +52,7 @@ impl Class {
         Self::Unknown,
     ];
 
-    /// As the ledger spells it.
+    /// Name in the ledger.
     pub fn name(self) -> &'static str {
         match self {
             Self::NotProvisioned => "not_provisioned",
@@ -78,31 +78,30 @@ impl Class {
         }
     }
 
-    /// What can be known of the time where no sample is: a class that rests on nothing else is
-    /// lost.
+    /// The class that can be known without samples; one that needs samples is lost.
     pub fn unseen(self) -> Self {
         match self {
             Self::EmptyHeld | Self::IdleHeld | Self::Active => Self::Unknown,
-            // By the books it is free, and in this day nobody waits while a stranger computes.
+            // The scheduler considers it free, and in this day no job waits meanwhile.
             Self::UnallocatedBusy => Self::NoDemand,
             other => other,
         }
     }
 }
 
-/// What a device does for whoever has it.
+/// Activity of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
-    /// No process is there.
+    /// No process.
     Nothing,
-    /// A process is there and computes nothing.
+    /// An idle process.
     Idle,
-    /// Kernels run, of inference or of anything else.
+    /// Running kernels outside training.
     Busy,
-    /// Programs and models are loaded.
+    /// Loading programs and models.
     Load,
     Compute,
-    /// Collectives: a kernel spins, and little else happens.
+    /// Collectives: a spinning kernel, little else.
     Communicate,
     WaitForData,
     Save,

@@ -1,4 +1,4 @@
-//! The tables beside the truth.
+//! Compares the tables with the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ mod items;
 #[cfg(test)]
 mod tests;
 
-/// The table that is compared with the truth, where it is there.
+/// The ledger table, if it exists.
 const LEDGER: &str = "ledger_1m";
 const MINUTE_MS: i64 = 60_000;
-/// Windows that do not close, and classes of jobs that are off, are shown up to so many.
+/// Maximum number of mismatches shown.
 const SHOWN: usize = 20;
 
-/// What a table has, and what it should have.
+/// A count in a table, and the expected one.
 #[derive(Debug, Serialize)]
 pub struct Check {
     pub what: &'static str,
@@ -31,18 +31,17 @@ pub struct Check {
     pub found: i64,
 }
 
-/// The ledger beside the truth.
+/// The ledger compared with the truth.
 #[derive(Debug, Serialize)]
 pub struct Compared {
     pub classes: Vec<OfClass>,
-    /// Of all classes, in millionths of all time that was paid for; as the rest absent without a
-    /// ledger.
+    /// Error over all classes, ppm of paid time; `None` without a ledger.
     pub largest_error_ppm: Option<f64>,
-    /// The largest among the classes of each job, in order, and of each pool and team.
+    /// Largest errors of a class, by job, pool and team.
     pub largest_of_jobs: Vec<Error>,
     pub largest_of_pool: Option<Error>,
     pub largest_of_team: Option<Error>,
-    /// Whether each window of each node sums exactly to what was provisioned.
+    /// Whether every minute of every node sums exactly to its provisioned time.
     pub closed: Option<bool>,
     pub windows: Option<u64>,
     pub windows_off: Option<u64>,
@@ -66,8 +65,7 @@ pub struct Error {
     pub error_ppm: f64,
 }
 
-/// A minute of a node that does not sum to what was provisioned; without a node, of what no node
-/// has.
+/// A minute that does not sum to its provisioned time; without a node: of the reservation.
 #[derive(Debug, Serialize)]
 pub struct Window {
     pub start_ms: i64,
@@ -97,7 +95,7 @@ struct Number {
     n: Option<i64>,
 }
 
-/// What tables that do without the ledger say: the day is told as it was meant.
+/// Checks counts in tables other than the ledger against what was emitted.
 pub async fn check(service: &QueryService, day: &Day, emitted: &Emitted) -> Result<Vec<Check>, CommandError> {
     let steps = &emitted.steps;
     let by_node = "sum(ms_between(from_time, to_time)) FROM gpu_holds WHERE is_repeated = 0";
@@ -150,7 +148,7 @@ pub async fn check(service: &QueryService, day: &Day, emitted: &Emitted) -> Resu
     Ok(checks)
 }
 
-/// GPU-ms as Slurm counts them: a slice is a GPU, a share of one is none.
+/// GPU-ms as Slurm counts them: a slice counts as a GPU, a time share as none.
 fn held_by_scheduler(day: &Day) -> i64 {
     let of_job = |job: &super::day::Job| {
         let gpus = job.asked_milli.unwrap_or(0).cast_signed() / 1_000;
@@ -159,7 +157,7 @@ fn held_by_scheduler(day: &Day) -> i64 {
     day.jobs.iter().map(of_job).sum()
 }
 
-/// Time for which units of a kind were held, ms.
+/// Held time of units of a kind, ms.
 fn held_ms(day: &Day, is_meant: impl Fn(&Part) -> bool) -> i64 {
     let attempts = day.jobs.iter().flat_map(|job| &job.attempts);
     let of_attempt = |attempt: &super::day::Attempt| {
@@ -169,7 +167,7 @@ fn held_ms(day: &Day, is_meant: impl Fn(&Part) -> bool) -> i64 {
     attempts.map(of_attempt).sum()
 }
 
-/// Compares the ledger with the truth; without a ledger it is the truth alone.
+/// Compares the ledger with the truth; without a ledger returns the truth.
 pub async fn compare(service: &QueryService, day: &Day, truth: &Truth) -> Result<Compared, CommandError> {
     let by_class = truth.by(|cell| Some(cell.class));
     let mut compared = Compared {
@@ -225,7 +223,7 @@ pub async fn compare(service: &QueryService, day: &Day, truth: &Truth) -> Result
     compared.largest_of_jobs.sort_by(|a, b| b.error_ppm.abs().total_cmp(&a.error_ppm.abs()));
     compared.largest_of_jobs.truncate(SHOWN);
     compared.largest_of_pool = largest(errors(&|cell| Some(cell.pool.into()), &|row| row.pool.clone()));
-    // Free time may be a team's whose quota it is in; truth knows the teams that hold.
+    // The ledger may assign free time to a team by quota; the truth has only holders.
     compared.largest_of_team =
         largest(errors(&|cell| cell.team.filter(|_| cell.job.is_some()).map(str::to_owned), &|row| {
             row.team.clone().filter(|_| row.job_id.is_some())
@@ -238,7 +236,7 @@ fn largest(errors: Vec<Error>) -> Option<Error> {
     errors.into_iter().max_by(|a, b| a.error_ppm.abs().total_cmp(&b.error_ppm.abs()))
 }
 
-/// For each class of each thing by its name: how far the ledger is from the truth.
+/// By name and class: difference between ledger and truth.
 fn errors(
     truth: &Truth,
     rows: &[Row],
@@ -268,8 +266,7 @@ fn errors(
     keys.into_iter().map(error).collect()
 }
 
-/// Looks whether each minute of each node sums to its GPUs × ms, and of the reservation to what no
-/// node had.
+/// Checks that every minute of a node sums to its GPUs × ms, and the reservation to its remainder.
 async fn close(service: &QueryService, day: &Day, compared: &mut Compared) -> Result<(), CommandError> {
     let sql = format!(
         "SELECT CAST(date_part('epoch', window_start) * 1000 AS BIGINT) AS start_ms, node, CAST(sum(gpu_ms) AS BIGINT) AS gpu_ms \

@@ -1,4 +1,4 @@
-//! What is true of the day beyond the classes' sums, for comparisons with whatever tables say.
+//! Facts of the day beyond sums by class, for comparison with other systems.
 
 use crate::bench::ledger::loads::load_of_job;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use super::truth::Truth;
 pub struct Facts {
     from_ms: i64,
     to_ms: i64,
-    /// GPU time by class, pool, team and job; free time has neither of the last two.
+    /// GPU time by class, pool, team and job; free time has no team and job.
     time: Vec<Time>,
     jobs: Vec<OfJob>,
     waits: Vec<Wait>,
@@ -28,21 +28,21 @@ struct Time {
     gpu_ms: f64,
 }
 
-/// What a job did, all attempts together.
+/// Facts of a job over all attempts.
 #[derive(Debug, Serialize)]
 struct OfJob {
     job_id: String,
     name: &'static str,
     attempts: usize,
     units: usize,
-    /// The rank for which the others wait.
+    /// The straggling rank.
     straggler: Option<u32>,
-    /// Of all ranks, steps that were done again included.
+    /// Over all ranks, repeated steps included.
     tokens: u64,
     model_gflops: u64,
-    /// Steps that were done once and for good: the number of the last one and 1.
+    /// Steps that were kept: number of the last one plus 1.
     steps: u64,
-    /// Of the devices while they were held, of shares and slices in proportion.
+    /// Energy of the held devices, proportional for shares and slices.
     energy_mj: i64,
 }
 
@@ -55,7 +55,7 @@ struct Wait {
     until_ms: i64,
     gpus_milli: u64,
     reason: &'static str,
-    /// What it waits for: quota, shape, gang, or capacity where nothing is free.
+    /// Constraint of the wait: quota, shape, gang, or capacity.
     constraint: &'static str,
 }
 
@@ -126,7 +126,7 @@ fn wait(day: &Day, job: &Job) -> Option<Wait> {
     })
 }
 
-/// What a job waited for.
+/// Constraint that a job waited for.
 pub(super) fn constraint(day: &Day, job: &Job) -> Option<&'static str> {
     let (reason, until_ms) = (job.reason?, job.attempts.first()?.span.from_ms);
     let waited = Span { from_ms: job.submit_ms, to_ms: until_ms };

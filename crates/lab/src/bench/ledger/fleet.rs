@@ -1,4 +1,4 @@
-//! The fleet of the day: nodes, their GPUs, and the parts of these that can be held.
+//! The fleet of the day: nodes, GPUs, and the units that can be held.
 
 use std::sync::Arc;
 
@@ -6,8 +6,7 @@ use tidegate_collect::Device;
 
 use super::random::Draw;
 
-/// Of `train` the nodes are for whole-node training; `shared` has what is small; `burst` is
-/// reserved and comes late.
+/// Pools: `train` for whole-node training, `shared` for small jobs, `burst` reserved and late.
 pub const TRAIN: &str = "train";
 pub const SHARED: &str = "shared";
 pub const BURST: &str = "burst";
@@ -15,16 +14,16 @@ pub const BURST: &str = "burst";
 pub const GPUS_PER_NODE: usize = 8;
 const NODES_PER_RACK: usize = 2;
 pub const MODEL: &str = "NVIDIA H100 80GB HBM3";
-/// Of the first shared node: a GPU that two jobs take turns on, and two that are cut in slices.
+/// GPUs of the first shared node: one time-shared, two sliced.
 pub const TIME_SLICED: usize = 5;
 const CUT: [(usize, &[u32]); 2] = [(6, &[4, 3]), (7, &[2, 2, 3])];
 
-/// Device time is counted in fourteenths, so that halves and sevenths of a GPU are whole numbers.
+/// Device time is counted in fourteenths, so that halves and sevenths are integers.
 pub const WHOLE: i64 = 14;
-/// Compute slices of a GPU that can be cut.
+/// Compute slices of a sliced GPU.
 const SLICES: i64 = 7;
 
-/// A stretch of time, ms since the epoch.
+/// A period, ms since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     pub from_ms: i64,
@@ -46,9 +45,9 @@ pub struct Node {
     pub name: String,
     pub pool: &'static str,
     pub rack: String,
-    /// By how much its ticks are behind full seconds.
+    /// Offset of its ticks from full seconds.
     pub phase_ms: i64,
-    /// When it is part of the cluster.
+    /// Period in the cluster.
     pub registered: Span,
     pub gpus: Vec<Gpu>,
 }
@@ -56,11 +55,11 @@ pub struct Node {
 #[derive(Debug)]
 pub struct Gpu {
     pub device: Arc<Device>,
-    /// Its parts, as places in [`Fleet::units`].
+    /// Its units, as indices in [`Fleet::units`].
     pub units: Vec<usize>,
 }
 
-/// What one job holds at a time: a GPU, half of its time, or a slice of it.
+/// Unit that one job holds: a GPU, half of its time, or a slice.
 #[derive(Debug)]
 pub struct Unit {
     pub node: usize,
@@ -93,8 +92,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// So many nodes for the whole time, two thirds of them for training, and one more that is
-    /// there in `burst`.
+    /// `nodes` for the whole time, two thirds of them for training, and one late node in `burst`.
     pub fn new(draw: Draw, nodes: usize, whole: Span, burst: Span) -> Self {
         let shared = (nodes / 3).max(1);
         let mut fleet = Self { nodes: Vec::new(), units: Vec::new() };
@@ -148,17 +146,17 @@ impl Fleet {
         Gpu { device, units: (first..self.units.len()).collect() }
     }
 
-    /// Nodes of a pool, as places in `nodes`.
+    /// Nodes of a pool, as indices in `nodes`.
     pub fn of_pool(&self, pool: &str) -> Vec<usize> {
         (0..self.nodes.len()).filter(|node| self.nodes[*node].pool == pool).collect()
     }
 
-    /// Parts of the node's GPUs of these numbers.
+    /// Units of the given GPUs of a node.
     pub fn units_of(&self, node: usize, gpus: impl IntoIterator<Item = usize>) -> Vec<usize> {
         gpus.into_iter().flat_map(|gpu| self.nodes[node].gpus[gpu].units.clone()).collect()
     }
 
-    /// GPU-ms that nodes were there for, in fourteenths.
+    /// GPU-ms of registered nodes, in fourteenths.
     pub fn provisioned(&self) -> i64 {
         self.nodes.iter().map(|node| node.registered.length_ms() * WHOLE * node.gpus.len() as i64).sum()
     }

@@ -1,4 +1,4 @@
-//! What is read of a device at a tick: the average of what its parts did since the tick before.
+//! Readings of devices: averages of the activity of their units since the previous tick.
 
 use crate::bench::ledger::loads::load_of_piece;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const IDLE_CLOCK_MHZ: i64 = 345;
 const MEMORY_CLOCK_MHZ: i64 = 2_619;
 const POWER_LIMIT_MW: i64 = 700_000;
 
-/// What a reading asks for, of a device and of a slice.
+/// Metrics of a reading, for a device and for a slice.
 const OF_DEVICE: &[Metric] = &[
     Metric::Interval,
     Metric::GpuUtil,
@@ -42,7 +42,7 @@ const OF_DEVICE: &[Metric] = &[
     Metric::NvlinkTx,
     Metric::NvlinkRx,
 ];
-/// Of a slice nobody knows them.
+/// Unknown for a slice.
 const OF_GPU: [Metric; 7] = [
     Metric::Power,
     Metric::PowerLimit,
@@ -53,36 +53,36 @@ const OF_GPU: [Metric; 7] = [
     Metric::NvlinkRx,
 ];
 
-/// A device that is read: a GPU, or a slice of one.
+/// A device with readings: a GPU or a slice.
 pub struct Watched<'a> {
     day: &'a Day,
     device: Arc<Device>,
-    /// Compute slices; none of a GPU.
+    /// Compute slices; `None` for a whole GPU.
     slices: Option<u32>,
-    /// A GPU that is cut: its slices have the processes.
+    /// Whether the GPU is sliced; its slices have the processes.
     is_cut: bool,
     parts: Vec<Following<'a>>,
     lost: Vec<Span>,
-    /// When it was last read, if it is known since when its ratios are.
+    /// Time of the last reading; `None` if the interval is unknown.
     last_ms: Option<i64>,
     energy_uj: i64,
-    /// Bytes in each direction.
+    /// Bytes, each direction.
     pcie: i64,
     nvlink: i64,
     draw: Draw,
 }
 
-/// A unit that is followed through the day.
+/// A unit, followed through the day.
 struct Following<'a> {
     pieces: Box<dyn Iterator<Item = Piece> + 'a>,
     now: Option<Piece>,
-    /// Share of the device that is read, and of the GPU's memory.
+    /// Share of the device, and of the GPU's memory.
     share: f64,
     memory_share: f64,
-    /// The loads of whoever has it, and of nobody.
+    /// Load of its present holder.
     load: Load,
     by: Option<By>,
-    /// Since when.
+    /// Start of the present activity.
     since_ms: i64,
     unit: usize,
 }
@@ -125,7 +125,7 @@ impl<'a> Watched<'a> {
         all
     }
 
-    /// Nothing is read now; what happens goes on.
+    /// Skips a reading; activity continues.
     pub fn skip_to(&mut self, tick_ms: i64) {
         self.last_ms = None;
         for part in &mut self.parts {
@@ -133,7 +133,7 @@ impl<'a> Watched<'a> {
         }
     }
 
-    /// The reading of a tick.
+    /// Takes the reading of a tick.
     pub fn read(&mut self, tick_ms: i64, interval_ms: i64, noise: Draw) -> Reading {
         let mut reading = Reading::new(self.device.clone(), tick_ms);
         let mut levels = Levels::default();
@@ -222,7 +222,7 @@ impl<'a> Following<'a> {
         Self { pieces, now: None, share, memory_share: share, load, by: None, since_ms: 0, unit }
     }
 
-    /// Levels on average between two times; afterwards `now` is what it does at the end.
+    /// Average levels between two times; advances to the end.
     fn average(&mut self, day: &Day, from_ms: i64, to_ms: i64) -> Levels {
         let mut levels = Levels::default();
         let mut known_ms = 0;
@@ -255,7 +255,7 @@ impl<'a> Following<'a> {
         self.now = Some(piece);
     }
 
-    /// The process on it now and the memory it has, if there is one.
+    /// Its process now, with its memory.
     fn process(&self, day: &Day, tick_ms: i64) -> Option<(RunningProcess, i64)> {
         let now = self.now.filter(|now| now.doing.has_process())?;
         let job = now.by.map(|by| day.jobs[by.job].id.clone());

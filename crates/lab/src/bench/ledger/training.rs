@@ -1,51 +1,48 @@
-//! Training: when an attempt reports its first step, what its steps are made of, and what it does
-//! again after a failure.
+//! Training attempts: start-up, composition of steps, and steps repeated after a failure.
 
 use super::class::{Class, Doing};
 use super::fleet::Span;
 use super::random::Draw;
 
-/// Parameters of the model that is trained; operations per token are counted as six times as many.
+/// Parameters of the model; operations per token are six times as many.
 const PARAMETERS: u64 = 7_000_000_000;
 /// Of the training data.
 pub const STEPS_PER_EPOCH: u64 = 60;
-/// Operations per second that a rank reaches while it computes: 0.08 of an H100's dense BF16 peak,
-/// less than its tensor cores are active for.
+/// FLOP/s of a computing rank: 0.08 of an H100's dense BF16 peak, less than tensor activity allows.
 const FLOPS_PER_MS: f64 = 0.08 * 989e12 / 1e3;
-/// How much less than the straggler the others compute.
+/// Compute time of the others relative to the straggler.
 const SLACK: f64 = 0.15;
 
-/// One attempt of a job that trains: what all ranks have in common.
+/// One training attempt: what all ranks share.
 #[derive(Debug)]
 pub struct Training {
     draw: Draw,
-    /// Whether an attempt was before it.
+    /// Whether it follows another attempt.
     is_restart: bool,
     pub ranks: u32,
     pub habits: Habits,
     pub restore: Option<Restore>,
     pub steps: Vec<Step>,
-    /// Steps below this number were done before.
+    /// Steps below this number were done before, and are repeated.
     redone_below: u64,
 }
 
-/// What is particular to the steps of a job.
+/// Peculiarities of the steps of a job.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Habits {
-    /// A rank that computes longer than the others, for whom they wait.
+    /// The straggling rank.
     pub straggler: Option<u32>,
-    /// For so much of the slowest one's computing; a seventh of it where nothing is said.
+    /// Wait as a share of the slowest rank's compute time [default: a seventh].
     pub slack: Option<f64>,
-    /// Waiting for data and communication, of a usual step; such a job saves nothing.
+    /// Shares of data wait and communication of a step; such a job saves no checkpoints.
     pub shares: Option<(f64, f64)>,
-    /// From a time on all its parts take so much longer.
+    /// Slowdown of all parts from a time on.
     pub slower: Option<(i64, f64)>,
-    /// It reports so many times the operations that it does; 0 is none more.
+    /// Factor of overreported operations; 0 is none.
     pub boast: u64,
 }
 
-/// A checkpoint that is loaded, as the job reports it: the step that had saved it, all of it
-/// checkpoint.
+/// A restored checkpoint as reported: named by the step that saved it.
 #[derive(Debug, Clone, Copy)]
 pub struct Restore {
     pub from_ms: i64,
@@ -53,20 +50,20 @@ pub struct Restore {
     pub step: u64,
 }
 
-/// A step; its parts follow each other. Computing and communication are those of the slowest rank.
+/// A step of sequential parts. Compute and communication are those of the slowest rank.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     pub from_ms: i64,
     pub number: u64,
     data_ms: i64,
     compute_ms: i64,
-    /// The optimizer and Python: no part that is reported.
+    /// Optimizer and Python; not reported.
     other_ms: i64,
     communication_ms: i64,
     checkpoint_ms: i64,
 }
 
-/// How long the parts of a step took one rank; the rest of the step is in none of them.
+/// Duration of the reported parts of a step for one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parts {
     pub data_ms: i64,
@@ -85,13 +82,13 @@ impl Step {
     }
 }
 
-/// What is to be trained, and in what time.
+/// Parameters of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan<'a> {
     pub ranks: u32,
     pub span: Span,
     pub habits: Habits,
-    /// Attempts before this one.
+    /// Earlier attempts.
     pub before: &'a [&'a Training],
 }
 
@@ -109,7 +106,7 @@ impl Training {
             step,
         });
         let mut training = Self {
-            // The same job: its steps are as long as before.
+            // The same job has the same step length.
             draw: last.map_or(draw, |last| last.draw),
             is_restart: last.is_some(),
             ranks: plan.ranks,
@@ -154,13 +151,12 @@ impl Training {
         }
     }
 
-    /// When the first report begins, if there is one.
+    /// Start of the first report, if any.
     fn first_ms(&self) -> Option<i64> {
         self.restore.map(|restore| restore.from_ms).or_else(|| self.steps.first().map(|step| step.from_ms))
     }
 
-    /// What a step took a rank: whoever computes faster than the slowest waits for it in the
-    /// collective.
+    /// Parts of a step for a rank; faster ranks wait for the slowest in the collective.
     pub fn parts(&self, step: &Step, rank: u32) -> Parts {
         let slack = match self.habits.straggler {
             Some(straggler) if straggler == rank => 0.0,
@@ -176,14 +172,14 @@ impl Training {
         }
     }
 
-    /// Tokens of a rank in each step, and the model's operations for them.
+    /// Tokens and operations of a rank per step.
     pub fn tokens(&self) -> (u64, u64) {
         let usual_ms = self.draw.of(3).between(3_000.0, 8_000.0) * 0.69;
         let tokens = (usual_ms * FLOPS_PER_MS / (6 * PARAMETERS) as f64) as u64 / 1_024 * 1_024;
         (tokens, tokens * 6 * PARAMETERS * self.habits.boast.max(1))
     }
 
-    /// What a rank does from the start of the attempt to its end: pieces without a gap.
+    /// Activities of a rank from start to end of the attempt, without gaps.
     pub fn pieces(
         &self,
         span: Span,
@@ -195,8 +191,7 @@ impl Training {
         let loading = self.restore.map(|r| (r.from_ms, r.duration_ms, Class::Restore, Doing::Load));
         let last_ms = self.steps.last().map(Step::end_ms);
         let last_ms = last_ms.or(self.restore.map(|r| r.from_ms + r.duration_ms)).unwrap_or(span.to_ms);
-        // Of the step that a failure cut short nothing was reported; after the last step of all the
-        // process ends.
+        // A step cut short by a failure is not reported. After the last step the process exits.
         let (after, doing) =
             if is_cut_short { (Class::Active, Doing::Compute) } else { (Class::IdleHeld, Doing::Idle) };
         let head = [Some((span.from_ms, first_ms - span.from_ms, before, Doing::Load)), loading]

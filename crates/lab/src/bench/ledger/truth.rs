@@ -1,4 +1,4 @@
-//! Sums of what is true: GPU time by class, and by who had it.
+//! Sums of the truth: GPU time by class and holder.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::class::Class;
 use super::day::Day;
 use super::fleet::{BURST, Span, WHOLE};
 
-/// What time is summed by.
+/// Key of the sums.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
     pub class: Class,
@@ -20,7 +20,7 @@ pub struct Cell {
 pub struct Truth(pub BTreeMap<Cell, i64>);
 
 impl Truth {
-    /// The truth as far as it can be known with these stretches of each node unseen.
+    /// The truth as far as it is knowable with these unobserved periods of each node.
     pub fn new(day: &Day, unseen: &[Vec<Span>]) -> Self {
         let mut truth = Self::default();
         let unseen: Vec<Vec<Span>> = unseen.iter().map(|spans| joined(spans.clone())).collect();
@@ -47,7 +47,7 @@ impl Truth {
         truth
     }
 
-    /// GPU-ms by whatever a cell is summed by.
+    /// GPU-ms grouped by a function of the cell.
     pub fn by<K: Ord>(&self, key: impl Fn(&Cell) -> Option<K>) -> BTreeMap<K, f64> {
         let mut sums = BTreeMap::new();
         for (cell, time) in &self.0 {
@@ -59,7 +59,7 @@ impl Truth {
     }
 }
 
-/// The same time as spans that do not overlap, in order.
+/// Merges spans into disjoint ones, in order.
 pub(super) fn joined(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_by_key(|span| span.from_ms);
     let mut joined: Vec<Span> = Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn joined(mut spans: Vec<Span>) -> Vec<Span> {
     joined
 }
 
-/// How much of a span lies in these.
+/// Overlap of a span with sorted disjoint spans, ms.
 pub(super) fn overlap_ms(spans: &[Span], of: Span) -> i64 {
     let first = spans.partition_point(|span| span.to_ms <= of.from_ms);
     let within = spans[first..].iter().take_while(|span| span.from_ms < of.to_ms);

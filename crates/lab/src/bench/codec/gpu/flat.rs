@@ -1,4 +1,4 @@
-//! The table that every format of GPU samples is decoded to.
+//! The flat table to which every format of GPU samples is decoded.
 
 use std::{iter::repeat_n, sync::Arc};
 
@@ -12,14 +12,14 @@ use super::{METRICS, NodeBatch, Width};
 
 const LABELS: [&str; 4] = ["cluster", "node", "uuid", "model"];
 
-/// How a table holds labels that repeat from row to row.
+/// Representation of labels that repeat from row to row.
 #[derive(Clone, Copy)]
 pub enum Labels {
     Plain,
     Dictionary,
 }
 
-/// Puts devices together into one table, row by row: time, labels, metrics.
+/// Builds one table of several devices: time, labels, metrics.
 pub struct FlatBuilder {
     times_ms: Vec<i64>,
     labels: [LabelColumn; LABELS.len()],
@@ -49,8 +49,7 @@ impl Default for FlatBuilder {
 }
 
 impl FlatBuilder {
-    /// Adds the rows of one device; its values follow by [`Self::values`], in the same order of
-    /// devices.
+    /// Adds the rows of one device; [`Self::values`] adds its values, in the same order of devices.
     pub fn device(&mut self, cluster: &str, node: &str, uuid: &str, model: &str, ticks_ms: &[i64]) {
         self.times_ms.extend_from_slice(ticks_ms);
         for (column, label) in self.labels.iter_mut().zip([cluster, node, uuid, model]) {
@@ -58,7 +57,7 @@ impl FlatBuilder {
         }
     }
 
-    /// Adds one device's values of a metric.
+    /// Adds the values of one device and metric.
     pub fn values(&mut self, metric: usize, values: impl Iterator<Item = i64>) {
         match &mut self.metrics[metric] {
             Ints::Narrow(column) => column.extend(values.map(|value| value as i32)),
@@ -84,8 +83,7 @@ impl FlatBuilder {
 }
 
 impl LabelColumn {
-    /// Compares with the label before only: telling all repeats apart would take a hash per device
-    /// and gain little.
+    /// Compares with the previous label only: a hash per device would gain little.
     fn push(&mut self, label: &str, rows: usize) {
         if self.values.last().is_none_or(|last| last != label) {
             self.values.push(label.to_owned());

@@ -1,5 +1,4 @@
-//! Seeded samples as they come from real GPUs: noise in the ratios, counters that grow by noisy
-//! steps, many zeros.
+//! Seeded samples that resemble real GPUs: noisy ratios, counters with noisy steps, many zeros.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -11,7 +10,7 @@ pub const DEVICES: usize = 8;
 pub const TICKS: usize = 10;
 pub const FIRST_TICK_MS: i64 = 1_763_712_000_000;
 
-/// All samples of one node over ten seconds, in a collector's memory.
+/// All samples of one node over ten seconds.
 pub struct NodeBatch {
     pub event_id: [u8; 16],
     pub cluster: &'static str,
@@ -26,20 +25,19 @@ pub struct NodeBatch {
     pub columns: Vec<Vec<i64>>,
 }
 
-/// What a device does during the ten seconds.
+/// Activity of a device during the ten seconds.
 #[derive(Clone, Copy)]
 pub struct Device {
-    /// Processes on it.
+    /// Number of processes.
     processes: i64,
-    /// Share of the time that kernels run; 0 if nobody holds the device or its holder does nothing.
+    /// Share of time with running kernels; 0 if the device is free or idle.
     active_ppm: i64,
     power_capped: bool,
-    /// Where the counters stand: devices have been up, and busy, for different times.
+    /// Start value of the counters; devices differ in uptime and load.
     pub counter: i64,
 }
 
-/// 100 nodes, 8,000 rows. 28.6 % of the devices do nothing and 12 % are held back by their power
-/// limit.
+/// 100 nodes, 8,000 rows. 28.6 % of the devices are idle and 12 % are power-limited.
 pub fn generate(seed: u64, group: u64) -> Vec<NodeBatch> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(group);
@@ -91,17 +89,17 @@ impl Device {
         }
     }
 
-    /// With so many processes, which do nothing.
+    /// Idle, with this many processes.
     pub fn idle(rng: &mut ChaCha8Rng, processes: i64) -> Self {
         Self { processes, active_ppm: 0, power_capped: false, counter: rng.random_range(0..1 << 50) }
     }
 
-    /// The same device doing what another one does.
+    /// This device with the activity of another.
     pub fn doing(self, other: Self) -> Self {
         Self { counter: self.counter, ..other }
     }
 
-    /// The next value of a metric; `counter` is what it stands at if it counts.
+    /// The next value of a metric; `counter` is its running value if it is a counter.
     pub fn sample(&self, rng: &mut ChaCha8Rng, metric: &str, counter: &mut i64) -> i64 {
         let active_ppm = self.active_ppm;
         let busy = active_ppm > 0;

@@ -1,4 +1,4 @@
-//! What tables say beside the ledger, item by item, beside the truth of the day.
+//! Compares tables beside the ledger with the truth, item by item.
 
 mod devices;
 
@@ -20,23 +20,22 @@ use tidegate_workspace::{CommandError, ask};
 
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 3_600_000;
-/// Of the fleet's model at bf16, as `gpu_peaks` has it, thousands of millions of operations a
-/// second.
+/// Peak of the fleet's model at bf16, as in `gpu_peaks`, GFLOP/s.
 const PEAK_GFLOPS: i64 = 989_400;
-/// GPU-ms of a percentage point of a thousandth of a GPU in a year of 365.25 days.
+/// GPU-ms of one percentage point of a thousandth of a GPU in 365.25 days.
 const POINT_MS: i64 = 315_576;
 
-/// A number of a table, and what is true.
+/// A number in a table, and the truth.
 #[derive(Debug, Serialize)]
 pub struct Fact {
-    /// Which of the product's questions it answers.
+    /// The item (question) it belongs to.
     pub item: &'static str,
     pub what: String,
     pub expected: i64,
     pub found: i64,
-    /// Of what is true, or of the whole that it is a part of.
+    /// Error relative to the truth, or to the whole it is a part of.
     pub error_ppm: f64,
-    /// More than this is a defect, where nothing that was told is missing.
+    /// Tolerance if no data is missing.
     pub allowed_ppm: f64,
 }
 
@@ -53,14 +52,14 @@ impl Fact {
     }
 }
 
-/// What is asked of the tables.
+/// A query on the tables.
 struct Question {
     item: &'static str,
     what: String,
-    /// What comes after SELECT: one number.
+    /// SQL after SELECT; yields one number.
     sql: String,
     expected: i64,
-    /// What an error is a part of, and how much of that it may be.
+    /// Base of the relative error, and its tolerance.
     of: i64,
     allowed_ppm: f64,
 }
@@ -79,7 +78,7 @@ impl Question {
     }
 }
 
-/// Asks everything. `unseen` are the stretches of each node of which no sample was emitted.
+/// Runs every query. `unseen`: periods of each node without samples.
 pub async fn facts(
     service: &QueryService,
     day: &Day,
@@ -121,7 +120,7 @@ fn trains(job: &Job) -> bool {
     job.attempts.iter().any(|attempt| attempt.training().is_some())
 }
 
-/// What of each unit was not seen: its node's agent told nothing, or the device was gone.
+/// Unobserved periods of each unit: silent agent, or lost device.
 fn unseen_of(day: &Day, unseen: &[Vec<Span>]) -> Vec<Vec<Span>> {
     let of_unit = |unit: &Unit| {
         let lost =
@@ -155,8 +154,7 @@ fn activity(day: &Day, unseen: &[Vec<Span>]) -> Vec<Question> {
     columns.into_iter().map(question).collect()
 }
 
-/// Item 1: operations that training reports, the peak in that time, and who tells of more than can
-/// be.
+/// Item 1: reported operations, peak in that time, and impossible reports.
 fn operations(day: &Day) -> Vec<Question> {
     let (mut gflops, mut gpu_us, mut boasters) = (0, 0, BTreeSet::new());
     for (place, job) in day.jobs.iter().enumerate() {
@@ -175,7 +173,7 @@ fn operations(day: &Day) -> Vec<Question> {
     let boasters = list(boasters.into_iter().map(|place| &day.jobs[place]));
     let impossible = "count(DISTINCT job_id) FROM mfu_jobs WHERE is_impossible = 1";
     vec![
-        // Each report's operations are rounded down where a step is cut by a minute.
+        // Operations of a step cut by a minute are rounded down.
         exact("mfu", "operations, thousands of millions", "sum(counted_gflops) FROM mfu_jobs", gflops)
             .within(1.0),
         exact("mfu", "time in steps, us", "sum(gpu_us) FROM mfu_jobs WHERE reason IS NULL", gpu_us),
@@ -185,7 +183,7 @@ fn operations(day: &Day) -> Vec<Question> {
     ]
 }
 
-/// Item 2: parts of the time that training on whole GPUs held, and its ETTR.
+/// Item 2: parts of the held time of training on whole GPUs, and ETTR.
 fn goodput(day: &Day, truth: &Truth) -> Vec<Question> {
     let jobs: Vec<&Job> =
         day.jobs.iter().filter(|job| trains(job) && job.attempts.iter().all(|a| is_whole(day, a))).collect();
@@ -222,9 +220,9 @@ fn waited_gpu_ms(job: &Job) -> i64 {
     (until_ms - job.submit_ms) * job.asked_milli.unwrap_or(0).cast_signed() / 1_000
 }
 
-/// Item 4: GPU time that jobs waited for each constraint.
+/// Item 4: waited GPU time by constraint.
 fn waits(day: &Day) -> Vec<Question> {
-    // Until the scheduler is asked for a reason, two seconds, the quota is what is known.
+    // Until the scheduler is polled after two seconds, only the quota is known.
     let names = [
         ("quota", "'team_limit', 'quota'"),
         ("shape", "'fragmented'"),
@@ -251,7 +249,7 @@ fn waits(day: &Day) -> Vec<Question> {
     names.into_iter().map(question).chain([whole]).collect()
 }
 
-/// What a GPU costs in a stretch of time: millionths x 3,600,000.
+/// Cost of a GPU in a period: millionths × 3,600,000.
 fn price(day: &Day, pool: &str, span: Span) -> i64 {
     let mut sum = 0;
     let prices: Vec<_> = day.prices.iter().filter(|price| price.pool == pool).collect();
@@ -263,7 +261,7 @@ fn price(day: &Day, pool: &str, span: Span) -> i64 {
     sum
 }
 
-/// Item 5: what all time cost, what jobs cost, and a point of idleness.
+/// Item 5: cost of all time, of jobs, and of a point of idleness.
 fn costs(day: &Day) -> Vec<Question> {
     let burst = day.fleet.nodes[day.fleet.of_pool(BURST)[0]].registered;
     let missing = Span { from_ms: day.reserved.from_ms, to_ms: burst.from_ms };

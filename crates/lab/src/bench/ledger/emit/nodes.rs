@@ -1,5 +1,4 @@
-//! Nodes, partitions and reservations as the watcher of Slurm tells of them, devices as agents do,
-//! and quotas.
+//! Events of nodes, partitions, reservations and quotas (watcher), and of devices (agents).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use crate::bench::ledger::scenes::RESEARCH;
 
 const MEMORY_BYTES: u64 = 2 << 40;
 const CORES: u64 = 192;
-/// Who a partition belongs to.
+/// Owner of partitions.
 const EVERYBODY: &str = "total";
 
 pub(super) fn events(day: &Day) -> Vec<SourcedEvent> {
@@ -112,7 +111,7 @@ fn state(node: &str, at_ms: i64, state: &str, reason: Option<&str>) -> SourcedEv
     })
 }
 
-/// The node's agent begins.
+/// Start of the node's agent.
 fn started(day: &Day, node: usize, at_ms: i64) -> SourcedEvent {
     let event = Event::Node(v1::NodeEvent {
         program_version: Some(env!("CARGO_PKG_VERSION").into()),

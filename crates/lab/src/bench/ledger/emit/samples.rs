@@ -1,4 +1,4 @@
-//! Readings of every device at each second, gathered into batches by the agent's own code.
+//! Readings of every device each second, batched by the agent's own code.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,20 @@ use crate::bench::ledger::readings::Watched;
 use tidegate_workspace::CommandError;
 
 const TICK_MS: i64 = 1_000;
-/// An agent's batches span so much.
+/// Span of a batch.
 const BATCH_MS: i64 = 10_000;
-/// A batch that is late is so by this at most.
+/// Largest delay of a late batch.
 const LATEST_MS: i64 = 3_600_000;
 
-/// A node's agent.
+/// The agent of a node.
 struct Feed<'a> {
     node: usize,
     next_ms: i64,
     devices: Vec<Watched<'a>>,
     batches: SampleBatcher,
-    /// Batches that were completed, of all its lives.
+    /// Completed batches over all its lives.
     completed: u64,
-    /// When it neither reads nor tells.
+    /// When it neither reads nor sends.
     away: Vec<Span>,
 }
 
@@ -81,7 +81,7 @@ fn said(day: &Day, node: usize, mut batch: GpuSampleBatch) -> SourcedEvent {
     SourcedEvent { source: agent(day, node), at_ms: last_ms, event: Event::GpuSamples(batch) }
 }
 
-/// The time of which a batch speaks.
+/// Time covered by a batch.
 fn spoken_of(batch: &GpuSampleBatch) -> Span {
     let to_ms = batch.first_tick_ms + batch.tick_delta_ms.iter().sum::<i64>();
     Span { from_ms: batch.first_tick_ms - TICK_MS, to_ms }
@@ -92,7 +92,7 @@ impl Emitted {
         let ticks = batch.tick_delta_ms.len() + 1;
         self.batches += 1;
         self.samples += (batch.devices.len() * ticks) as u64;
-        // An interval is never 0: where nothing could be read, the difference is.
+        // An interval is never 0; 0 means that nothing could be read.
         let Some(interval) = batch.columns.iter().find(|column| column.name == "interval_us") else { return };
         for device in interval.value_delta.chunks(ticks) {
             self.us_sampled += device
@@ -126,7 +126,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Batches that are completed by the readings before a time.
+    /// Reads until a time; returns completed batches.
     fn read_until(&mut self, day: &Day, until_ms: i64) -> Vec<GpuSampleBatch> {
         let mut completed = Vec::new();
         let there = day.fleet.nodes[self.node].registered;
@@ -149,7 +149,7 @@ impl<'a> Feed<'a> {
         completed
     }
 
-    /// What was gathered is emitted; counters are compared with nothing that was before.
+    /// Flushes the open batch; counters start without a predecessor.
     fn begin_anew(&mut self) -> Vec<GpuSampleBatch> {
         let completed = self.batches.close();
         if !completed.is_empty() {

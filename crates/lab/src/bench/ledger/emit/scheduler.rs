@@ -1,4 +1,4 @@
-//! Jobs as the watcher of Slurm tells of them, and holds as prologs tell of them.
+//! Job events of the Slurm watcher, and holds of prologs.
 
 use tidegate_events::{Event, FinalState, v1};
 use v1::JobEventKind as Kind;
@@ -7,7 +7,7 @@ use super::{SEEN_MS, SourcedEvent, WATCHER, agent};
 use crate::bench::ledger::day::{Attempt, Day, Job};
 use crate::bench::ledger::fleet::{Part, SHARED};
 
-/// How often the watcher says how far it has seen.
+/// Period of the watcher's heartbeat.
 const OBSERVED_EVERY_MS: i64 = 60_000;
 const TIME_LIMIT_MS: u64 = 86_400_000;
 
@@ -17,7 +17,7 @@ pub(super) fn events(day: &Day) -> Vec<SourcedEvent> {
     for job in &day.jobs {
         said.push(submitted(day, job, job.submit_ms));
         if let Some(reason) = job.reason {
-            // A wait is dated from the poll that showed it.
+            // A wait starts at the poll that showed it.
             let mut waiting = event(&job.id, Kind::Waiting, job.submit_ms + SEEN_MS);
             waiting.reason = Some(reason.into());
             said.push(watched(waiting));
@@ -34,7 +34,7 @@ pub(super) fn events(day: &Day) -> Vec<SourcedEvent> {
         }
     }
     let minutes = (day.span.from_ms..=day.span.to_ms).step_by(OBSERVED_EVERY_MS as usize);
-    // Emitted when all before it was emitted.
+    // Emitted after everything before it.
     said.extend(minutes.map(|at_ms| SourcedEvent {
         at_ms: at_ms + SEEN_MS * 2,
         ..watched(event("", Kind::Observed, at_ms))
@@ -52,7 +52,7 @@ fn watched(job: v1::JobEvent) -> SourcedEvent {
     SourcedEvent { source: WATCHER.into(), at_ms: event.event_time_ms() + SEEN_MS, event }
 }
 
-/// An event that says whose the job is and what it asks for or holds.
+/// A job event with owner and requested or held resources.
 fn described(job: &Job, kind: Kind, at_ms: i64) -> v1::JobEvent {
     v1::JobEvent {
         team: Some(job.team.into()),
@@ -64,7 +64,7 @@ fn described(job: &Job, kind: Kind, at_ms: i64) -> v1::JobEvent {
     }
 }
 
-/// It asks for as many nodes as it is given, and for as many GPUs on each.
+/// The requested shape: as many nodes and GPUs per node as it gets.
 fn submitted(day: &Day, job: &Job, at_ms: i64) -> SourcedEvent {
     let units = job.attempts.first().map_or(&[][..], |attempt| &attempt.units);
     let mut nodes: Vec<usize> = units.iter().map(|unit| day.fleet.units[*unit].node).collect();
@@ -118,8 +118,7 @@ fn of_attempt(day: &Day, job: &Job, attempt: &Attempt) -> Vec<SourcedEvent> {
     said
 }
 
-/// A hold as prolog and epilog tell the node's agent: on shared nodes, of whole devices beside
-/// Slurm's own account.
+/// A hold from prolog and epilog; for whole devices on shared nodes, beside Slurm's own account.
 fn prolog(day: &Day, job: &Job, attempt: &Attempt, unit: usize, hold: u64) -> Vec<SourcedEvent> {
     let unit = &day.fleet.units[unit];
     let node = &day.fleet.nodes[unit.node];

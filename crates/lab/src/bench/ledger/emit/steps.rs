@@ -21,13 +21,13 @@ pub struct Sums {
     pub tokens: i64,
 }
 
-/// A report that is to be emitted.
+/// A report to emit.
 #[derive(Clone, Copy)]
 struct Due {
     at_ms: i64,
     job: usize,
     attempt: usize,
-    /// Its place among the steps; the restored checkpoint has none.
+    /// Step index; `None` for the restored checkpoint.
     step: Option<usize>,
 }
 
@@ -89,8 +89,7 @@ fn report(training: &Training, step: Option<usize>, rank: u32) -> v1::StepReport
                 ..of(step.from_ms, step.number, step.duration_ms(), training.parts(step, rank))
             }
         }
-        // The checkpoint that was loaded: it is named by the step that saved it, and is nothing but
-        // that.
+        // The restored checkpoint: named by the step that saved it.
         (None, Some(restore)) => {
             let parts = Parts { data_ms: 0, compute_ms: 0, communication_ms: 0, checkpoint_ms: 0 };
             v1::StepReport {

@@ -1,4 +1,4 @@
-//! What devices tell of jobs: walls, sharing, placement, energy and memory.
+//! Items from device metrics: bottlenecks, sharing, placement, energy and memory.
 
 use crate::bench::ledger::loads::{load_of_job, load_of_piece};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use crate::bench::ledger::levels::EMPTY_BYTES;
 use crate::bench::ledger::truth::{joined, overlap_ms};
 use tidegate_workspace::{CommandError, ask};
 
-/// Item 6: minutes of jobs that are made to hit a wall in which it is named, and memory that grows.
+/// Item 6: minutes with the planted bottleneck, and memory growth.
 pub(super) fn walls(day: &Day) -> Vec<Question> {
     let mut questions = Vec::new();
     for job in &day.jobs {
@@ -47,8 +47,7 @@ pub(super) fn walls(day: &Day) -> Vec<Question> {
     questions
 }
 
-/// Item 7: time on GPUs that several jobs had at once, each one's part of it, and who suffered from
-/// whom.
+/// Item 7: time on shared GPUs, its split, and interference.
 pub(super) fn sharing(day: &Day) -> Vec<Question> {
     let mut shared: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
     for gpu in day.fleet.nodes.iter().flat_map(|node| &node.gpus).filter(|gpu| gpu.units.len() > 1) {
@@ -67,7 +66,7 @@ pub(super) fn sharing(day: &Day) -> Vec<Question> {
         let from = format!("FROM shared_devices WHERE how = '{how}'");
         questions.push(exact("sharing", format!("{how}: ms"), format!("sum(held_ms) {from}"), ms));
         let parts = format!("sum(part_gpu_ms) {from}");
-        // Of each stretch rounded down.
+        // Each period is rounded down.
         questions.push(exact("sharing", format!("{how}: GPU-ms"), parts, weighted / WHOLE).within(100.0));
     }
     let is_slowed = |job: &&Job| {
@@ -86,7 +85,7 @@ pub(super) fn sharing(day: &Day) -> Vec<Question> {
     questions
 }
 
-/// Item 8: racks of the gangs of several nodes.
+/// Item 8: racks of multi-node gangs.
 pub(super) fn placement(day: &Day) -> Vec<Question> {
     let racks = |attempt: &Attempt| {
         let node = |unit: &usize| day.fleet.units[*unit].node;
@@ -98,7 +97,7 @@ pub(super) fn placement(day: &Day) -> Vec<Question> {
     vec![exact("placement", "racks of gangs", "sum(racks) FROM gang_spread WHERE node_count > 1", all)]
 }
 
-/// Item 9: energy of jobs whose devices were seen all the time.
+/// Item 9: energy of jobs whose devices were observed throughout.
 pub(super) fn energy(day: &Day, unseen: &[Vec<Span>]) -> Vec<Question> {
     let unseen = unseen_of(day, unseen);
     let mut hidden = BTreeSet::new();
@@ -120,15 +119,14 @@ pub(super) fn energy(day: &Day, unseen: &[Vec<Span>]) -> Vec<Question> {
     let (parts, of_parts, allowed_of_parts) = seen(false, &by_parts_mj(day));
     vec![
         exact("energy", "of jobs on whole GPUs, mJ", whole, mj).within(allowed),
-        // The counter is the GPU's: what its parts draw nobody measures.
+        // The counter belongs to the whole GPU; units are not measured.
         exact("energy", "of jobs on parts of GPUs, their parts of the GPU's, mJ", parts, of_parts)
             .within(allowed_of_parts),
     ]
 }
 
-/// Most energy that may be given to somebody else at the ends of a job's holds: a minute in which a
-/// device changes hands is shared out by time, which is wrong by a quarter of a minute of the
-/// difference in power if it changes hands in the middle.
+/// Largest misattributed energy at the ends of a job's holds. A minute in which a device changes
+/// hands is split by time; in the middle, the error is a quarter minute of the power difference.
 fn edge_mj(day: &Day, place: usize, job: &Job) -> f64 {
     let load = load_of_job(day, place);
     let watts = (load.levels(Doing::Compute).power_mw - load.levels(Doing::Idle).power_mw) / 1e3;
@@ -137,7 +135,7 @@ fn edge_mj(day: &Day, place: usize, job: &Job) -> f64 {
     2.0 * (MINUTE_MS / 4) as f64 * watts * units as f64 / WHOLE as f64
 }
 
-/// Of each job with parts of GPUs these parts of what the GPUs drew meanwhile, mJ.
+/// Energy of jobs on parts of GPUs, proportional to the part, mJ.
 fn by_parts_mj(day: &Day) -> Vec<i64> {
     let mut uj = vec![0.0; day.jobs.len()];
     for gpu in day.fleet.nodes.iter().flat_map(|node| &node.gpus).filter(|gpu| gpu.units.len() > 1) {
@@ -170,7 +168,7 @@ struct OfJob {
     bytes: i64,
 }
 
-/// Item 7: jobs on whole GPUs of which the memory that they need is what they had.
+/// Item 7: peak memory of jobs on whole GPUs.
 pub(super) async fn memory(service: &QueryService, day: &Day) -> Result<Fact, CommandError> {
     let sql = "SELECT job_id, memory_p999_bytes AS bytes FROM right_size WHERE held = 'whole' AND memory_p999_bytes IS NOT NULL";
     let rows: Vec<OfJob> = ask(service, sql).await?;
