@@ -1,4 +1,5 @@
-//! Trials of Tidegate itself: benches of speed, cost and exactness, and chaos runs that kill processes.
+//! Trials of Tidegate itself: benches of speed, cost and exactness, and chaos runs that kill
+//! processes.
 //!
 //! `tidegate bench …` and `tidegate chaos …` are these commands: the program passes their arguments
 //! here and contains none of their generators. [`bench`] measures on input that it makes from a

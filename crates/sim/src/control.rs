@@ -50,7 +50,8 @@ impl Sim {
         Ok(())
     }
 
-    /// Calls a lent node back: it takes no new jobs. Once empty, it is handed over and loads a model.
+    /// Calls a lent node back: it takes no new jobs. Once empty, it is handed over and loads a
+    /// model.
     ///
     /// # Errors
     /// [`ControlError::Node`] if the node is not lent.
@@ -91,8 +92,8 @@ impl Sim {
     /// Shrinks an elastic job to some of its GPUs.
     ///
     /// # Errors
-    /// [`ControlError::Job`] if it does not run, has notice, is not elastic, or would have less than
-    /// its least size.
+    /// [`ControlError::Job`] if it does not run, has notice, is not elastic, or would have less
+    /// than its least size.
     pub fn shrink(&mut self, job: u32, keep: Held, notice: bool) -> Result<(), ControlError> {
         let refuse = |why| Err(ControlError::Job { job, why });
         if !self.is_steady(job) {
@@ -117,8 +118,8 @@ impl Sim {
     /// meanwhile.
     ///
     /// # Errors
-    /// [`ControlError`] if it does not run, is not elastic, would exceed its maximum size or its team's
-    /// limit, or there is no room.
+    /// [`ControlError`] if it does not run, is not elastic, would exceed its maximum size or its
+    /// team's limit, or there is no room.
     pub fn grow(&mut self, job: u32, gpus: u32) -> Result<(), ControlError> {
         let refuse = |why| Err(ControlError::Job { job, why });
         if !self.is_steady(job) {
@@ -155,8 +156,8 @@ impl Sim {
         Ok(())
     }
 
-    /// Stops a job and puts it back into the queue. With notice it has time to write a checkpoint, if
-    /// it can.
+    /// Stops a job and puts it back into the queue. With notice it has time to write a checkpoint,
+    /// if it can.
     pub fn evict(&mut self, job: u32, notice: bool) {
         if self.is_steady(job) {
             self.actions += 1;

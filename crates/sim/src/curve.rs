@@ -21,11 +21,11 @@ pub fn amdahl(serial_ppm: u32, max_gpus: u32) -> ScalingCurve {
 
 /// A curve through measured throughputs: GPUs, rising, and work per time in any unit.
 ///
-/// Speeds are relative to one GPU of the smallest size. Where a larger size was slower, the speed of
-/// the smaller one is kept: a job may leave GPUs idle. Beyond the largest size the curve continues at
-/// doubled sizes up to `max_gpus` with the log-log slope of the last two sizes, clamped to 0..=1.
-/// That part is an assumption, not a measurement. `None` if there are fewer than two sizes, they do
-/// not rise, or a throughput is not above 0.
+/// Speeds are relative to one GPU of the smallest size. Where a larger size was slower, the speed
+/// of the smaller one is kept: a job may leave GPUs idle. Beyond the largest size the curve
+/// continues at doubled sizes up to `max_gpus` with the log-log slope of the last two sizes,
+/// clamped to 0..=1. That part is an assumption, not a measurement. `None` if there are fewer than
+/// two sizes, they do not rise, or a throughput is not above 0.
 pub fn measured(throughputs: &[(u32, f64)], max_gpus: u32) -> Option<ScalingCurve> {
     let usable = |(gpus, speed): &(u32, f64)| *gpus > 0 && speed.is_finite() && *speed > 0.0;
     let first = throughputs.first()?;

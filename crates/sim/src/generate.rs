@@ -156,8 +156,8 @@ impl Default for Load {
     }
 }
 
-/// Generates the demand of a pool's service: a daily cycle, weaker at weekends (days 5 and 6 of each
-/// week), and autocorrelated noise.
+/// Generates the demand of a pool's service: a daily cycle, weaker at weekends (days 5 and 6 of
+/// each week), and autocorrelated noise.
 pub fn load(of: &Load, pool: usize, seed: u64) -> ServiceSpec {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5e12_f1de);
     let normal = Normal::new(0.0, 1.0).expect("a deviation of 1");
@@ -188,9 +188,10 @@ pub struct Fault {
     pub repair_us: i64,
 }
 
-/// Generates node faults at the rate of `stepfun_node_faults` (`stepfun-ai/InfiniteHBD-Trace`, Apache-2.0):
-/// 333 in 400 nodes and 200 days, so one in 240 node-days. Repairs take hours, lognormal with a
-/// mean logarithm of 3.21 and a deviation of 2.49, as there; none takes more than 30 days.
+/// Generates node faults at the rate of `stepfun_node_faults` (`stepfun-ai/InfiniteHBD-Trace`,
+/// Apache-2.0): 333 in 400 nodes and 200 days, so one in 240 node-days. Repairs take hours,
+/// lognormal with a mean logarithm of 3.21 and a deviation of 2.49, as there; none takes more than
+/// 30 days.
 /// `times_ppm` scales the rate.
 pub fn faults(nodes: u32, span_us: i64, times_ppm: u32, seed: u64) -> Vec<Fault> {
     const NODE_DAYS: f64 = 240.2;

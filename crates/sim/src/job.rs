@@ -119,8 +119,8 @@ impl Job {
         i128::from(self.spec.work_us) * i128::from(PPM)
     }
 
-    /// At position `phase_us` of the cycle: progress time, checkpoints written, and progress since the
-    /// last checkpoint.
+    /// At position `phase_us` of the cycle: progress time, checkpoints written, and progress since
+    /// the last checkpoint.
     fn cycle(&self, phase_us: i64) -> (i64, i64, i64) {
         let Some(c) = self.spec.checkpoint else { return (phase_us, 0, phase_us) };
         let (cycles, within) = (phase_us / (c.every_us + c.cost_us), phase_us % (c.every_us + c.cost_us));

@@ -1,10 +1,10 @@
 //! Deterministic discrete-event cluster simulator.
 //!
-//! [`Sim`] is the engine: nodes, gangs, queues, online services, and the time that each change takes.
-//! GPU time is counted in whole GPU-µs, and every GPU is in exactly one class at each moment.
-//! [`target::SimTarget`] puts the autopilot's scheduler port in front of it, with faults.
-//! [`backtest`] compares schedulers on the same jobs and demand. [`soak`] runs the product on random
-//! clusters with random faults and checks invariants.
+//! [`Sim`] is the engine: nodes, gangs, queues, online services, and the time that each change
+//! takes. GPU time is counted in whole GPU-µs, and every GPU is in exactly one class at each
+//! moment. [`target::SimTarget`] puts the autopilot's scheduler port in front of it, with faults.
+//! [`backtest`] compares schedulers on the same jobs and demand. [`soak`] runs the product on
+//! random clusters with random faults and checks invariants.
 //!
 //! Nothing here reads a clock or a random source: the same description, jobs and seed give the same
 //! result, byte for byte. Design: `docs/design/simulator.md`.

@@ -196,7 +196,8 @@ impl Nodes {
     /// Finds room for a gang of `gpus` GPUs of one model; own nodes before borrowed ones.
     ///
     /// A gang smaller than a node goes to the node with the fewest free GPUs (best fit). A larger
-    /// gang takes whole nodes in order of their numbers, and so of racks, and best fit for the rest.
+    /// gang takes whole nodes in order of their numbers, and so of racks, and best fit for the
+    /// rest.
     pub(crate) fn fit(&self, pool: usize, model: Option<u16>, gpus: u32, loan: bool) -> Option<Held> {
         let models = model.map_or(0..self.models, |m| usize::from(m)..usize::from(m) + 1);
         models.into_iter().find_map(|m| self.fit_model((pool * self.models + m) * 2, gpus, loan))

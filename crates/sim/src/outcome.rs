@@ -11,7 +11,8 @@ pub struct Outcome {
     pub jobs: u64,
     /// Jobs finished.
     pub done: u64,
-    /// Mean time in the queue of submitted jobs, over all waits of a job; open waits count up to now.
+    /// Mean time in the queue of submitted jobs, over all waits of a job; open waits count up to
+    /// now.
     pub queue_mean_us: i64,
     /// 95th percentile of the same (nearest rank).
     pub queue_p95_us: i64,

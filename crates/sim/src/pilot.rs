@@ -22,7 +22,8 @@ use crate::{
 /// How the executor is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PilotConfig {
-    /// Period of observation, µs. The lease lasts three periods, the minimum that the product accepts.
+    /// Period of observation, µs. The lease lasts three periods, the minimum that the product
+    /// accepts.
     pub every_us: i64,
     /// Period of planning, µs.
     pub plan_every_us: i64,
@@ -136,8 +137,8 @@ pub fn forecast_from_history(setting: &Scenario) -> Foresight {
     FaultyForecast::new(trailing, ForecastFault::default())
 }
 
-/// A forecast for a synthetic scenario: it has learnt a week of demand like that to come, and has the
-/// fault `error`.
+/// A forecast for a synthetic scenario: it has learnt a week of demand like that to come, and has
+/// the fault `error`.
 pub fn warmed_up_forecast(setting: &Scenario, error: ForecastFault) -> Foresight {
     let mut trailing = Trailing::new(TrailingConfig::default());
     for service in &setting.services {

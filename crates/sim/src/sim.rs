@@ -131,8 +131,8 @@ impl Sim {
         }
     }
 
-    /// Schedules a change of a node's speed; 1,000,000 is full speed. A gang runs at the speed of its
-    /// slowest node.
+    /// Schedules a change of a node's speed; 1,000,000 is full speed. A gang runs at the speed of
+    /// its slowest node.
     pub fn plan_speed(&mut self, at_us: i64, node: u32, speed_ppm: u32) {
         self.timeline.push(at_us.max(self.now_us), Tick::Speed { node, speed_ppm });
     }
@@ -406,7 +406,8 @@ impl Sim {
         self.hand_over_emptied(&had);
     }
 
-    /// Asks a job to write a checkpoint. Returns when it will be complete; `None` if the job cannot.
+    /// Asks a job to write a checkpoint. Returns when it will be complete; `None` if the job
+    /// cannot.
     pub fn ask_checkpoint(&mut self, job: u32) -> Option<i64> {
         let asks = self.jobs[job as usize].spec.checkpoint.is_some_and(|c| c.on_notice);
         if !asks || !self.is_steady(job) {

@@ -113,8 +113,8 @@ pub struct Schedule {
     pub preempt: bool,
     /// Whether an elastic job that does not fit starts smaller, down to its minimum.
     pub start_smaller: bool,
-    /// Whether a job held back by its team's quota lets later jobs of the team pass that are not, as
-    /// Slurm does at a QOS limit. If not, the whole team waits.
+    /// Whether a job held back by its team's quota lets later jobs of the team pass that are not,
+    /// as Slurm does at a QOS limit. If not, the whole team waits.
     pub pass_at_quota: bool,
 }
 

@@ -17,8 +17,8 @@ const ARENAS: u32 = 4;
 /// Keeps freed pages until the process ends; for commands that process history and exit.
 ///
 /// Columnar batches come and go in tens of megabytes. The kernel clears a returned page when it is
-/// taken again, which cost a tenth of the CPU time of an import. Long-running processes instead return
-/// pages that were unused for ten seconds.
+/// taken again, which cost a tenth of the CPU time of an import. Long-running processes instead
+/// return pages that were unused for ten seconds.
 pub fn keep_pages() {
     let kept = set(b"arenas.dirty_decay_ms\0")
         .and_then(|()| set(b"arenas.muzzy_decay_ms\0"))

@@ -35,7 +35,8 @@ pub struct DataArgs {
     #[arg(long, value_name = "DIR", default_value = "tidegate-data", env = "TIDEGATE_DATA")]
     pub data: PathBuf,
 
-    /// Folder with additional pipelines (*.sql, also in folders below it); may be given several times
+    /// Folder with additional pipelines (*.sql, also in folders below it); may be given several
+    /// times
     #[arg(long = "pipelines", value_name = "DIR", env = "TIDEGATE_PIPELINES", value_delimiter = ':')]
     pub pipelines: Vec<PathBuf>,
 
@@ -101,8 +102,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 #[derive(Debug, Clone, Args)]
 pub struct KeepArgs {
     /// Drop rows of a table that are older than DAYS, counted from its newest row, e.g.
-    /// gpu_samples=30; may be given several times. Stored hourly and daily rows stay; late events no
-    /// longer change them
+    /// gpu_samples=30; may be given several times. Stored hourly and daily rows stay; late events
+    /// no longer change them
     #[arg(long, value_name = "TABLE=DAYS", value_parser = table_and_days)]
     keep: Vec<(String, u32)>,
 }

@@ -1,4 +1,5 @@
-//! What commands share: a data folder opened with its event log, arguments, queries and the process.
+//! What commands share: a data folder opened with its event log, arguments, queries and the
+//! process.
 //!
 //! [`Workspace`] opens a data folder for writing together with its log, embedded or on Kafka, and
 //! refuses tables that were computed from another log. [`LogArgs`] and [`DataArgs`] are the clap
@@ -15,17 +16,16 @@
 //! let workspace = Workspace::open("tidegate-data".as_ref(), &LogArgs::default())?;
 //! workspace.create_topics()?;
 //! block_on_one_thread(async {
-//!     let mut runner = workspace.runner(tidegate_lake::pipeline::shipped(), Pace::default()).await?;
-//!     runner.catch_up(&mut |_| {}).await?;
-//!     Ok::<_, tidegate_workspace::CommandError>(())
-//! })??;
+//!     let mut runner = workspace.runner(tidegate_lake::pipeline::shipped(),
+//! Pace::default()).await?;     runner.catch_up(&mut |_| {}).await?;     Ok::<_,
+//! tidegate_workspace::CommandError>(()) })??;
 //! # Ok::<(), tidegate_workspace::CommandError>(())
 //! ```
 
 #![warn(missing_docs)]
 
-/// Prints a line to stdout, as `println!` does, but ignores a closed pipe: a reader that stops early
-/// (`| head`) is no failure of the command.
+/// Prints a line to stdout, as `println!` does, but ignores a closed pipe: a reader that stops
+/// early (`| head`) is no failure of the command.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => {{

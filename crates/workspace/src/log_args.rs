@@ -79,8 +79,8 @@ impl LogArgs {
         self.place.kafka()
     }
 
-    /// Another log on the same Kafka cluster: `-suffix` is appended to the topic prefix. The embedded
-    /// log is returned unchanged.
+    /// Another log on the same Kafka cluster: `-suffix` is appended to the topic prefix. The
+    /// embedded log is returned unchanged.
     pub fn in_fresh_prefix(&self, suffix: &str) -> Result<Self, CommandError> {
         let fresh = |url: &KafkaUrl| format!("kafka://{}/{}-{suffix}", url.servers(), url.prefix()).parse();
         let log = self.kafka().map(fresh).transpose()?;

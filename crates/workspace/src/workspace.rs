@@ -55,8 +55,8 @@ impl Workspace {
         Ok(opened)
     }
 
-    /// Opens the folder to rebuild its tables. No other process may have it open; the present tables
-    /// may come from another log.
+    /// Opens the folder to rebuild its tables. No other process may have it open; the present
+    /// tables may come from another log.
     pub fn open_alone(data: &Path, log: &LogArgs) -> Result<Self, CommandError> {
         Self::open_as(data, log, Sharing::Exclusive)
     }

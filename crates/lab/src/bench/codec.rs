@@ -1,9 +1,9 @@
 //! `tidegate bench codec`: compares encodings of events.
 //!
 //! Writes the same seeded rows as Protobuf, Avro and Arrow IPC messages, reads them back as flat
-//! Arrow batches, and reports rows per core second and bytes per row. Decoding ends with Arrow, where
-//! pipelines begin, so a format gains nothing by deferring work. The choice of formats rests on these
-//! figures.
+//! Arrow batches, and reports rows per core second and bytes per row. Decoding ends with Arrow,
+//! where pipelines begin, so a format gains nothing by deferring work. The choice of formats rests
+//! on these figures.
 
 mod formats;
 pub(super) mod gpu;
@@ -179,8 +179,8 @@ fn decompress(bytes: &[u8]) -> Result<Vec<u8>, ArrowError> {
     Ok(zstd::bulk::decompress(bytes, size as usize)?)
 }
 
-/// CPU time of this thread. On many kernels `getrusage` has only the resolution of a scheduler tick,
-/// some milliseconds.
+/// CPU time of this thread. On many kernels `getrusage` has only the resolution of a scheduler
+/// tick, some milliseconds.
 fn thread_cpu_s() -> Result<f64, ArrowError> {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_err(std::io::Error::from)?;
     Ok(Duration::from(time).as_secs_f64())

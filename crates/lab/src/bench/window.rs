@@ -1,4 +1,5 @@
-//! Window: from a log of GPU samples, jobs and nodes to a committed lake with every shipped pipeline.
+//! Window: from a log of GPU samples, jobs and nodes to a committed lake with every shipped
+//! pipeline.
 
 use clap::Args;
 use serde::Serialize;

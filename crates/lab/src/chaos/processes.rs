@@ -72,8 +72,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Kills or pauses a random process. A killed one restarts at once or, half of the time, after a
-    /// moment.
+    /// Kills or pauses a random process. A killed one restarts at once or, half of the time, after
+    /// a moment.
     pub fn disturb(&mut self, number: u32, rng: &mut ChaCha8Rng) -> Result<(), CommandError> {
         for index in 0..self.producers.len() {
             self.hear_out(index)?;

@@ -37,8 +37,8 @@ pub struct Verdict {
     pub differences: Vec<String>,
 }
 
-/// Checks a finished run. The undisturbed tables are computed below `folder`, from generated records
-/// that were never on the log.
+/// Checks a finished run. The undisturbed tables are computed below `folder`, from generated
+/// records that were never on the log.
 pub fn verify(run: &Processes, folder: &Path) -> Result<Verdict, CommandError> {
     let records = history::records(run.plan)?;
     let mut verdict = Verdict::default();

@@ -17,9 +17,9 @@ pub struct Interval {
 
 const DRAWS: usize = 1_000;
 
-/// Mean of `values`, or its ratio to the mean of `below`, with the 95 % percentile interval of 1,000
-/// bootstrap resamples. Values and divisors are resampled in pairs (Efron and Tibshirani 1993,
-/// chapter 13).
+/// Mean of `values`, or its ratio to the mean of `below`, with the 95 % percentile interval of
+/// 1,000 bootstrap resamples. Values and divisors are resampled in pairs (Efron and Tibshirani
+/// 1993, chapter 13).
 pub fn bootstrap(values: &[f64], below: Option<&[f64]>) -> Interval {
     if values.is_empty() {
         return Interval { value: f64::NAN, low: f64::NAN, high: f64::NAN };

@@ -137,8 +137,8 @@ pub type Maker<'a> = &'a dyn Fn(&Scenario) -> Contender;
 pub struct Row {
     /// Name of the contender.
     pub policy: String,
-    /// By metric, in the order of [`Metric::ALL`]: mean over seeds with its 95 % interval; `None` if
-    /// unknown.
+    /// By metric, in the order of [`Metric::ALL`]: mean over seeds with its 95 % interval; `None`
+    /// if unknown.
     pub values: Vec<Option<Interval>>,
     /// Likewise, ratio to the first contender, paired by seed; `None` if its mean is 0.
     pub ratios: Vec<Option<Interval>>,

@@ -10,10 +10,10 @@ use crate::{Backfill, JobState, MINUTE_US, Place, Sim, SimError, schedulers::Sch
 
 /// Lends idle quota between teams that share one pool.
 ///
-/// Each step, if no owner waits for room, the longest waiting job beyond a quota may start, if there
-/// is room beyond what is kept for owners. A team exceeds its quota by no more than its stoppable
-/// jobs hold. If a job within its quota does not fit, jobs of teams beyond their quotas are stopped,
-/// on the nodes where that loses least.
+/// Each step, if no owner waits for room, the longest waiting job beyond a quota may start, if
+/// there is room beyond what is kept for owners. A team exceeds its quota by no more than its
+/// stoppable jobs hold. If a job within its quota does not fit, jobs of teams beyond their quotas
+/// are stopped, on the nodes where that loses least.
 #[derive(Debug, Clone)]
 pub struct QuotaLender {
     /// Whether quota is lent. If not, quotas are hard limits and waits are only measured.
@@ -139,8 +139,8 @@ impl QuotaLender {
         }
     }
 
-    /// Stops jobs beyond their teams' quotas so that an owner's job fits: whole nodes first, then the
-    /// rest, where least is lost. Does nothing and returns `false` if that is not enough.
+    /// Stops jobs beyond their teams' quotas so that an owner's job fits: whole nodes first, then
+    /// the rest, where least is lost. Does nothing and returns `false` if that is not enough.
     fn make_room(&mut self, sim: &mut Sim, job: u32) -> bool {
         let gpus = sim.jobs()[job as usize].spec.gpus;
         let teams = 0..sim.spec().teams.len();

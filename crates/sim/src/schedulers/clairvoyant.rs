@@ -9,9 +9,9 @@ use crate::{ClusterSpec, JobSpec, SECOND_US, ServiceSpec, Sim};
 
 /// Knows each job's run time and all future demand.
 ///
-/// It lends what will not be needed until it could be back, calls back just in time, runs short jobs
-/// first, and grows the elastic jobs that gain most. It has the same latencies as the others. It is
-/// greedy, so its result is a mark, not a bound; the bound is [`fluid_bound_gpu_us`].
+/// It lends what will not be needed until it could be back, calls back just in time, runs short
+/// jobs first, and grows the elastic jobs that gain most. It has the same latencies as the others.
+/// It is greedy, so its result is a mark, not a bound; the bound is [`fluid_bound_gpu_us`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Clairvoyant {
     /// Pool that borrows.

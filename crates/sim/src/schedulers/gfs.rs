@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{Backfill, ClusterSpec, DAY_US, JobSpec, MINUTE_US, PPM, ServiceSpec, Sim};
 
-/// GFS-like scheduler. The forecast is yesterday's demand at the same times, plus the `quantile_ppm`
-/// quantile of its recent error. The constants of the coefficient are our own: the paper's were not
-/// available.
+/// GFS-like scheduler. The forecast is yesterday's demand at the same times, plus the
+/// `quantile_ppm` quantile of its recent error. The constants of the coefficient are our own: the
+/// paper's were not available.
 #[derive(Debug, Clone, Copy)]
 pub struct Gfs {
     /// Horizon of the forecast, µs.

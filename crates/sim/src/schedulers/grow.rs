@@ -52,8 +52,8 @@ pub fn knapsack(groups: &[Vec<Item>], room: u32) -> Choice {
     choice
 }
 
-/// Gives free GPUs of a pool to its elastic jobs by the knapsack, if no job waits for them. The value
-/// of a larger size is the time saved, less that of the change itself, s.
+/// Gives free GPUs of a pool to its elastic jobs by the knapsack, if no job waits for them. The
+/// value of a larger size is the time saved, less that of the change itself, s.
 pub(super) fn grow(sim: &mut Sim, pool: usize) {
     let (own, lent) = sim.free_gpus(pool);
     if own + lent == 0 || waits(sim, pool).is_some() {

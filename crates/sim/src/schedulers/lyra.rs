@@ -1,7 +1,7 @@
 //! Lyra (Li et al., EuroSys 2023), as published.
 //!
-//! Loans by a forecast of the next minutes, reclaim by server preemption cost, shortest job first for
-//! base demands, and a multiple-choice knapsack for the rest.
+//! Loans by a forecast of the next minutes, reclaim by server preemption cost, shortest job first
+//! for base demands, and a multiple-choice knapsack for the rest.
 
 use super::{
     Scheduler,

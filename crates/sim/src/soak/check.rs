@@ -1,4 +1,5 @@
-//! Invariants of a soak test, checked on the cluster and the journal, not on an executor's own state.
+//! Invariants of a soak test, checked on the cluster and the journal, not on an executor's own
+//! state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -28,8 +29,8 @@ pub enum Invariant {
     Generation,
     /// Effects of a kind stay within its hourly and daily budget.
     Budget,
-    /// A loan is extended only near its end (within twice the promised reclaim time). Extensions use
-    /// no budget, so this bounds them.
+    /// A loan is extended only near its end (within twice the promised reclaim time). Extensions
+    /// use no budget, so this bounds them.
     Prolong,
     /// No loan outlives its end by more than the time of a reclaim.
     LoanEnds,
@@ -92,8 +93,8 @@ pub(super) struct Checker {
     violations: Vec<Violation>,
 }
 
-/// Longest time an action may be open without faults: up to an hour for approval and fifteen minutes
-/// for verification, with room.
+/// Longest time an action may be open without faults: up to an hour for approval and fifteen
+/// minutes for verification, with room.
 const STUCK_US: i64 = 2 * HOUR_US;
 /// Longest time a node may be in transit without faults: notice, checkpoint, kill, hand-over, load
 /// and some ticks.

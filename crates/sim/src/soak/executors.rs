@@ -1,7 +1,7 @@
 //! Executors of a soak test: instances of the product's executor over one journal.
 //!
-//! Some die at a write. Some hang within a step while another instance takes over, and then continue
-//! beside it.
+//! Some die at a write. Some hang within a step while another instance takes over, and then
+//! continue beside it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -197,8 +197,8 @@ impl Executors {
         }
     }
 
-    /// Makes the leader hang after `moments` fault points. Another instance acts for `looks` periods
-    /// meanwhile, and beside it from then on.
+    /// Makes the leader hang after `moments` fault points. Another instance acts for `looks`
+    /// periods meanwhile, and beside it from then on.
     fn hang_leader(&mut self, moments: u32, looks: u32) {
         let acts = self.instances.iter().find(|(life, _)| life.borrow().acts).or(self.instances.first());
         let Some((old, fate)) = acts.cloned() else { return };

@@ -1,4 +1,5 @@
-//! Checks the journal of a soak test: reasons are given, and replayed plans equal the recorded ones.
+//! Checks the journal of a soak test: reasons are given, and replayed plans equal the recorded
+//! ones.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Soak test: long random runs of the product, checked against invariants.
 //!
-//! Each seed draws a cluster, its jobs and demand, and a random subset of fault kinds, so that kinds
-//! also occur alone (swarm testing: Groce et al., ISSTA 2012). The product acts: its planner, guard,
-//! forecast and executor, over a journal that outlives each executor.
+//! Each seed draws a cluster, its jobs and demand, and a random subset of fault kinds, so that
+//! kinds also occur alone (swarm testing: Groce et al., ISSTA 2012). The product acts: its planner,
+//! guard, forecast and executor, over a journal that outlives each executor.
 
 mod check;
 mod executors;

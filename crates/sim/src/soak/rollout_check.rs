@@ -19,8 +19,8 @@ use tidegate_autopilot::{
 
 use super::Invariant;
 
-/// Draws a shadow for two in five seeds and a canary for two in five, from a generator of its own so
-/// that a seed keeps its faults.
+/// Draws a shadow for two in five seeds and a canary for two in five, from a generator of its own
+/// so that a seed keeps its faults.
 pub(super) fn draw(seed: u64, policy: &Policy, owners: &[OwnerName]) -> Rollout {
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0xca7);
     let mut other = |name: &str| {

@@ -51,11 +51,11 @@ pub struct AppliedEffect {
     pub generation: u64,
     /// Kind of the action.
     pub kind: Kind,
-    /// Kind whose budget it uses: stopping jobs on a called-back node counts as a reclaim. `None` for
-    /// an extension of a loan, which uses no budget.
+    /// Kind whose budget it uses: stopping jobs on a called-back node counts as a reclaim. `None`
+    /// for an extension of a loan, which uses no budget.
     pub counts_as: Option<Kind>,
-    /// For an extension: how long before its window it came, µs; 0 or less is in time. The window is
-    /// the end of the loan less twice the promised reclaim time.
+    /// For an extension: how long before its window it came, µs; 0 or less is in time. The window
+    /// is the end of the loan less twice the promised reclaim time.
     pub early_us: Option<i64>,
 }
 

@@ -55,8 +55,8 @@ pub struct BacktestArgs {
     /// Range of seeds, B excluded
     #[arg(long, value_name = "A..B", default_value = "0..5", value_parser = seeds)]
     seeds: (u64, u64),
-    /// Lend idle quota between the teams of a trace with quotas (helios), and report how much waiting
-    /// demand is served and how long owners wait; without services
+    /// Lend idle quota between the teams of a trace with quotas (helios), and report how much
+    /// waiting demand is served and how long owners wait; without services
     #[arg(long, conflicts_with_all = ["policies", "from"])]
     lend_quotas: bool,
     /// Minutes within which an owner must have its lent quota back

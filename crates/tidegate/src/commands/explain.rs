@@ -1,5 +1,5 @@
-//! `tidegate explain`: why a job waits, where its GPU time went and what would help; why the autopilot
-//! decided something, and with what result.
+//! `tidegate explain`: why a job waits, where its GPU time went and what would help; why the
+//! autopilot decided something, and with what result.
 
 use std::process::ExitCode;
 

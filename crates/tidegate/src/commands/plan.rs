@@ -35,7 +35,8 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// Show what was considered for a node, job, owner, pool, loan or reservation, newest plan first
+    /// Show what was considered for a node, job, owner, pool, loan or reservation, newest plan
+    /// first
     Why {
         /// Its name
         object: String,

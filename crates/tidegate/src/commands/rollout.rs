@@ -52,8 +52,8 @@ pub struct CanaryArgs {
     /// Restart the canary that was rolled back last
     #[arg(long)]
     restart: bool,
-    /// SSH key to sign the restart with, if the site requires signatures; the public key for a key in
-    /// an agent or on a security key
+    /// SSH key to sign the restart with, if the site requires signatures; the public key for a key
+    /// in an agent or on a security key
     #[arg(long, value_name = "FILE", env = "TIDEGATE_APPROVE_KEY")]
     key: Option<PathBuf>,
     /// Print JSON

@@ -35,8 +35,8 @@ good_for_s = 1
 
 /// Says on a log that nobody has open that n3 is bad or well.
 fn signal(data: &Path, seq: u64, is_bad: bool) {
-    // A process that was killed while it started `scontrol` leaves a child that holds the log's lock
-    // until it becomes `scontrol`.
+    // A process that was killed while it started `scontrol` leaves a child that holds the log's
+    // lock until it becomes `scontrol`.
     let mut opened = None;
     wait_until("the log to be free", || {
         opened = EmbeddedLog::open(data.join("log"), EmbeddedOptions::default()).ok();

@@ -88,9 +88,9 @@ impl Watched {
         self.peak_kib.load(Ordering::Relaxed) / 1024
     }
 
-    /// Waits until a query that needs most of the memory succeeds. After a limit, the server sends the
-    /// error first and frees the query's memory later. Without this wait, the next query could hit the
-    /// memory limit through no fault of its own.
+    /// Waits until a query that needs most of the memory succeeds. After a limit, the server sends
+    /// the error first and frees the query's memory later. Without this wait, the next query could
+    /// hit the memory limit through no fault of its own.
     fn wait_for_free_memory(&self) {
         let sql = "SELECT max(r) FROM (SELECT row_number() OVER (ORDER BY value) r FROM generate_series(1, 500000)) x";
         let ends = Ends::Right("500000");

@@ -1,5 +1,5 @@
-//! Cost of the autopilot: a plan and guard verdicts on a large cluster, and the time from an event to
-//! the verified, journaled action.
+//! Cost of the autopilot: a plan and guard verdicts on a large cluster, and the time from an event
+//! to the verified, journaled action.
 
 mod plan;
 mod reaction;
@@ -78,8 +78,8 @@ pub fn run(args: &AutopilotArgs) -> Result<Report, CommandError> {
     })
 }
 
-/// Distribution of measurements. A quantile is a measured value: the smallest that this share does not
-/// exceed.
+/// Distribution of measurements. A quantile is a measured value: the smallest that this share does
+/// not exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     p50: f64,

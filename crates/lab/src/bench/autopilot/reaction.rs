@@ -272,8 +272,8 @@ impl Event {
     }
 }
 
-/// Half of the nodes train, with two days of jobs submitted before the start. Half serve: three tenths
-/// of them are needed until the event, all of them from then on.
+/// Half of the nodes train, with two days of jobs submitted before the start. Half serve: three
+/// tenths of them are needed until the event, all of them from then on.
 fn setting(nodes: usize, event_us: i64, seed: u64) -> Scenario {
     let train = nodes / 2;
     let gpus = (train * GPUS_PER_NODE) as u32;

@@ -1,5 +1,5 @@
-//! State of a large synthetic cluster: a tenth of the nodes serve and are lent out, jobs run on all,
-//! some jobs wait, and one node in two hundred is bad.
+//! State of a large synthetic cluster: a tenth of the nodes serve and are lent out, jobs run on
+//! all, some jobs wait, and one node in two hundred is bad.
 
 use tidegate_autopilot::forecast::{DemandForecast, Series};
 use tidegate_autopilot::state::{

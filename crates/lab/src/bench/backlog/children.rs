@@ -78,8 +78,8 @@ fn cpu_time() -> Result<Duration, CommandError> {
     Ok(Duration::from_micros(micros as u64))
 }
 
-/// Peak memory of a running process so far, MiB. The kernel tracks the peak, so occasional polling is
-/// enough.
+/// Peak memory of a running process so far, MiB. The kernel tracks the peak, so occasional polling
+/// is enough.
 fn peak_rss(child: &Child) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -100,7 +100,8 @@ impl<T> Codec<T> for Avro<T> {
 pub struct ArrowIpc<T> {
     schema: SchemaRef,
     to_batch: ToBatch<T>,
-    /// Decoder with the schema, for bare batches; `None` if each message is a stream with its schema.
+    /// Decoder with the schema, for bare batches; `None` if each message is a stream with its
+    /// schema.
     shared: Option<(StreamEncoder, StreamDecoder)>,
 }
 

@@ -17,8 +17,9 @@ use super::formats::{ArrowIpc, Avro, NamedCodecs, Protobuf};
 const EVENTS_PER_GROUP: usize = 1_000;
 const EVENTS_PER_JOB: usize = 4;
 
-/// The formats. Avro writes many events at once, as an import does: record by record it would measure
-/// the cost of batches of one row. So does Arrow IPC, which cannot write single records otherwise.
+/// The formats. Avro writes many events at once, as an import does: record by record it would
+/// measure the cost of batches of one row. So does Arrow IPC, which cannot write single records
+/// otherwise.
 pub fn codecs() -> Result<NamedCodecs<JobEvent>, ArrowError> {
     let schema = flat(&[])?.schema();
     Ok(vec![

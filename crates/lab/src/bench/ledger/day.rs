@@ -36,7 +36,8 @@ pub struct Job {
     pub user: String,
     pub pool: &'static str,
     pub name: &'static str,
-    /// Thousandths of a GPU as the scheduler counts: a slice counts as one GPU, a time share as none.
+    /// Thousandths of a GPU as the scheduler counts: a slice counts as one GPU, a time share as
+    /// none.
     pub asked_milli: Option<u64>,
     pub submit_ms: i64,
     /// The scheduler's reason for its wait.
@@ -129,7 +130,8 @@ pub struct Piece {
 }
 
 impl Day {
-    /// Fleet, prices and reservation of a day, as yet without jobs; [`scenes`](super::scenes) adds them.
+    /// Fleet, prices and reservation of a day, as yet without jobs; [`scenes`](super::scenes) adds
+    /// them.
     pub fn without_jobs(seed: u64, hours: u32, nodes: usize) -> Self {
         let draw = Draw::new(seed);
         let length_ms = i64::from(hours) * HOUR_MS;

@@ -62,8 +62,8 @@ pub struct LedgerArgs {
     /// Sample batches that never arrive, per million
     #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     missing: u32,
-    /// Write the truth of the day here as JSON: time by class and job, waits, tokens, operations and
-    /// energy of each job
+    /// Write the truth of the day here as JSON: time by class and job, waits, tokens, operations
+    /// and energy of each job
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
     /// Create the data folder here and keep it

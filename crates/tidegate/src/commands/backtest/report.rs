@@ -41,8 +41,8 @@ pub fn bounds(seeds: Range<u64>, setting: &dyn Fn(u64) -> Scenario) -> f64 {
     seeds.map(bound).sum::<f64>() / count as f64
 }
 
-/// Prints a table: for each metric and policy the mean over seeds with half its 95 % interval, and the
-/// ratio to the first policy.
+/// Prints a table: for each metric and policy the mean over seeds with half its 95 % interval, and
+/// the ratio to the first policy.
 pub fn print(report: &Report) {
     match &report.about {
         Some(Provenance::Traces(about)) => print_traces(about),

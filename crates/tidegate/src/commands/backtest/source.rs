@@ -38,8 +38,8 @@ pub struct SourceArgs {
     /// Online demand of a DIR
     #[arg(long, value_name = "NAME", default_value = "servegen", conflicts_with = "from", value_parser = Demand::NAMED.map(|(name, _)| name))]
     serving: String,
-    /// Scaling of elastic jobs of a DIR: measured in sia_scaling_profiles, or by Amdahl's law with a
-    /// serial part of 2 %
+    /// Scaling of elastic jobs of a DIR: measured in sia_scaling_profiles, or by Amdahl's law with
+    /// a serial part of 2 %
     #[arg(long, value_name = "NAME", default_value = "measured", conflicts_with = "from", value_parser = ["measured", "amdahl"])]
     curves: String,
     /// Nodes of 8 GPUs for jobs [default: 25 for made-up jobs, those of the log, or as the trace's
@@ -59,8 +59,8 @@ pub struct SourceArgs {
     /// Days in which jobs arrive
     #[arg(long, default_value_t = 7, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(1..=365))]
     days: u16,
-    /// Days of earlier demand that the autopilot's forecast has learnt. On a log it is up to 28 days
-    /// before --from
+    /// Days of earlier demand that the autopilot's forecast has learnt. On a log it is up to 28
+    /// days before --from
     #[arg(long, value_name = "DAYS", default_value_t = 0, conflicts_with = "from", value_parser = clap::value_parser!(u16).range(0..=365))]
     history: u16,
     /// Price of a GPU-hour [default: the log's price book, if one price holds for all]; without a

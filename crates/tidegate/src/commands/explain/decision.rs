@@ -54,8 +54,8 @@ struct Explanation {
     others: Vec<Considered>,
     /// Origin of the demand forecast, if recorded.
     foreseen: Option<ForecastOrigin>,
-    /// Whether the replayed plan equals the recorded one byte for byte; `None` if its inputs are not
-    /// recorded.
+    /// Whether the replayed plan equals the recorded one byte for byte; `None` if its inputs are
+    /// not recorded.
     same_bytes: Option<bool>,
     steps: Vec<ActionStep>,
     score: Option<Score>,

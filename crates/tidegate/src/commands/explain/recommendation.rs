@@ -7,7 +7,8 @@ use super::gpu_time::{Bottleneck, GpuTime};
 /// Losses below this share of the held time are ignored; then the bottleneck counts.
 const WORTH_PERCENT: i64 = 10;
 
-/// Names the largest unproductive part of its GPU time and a remedy; for a waiting job, what starts it.
+/// Names the largest unproductive part of its GPU time and a remedy; for a waiting job, what starts
+/// it.
 pub fn best(told: &Explanation) -> String {
     if told.state == "waiting" {
         let starts = told.waits.last().and_then(|wait| wait.starts_when.as_deref());

@@ -17,7 +17,8 @@ const HELP: &str = "\
   \\?                 this help         \\q         end (or Ctrl-D)
   Ctrl-C ends a running query.";
 
-/// Runs queries until the user exits. Rows go to standard output, everything else to standard error.
+/// Runs queries until the user exits. Rows go to standard output, everything else to standard
+/// error.
 pub(super) async fn run(session: &mut Session, mut format: Format) -> Result<(), CommandError> {
     let mut editor = DefaultEditor::new()?;
     let history = history_file();

@@ -1,5 +1,5 @@
-//! What people read: names that say what they name, lines that fit, pages that are short, links that
-//! lead somewhere, and a drawing of the crates that shows what the compiler sees.
+//! What people read: names that say what they name, lines that fit, pages that are short, links
+//! that lead somewhere, and a drawing of the crates that shows what the compiler sees.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};

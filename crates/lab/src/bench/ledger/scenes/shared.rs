@@ -51,8 +51,8 @@ fn serving(scene: &mut Scene<'_>) {
     scene.serving(RESEARCH, &halves[1..], Span { from_ms: arrives, to_ms: scene.at(0.9) });
 }
 
-/// The first node's agent is silent for a while. Step reports go through the agent, so the scene has
-/// none.
+/// The first node's agent is silent for a while. Step reports go through the agent, so the scene
+/// has none.
 fn silence(scene: &mut Scene<'_>) {
     served(scene);
     let halves = scene.gpus(0, [TIME_SLICED]);
