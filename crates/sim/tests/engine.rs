@@ -1,5 +1,4 @@
-//! The engine against numbers worked out by hand, and its books against themselves at every step of
-//! random runs.
+//! The engine against hand-computed numbers; random runs are audited after every step.
 
 use proptest::prelude::*;
 use tidegate_sim::{
@@ -7,7 +6,7 @@ use tidegate_sim::{
     MINUTE_US, Place, SECOND_US, Sim, TeamSpec, generate,
 };
 
-/// A cluster in which nothing takes time.
+/// A cluster whose changes take no time.
 fn instant(counts: &[usize], gpus: u32) -> ClusterSpec {
     let latency =
         Latency { start_us: 0, notice_us: 0, checkpoint_us: 0, kill_us: 0, handover_us: 0, load_us: 0 };
@@ -213,7 +212,7 @@ fn nodes_called_back_one_after_the_other_all_come_home() {
     assert_eq!(sim.jobs()[0].gpus(), 24);
     sim.clear_and_call_back(1, true).unwrap();
     sim.run_until(HOUR_US + MINUTE_US);
-    // The job has been told to give up node 1 and is still writing its checkpoint.
+    // The job has notice for node 1 and is still writing its checkpoint.
     sim.clear_and_call_back(2, true).unwrap();
     sim.run_until(HOUR_US + 6 * MINUTE_US);
     assert!(sim.nodes().iter().all(|n| n.place == Place::Home));
@@ -246,8 +245,7 @@ fn a_job_that_can_never_run_is_refused() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Whatever is done to a cluster, at each moment its books are in order, and the same run gives
-    /// the same books.
+    /// The audit passes after every change, and the same run gives the same ledger.
     #[test]
     fn the_books_are_in_order_at_every_step(seed in 0..u64::MAX, doing in prop::collection::vec((0..7u8, 0..1_000u32), 60..120)) {
         let run = || {
@@ -274,7 +272,7 @@ proptest! {
                 let running: Vec<u32> = sim.running().collect();
                 let job = running.get(*which as usize % running.len().max(1)).copied();
                 let node = which % 16;
-                // Refusals are part of the game: what is not allowed changes nothing.
+                // A refused change must change nothing.
                 match (what, job) {
                     (0, _) => drop(sim.lend(node, 0)),
                     (1, _) => drop(sim.clear_and_call_back(node, which % 2 == 0)),

@@ -1,5 +1,5 @@
-//! The executor on a simulated cluster: what it does in a day, killed at every write, and beside
-//! one that thinks it still acts.
+//! The executor on a simulated cluster: a day of work, death at every write, and a second executor
+//! that believes it still holds the lease.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +45,7 @@ fn cluster(setting: &Scenario, hour: i64) -> SimTarget {
     target
 }
 
-/// A forecast that has seen a week of such days.
+/// A forecast that has learnt a week of such days.
 fn warmed(setting: &Scenario) -> Trailing {
     let mut forecast = Trailing::new(TrailingConfig::default());
     let service = &setting.services[0];
@@ -67,7 +67,7 @@ fn on() -> KillSwitch {
     KillSwitch::On
 }
 
-/// Runs until `until_us` after the beginning, looking each minute.
+/// Runs until `until_us` after the beginning, with a step each minute.
 fn run<J: Journal, F: OnlineForecast>(
     executor: &mut Executor<J, F>,
     target: &mut SimTarget,
@@ -97,7 +97,7 @@ fn a_tide_is_lent_and_taken_back_and_every_plan_can_be_made_again() {
     assert!(target.ended_loans().len() > 3, "{} loans", target.ended_loans().len());
     let (known, entries) = known(&journal);
     assert_eq!(known.rejected, 0);
-    // Whatever had an effect was on record before, and came to an end.
+    // Every effect was journaled before, and every action is over.
     let by_id: BTreeMap<&str, &Stage> =
         known.intents.all().map(|intent| (&*intent.decision.action.id, &intent.stage)).collect();
     assert!(target.effects().len() > 20);
@@ -105,7 +105,7 @@ fn a_tide_is_lent_and_taken_back_and_every_plan_can_be_made_again() {
         let stage = by_id.get(&*deed.action).unwrap_or_else(|| panic!("{} is nowhere", deed.action));
         assert!(!matches!(stage, Stage::Proposed | Stage::Approved | Stage::Dropped), "{deed:?} {stage:?}");
     }
-    // From the record alone the same plans come out, byte for byte.
+    // Replaying the journal gives the same plans, byte for byte.
     let plans = entries.iter().filter_map(|entry| match &entry.event {
         JournalEvent::Planned(planned) => Some(planned),
         _ => None,
@@ -123,20 +123,19 @@ fn a_tide_is_lent_and_taken_back_and_every_plan_can_be_made_again() {
         made += 1;
     }
     assert!(made > 20, "{made}");
-    // Loans that ran to their end are scored: what borrowers held of them is between nothing and
-    // all of it.
+    // Finished loans are scored: borrowers held between none and all of them.
     let lent: Vec<_> =
         known.scores.iter().filter(|score| score.kind == Kind::Lend && score.verified).collect();
     assert!(lent.len() > 3 && lent.iter().all(|score| score.realised_gpu_ms.is_some()), "{lent:?}");
     assert!(lent.iter().any(|score| score.benefit_ratio_ppm > Some(300_000)), "{lent:?}");
-    // What a job loses because a loan is taken back is the loan's cost, and no decision of its own.
+    // Work lost to a reclaim is a cost of the loan, not a decision of its own.
     let freeing =
         |id: &str| known.intents.get(id).is_some_and(|i| known.intents.frees_a_loan(&i.decision.action));
     assert!(known.intents.all().any(|intent| freeing(&intent.decision.action.id)));
     assert!(!known.scores.iter().any(|score| freeing(&score.action)));
 }
 
-/// A journal whose writer dies at a write: before it stands there, or after.
+/// A journal whose writer dies at a write, before or after it is stored.
 #[derive(Clone)]
 struct Dying {
     inner: InMemoryJournal,
@@ -174,7 +173,7 @@ impl Journal for Dying {
 fn killed_at_any_write_the_next_goes_on_and_nothing_is_done_twice_or_left_half_done() {
     let setting = setting(5);
     let forecast = warmed(&setting);
-    // The first hours have every step of lending; later ones of taking back.
+    // The first hours cover every step of lending; later ones cover reclaims.
     let writes = (1..=40).chain((41..400).step_by(9));
     let mut killed = BTreeSet::new();
     for (write, is_written) in writes.flat_map(|write| [(write, false), (write, true)]) {
@@ -260,8 +259,7 @@ fn overtaken_before_any_write_it_does_nothing_more() {
             let (now_us, before) = (target.sim().now_us(), target.effects().len());
             let stepped = executor.step(&mut target, &mut on, &[], EPOCH_US + now_us).unwrap();
             if !matches!(stepped.role, Role::Leading { .. }) {
-                // The step it had recorded last, in the same look, may have had its effect before;
-                // this one has none.
+                // The step journaled just before may have had its effect; this one has none.
                 let last = stepped.steps.last().map(|(_, what)| *what);
                 let done = stepped.steps.iter().filter(|(_, what)| *what == "applied").count();
                 assert!(last != Some("applying") || target.effects().len() <= before + done, "{stepped:?}");
@@ -284,7 +282,7 @@ fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
     run(&mut old, &mut target, 18 * HOUR_US).unwrap();
     let now_us = |target: &SimTarget| EPOCH_US + target.sim().now_us();
     let mut new = Executor::new(Policy::auto(), settings("new"), journal.reader(), warmed(&setting));
-    // While the lease holds the other one waits.
+    // The other one waits while the lease is valid.
     let at_us = now_us(&target);
     let held = old.step(&mut target, &mut on, &[], at_us).unwrap();
     assert!(matches!(held.role, Role::Leading { generation: 1 }));
@@ -293,12 +291,12 @@ fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
         matches!(&waits.role, Role::Standby(held) if held.holder == "old" && held.generation == 1),
         "{waits:?}"
     );
-    // The old one hangs for longer than it lasts.
+    // The old one hangs for longer than the lease.
     target.run_until(target.sim().now_us() + 2 * MINUTE_US);
     let at_us = now_us(&target);
     let acts = new.step(&mut target, &mut on, &[], at_us).unwrap();
     assert_eq!(acts.role, Role::Leading { generation: 2 });
-    // By another policy another plan is on record at once, though it decides nothing.
+    // Another policy records another plan at once, even if it decides nothing.
     let policies = || {
         let entries = known(&journal).1;
         let plans = entries.into_iter().filter_map(|entry| match entry.event {
@@ -315,7 +313,7 @@ fn one_that_lost_the_lease_and_does_not_know_it_does_nothing() {
     shipped.step(&mut target, &mut on, &[], at_us).unwrap();
     assert_eq!((policies().len(), policies().last().map(String::as_str)), (count + 1, Some("default")));
     let deeds = target.effects().len();
-    // With a clock that stood still it takes itself for the holder; the journal knows better.
+    // Its clock stood still, so it believes it holds the lease; the journal refuses it.
     let stale = old.step(&mut target, &mut on, &[], at_us - 90 * SECOND_US).unwrap();
     assert!(!matches!(stale.role, Role::Leading { .. }) && stale.steps.is_empty(), "{stale:?}");
     assert_eq!(target.effects().len(), deeds);
@@ -345,8 +343,7 @@ fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_pe
     let (seen, _) = known(&journal);
     let dropped = seen.intents.all().filter(|intent| intent.stage == Stage::Dropped).count();
     assert!(dropped > 0 && dropped == seen.intents.all().count(), "refusals are on record");
-    // The shipped policy suggests: what is told is done when a person says so, if the policy asks
-    // for one.
+    // The shipped policy only suggests: an action is done once a person approves it.
     let policy = Policy::parse("name = \"ask\"\n[modes]\nlend = \"approve\"\nreclaim = \"act\"\n").unwrap();
     let journal = InMemoryJournal::default();
     let mut asks = Executor::new(policy, settings("asks"), journal.clone(), warmed(&setting));
@@ -391,8 +388,7 @@ fn what_a_target_took_and_never_did_needs_no_undoing() {
     let undone =
         |intent: &&tidegate_autopilot::intent::Intent| matches!(intent.stage, Stage::Compensated { .. });
     assert!(known.intents.all().filter(undone).count() > 0, "{:?}", known.intents);
-    // Fifteen minutes pass before it is given up; then nothing is left of it. What is only
-    // suggested waits for a person.
+    // It is abandoned after fifteen minutes without traces. Suggestions wait for a person.
     let before_us = EPOCH_US + 22 * HOUR_US - 20 * MINUTE_US;
     let sent = known.intents.open().filter(|intent| intent.stage != Stage::Proposed);
     for intent in sent {
@@ -405,8 +401,7 @@ fn a_budget_is_used_when_it_is_tried_again_not_when_it_was_sent_in_vain() {
     let setting = setting(5);
     let (mut target, journal) = (cluster(&setting, 17), InMemoryJournal::default());
     let mut executor = Executor::new(Policy::auto(), settings("one"), journal.clone(), warmed(&setting));
-    // Answers are lost, and of what was asked for half is not done: it is asked for again at the
-    // next look.
+    // Answers are lost and half of the requests are not done; they are repeated at the next step.
     target.set_control_faults(ControlFaults { unknown_ppm: 500_000, ..ControlFaults::default() });
     while target.sim().now_us() < DAY_US {
         let now_us = target.sim().now_us();
@@ -436,7 +431,7 @@ fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
     let setting = setting(5);
     let (mut target, journal) = (cluster(&setting, 17), InMemoryJournal::default());
     let began_us = EPOCH_US + target.sim().now_us();
-    // Ten loans that did harm, by somebody whose lease is over.
+    // Ten harmful loans of an executor whose lease is over.
     let mut past = journal.reader();
     let of = |event| JournalEntry { at_us: began_us - HOUR_US, generation: 1, event };
     let lease = Lease { holder: "before".into(), generation: 1, until_us: began_us - 1 };
@@ -458,7 +453,7 @@ fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
     let (mut waited, mut lent) = (BTreeSet::new(), 0);
     while target.sim().now_us() < 30 * HOUR_US {
         let now_us = target.sim().now_us();
-        // Nobody says anything for six hours, and then yes to all.
+        // No approvals for six hours, then all at once.
         let asked = |id: &&String| now_us > 23 * HOUR_US && executor.state().intents.get(id).is_some();
         let approved: Vec<_> =
             waited.iter().filter(asked).map(|id: &String| (id.clone(), "anna".to_owned())).collect();
@@ -480,7 +475,7 @@ fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
         target.run_until(now_us + MINUTE_US);
     }
     assert!(lent > 0, "a person said yes");
-    // One that waits is told once, not each minute.
+    // A waiting action is notified once, not each minute.
     let told = known(&journal).0.intents.all().filter(|intent| intent.decision.kind == Kind::Lend).count();
     assert!(told < 100, "{told} loans proposed in 13 hours");
 }

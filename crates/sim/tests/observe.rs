@@ -1,4 +1,4 @@
-//! A simulation told as events: complete, valid, numbered, and enough to count the GPU time again.
+//! Events of a simulation: valid, numbered, and sufficient to recompute the GPU time.
 
 #![allow(clippy::unwrap_used)]
 
@@ -78,7 +78,7 @@ fn gpu_time_of_the_events_is_that_of_the_books() {
     for (from_ms, gpus_milli) in open.values() {
         gpu_ms += tidegate_events::gpu_ms(*gpus_milli, *from_ms, 24 * 3_600_000);
     }
-    // Times of events are cut to milliseconds: each hold may differ by one for each of its GPUs.
+    // Event times are truncated to ms, so each hold may differ by 1 ms per GPU.
     let books_ms = (sim.ledger().gpu_us(Class::Allocated) / 1_000) as i64;
     let holds: i64 = sim.jobs().iter().map(|j| i64::from(j.attempts * j.spec.gpus * 2)).sum();
     assert!((books_ms - gpu_ms).abs() <= holds, "{books_ms} {gpu_ms}");

@@ -1,5 +1,4 @@
-//! The same seed gives the same bytes in another process, whose addresses and hash seeds are
-//! others.
+//! The same seed gives the same bytes in another process, with other addresses and hash seeds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +15,7 @@ use tidegate_sim::{
     soak::{Limits, soak},
 };
 
-/// Everything that a run tells: events, an outcome, a soak of the product.
+/// Prints all output of a run: events, an outcome, a soak of the product.
 #[test]
 #[ignore = "run by the other test, twice"]
 fn tells_all_it_does() {

@@ -1,5 +1,5 @@
-//! Policies tried beside the one that acts, on a simulated cluster: one that only thinks, and one
-//! that acts for an owner until its record ends it.
+//! Shadow and canary on a simulated cluster: the shadow only plans; the canary acts for an owner
+//! until its record rolls it back.
 
 #![allow(clippy::unwrap_used)]
 
@@ -41,7 +41,7 @@ fn cluster(setting: &Scenario) -> SimTarget {
     target
 }
 
-/// A forecast that has seen a week of such days.
+/// A forecast that has learnt a week of such days.
 fn warmed(setting: &Scenario) -> Trailing {
     let mut forecast = Trailing::new(TrailingConfig::default());
     let service = &setting.services[0];
@@ -69,7 +69,7 @@ fn pilot(
     Executor::new(policy, settings, journal, warmed(setting)).with_rollout(tried)
 }
 
-/// Runs until `until_us` after the beginning, looking each minute.
+/// Runs until `until_us` after the beginning, with a step each minute.
 fn run<F: OnlineForecast>(
     executor: &mut Executor<InMemoryJournal, F>,
     target: &mut SimTarget,
@@ -127,7 +127,7 @@ fn a_shadow_that_would_act_beside_a_base_that_observes_does_nothing() {
     let found = summary("shadow", told.iter().copied(), known.scores.iter());
     assert!(found.plans > 60 && found.kinds[&Kind::Lend].both > 10, "{found:?}");
     assert_eq!((found.alike, found.kinds[&Kind::Lend].only_shadow), (found.plans, 0), "{found:?}");
-    // What a cycle costs: a plan that thinks the same is far below the one beside it.
+    // Cost of a cycle: an equal shadow plan is recorded far smaller than the acting plan.
     let bytes = |entry: &JournalEntry| serde_json::to_vec(entry).unwrap().len();
     let of = |is: fn(&JournalEvent) -> bool| {
         let all: Vec<usize> = entries.iter().filter(|entry| is(&entry.event)).map(bytes).collect();
@@ -160,8 +160,7 @@ fn with_a_shadow_beside_it_what_is_done_is_the_same() {
     assert!(found.kinds[&Kind::Lend].only_acting > 0, "{found:?}");
 }
 
-/// The policy that acts, by which failures do not make an object rest for long: what is tried here
-/// is what ends a canary.
+/// The acting policy, with short cool-downs after failures: the test is about ending a canary.
 fn patient(name: &str) -> Policy {
     let mut policy = named(name);
     (policy.stability.failures, policy.blast.failures) = (99, 99);
@@ -169,14 +168,14 @@ fn patient(name: &str) -> Policy {
     policy
 }
 
-/// A canary for the owner that serves.
+/// A canary for the serving owner.
 fn canary(setting: &Scenario, failures: u32) -> Canary {
     let owners: BTreeSet<String> = [setting.spec.pools[1].name.clone()].into();
     let rollback = RollbackRules { failures, unmet: 99, breaker_trips: 99, ..RollbackRules::default() };
     Canary { policy: patient("bold"), owners, rollback }
 }
 
-/// Who decided on the loans of that time.
+/// Policies that decided on the loans of that period.
 fn lends(known: &ExecutorState, time: Range<i64>) -> Vec<Option<String>> {
     let of = known.intents.all().filter(|intent| time.contains(&intent.at_us()));
     let lends = of.filter(|intent| matches!(intent.decision.action.change, Change::Lend { .. }));
@@ -198,7 +197,7 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
     let bold = canary(&setting, 3);
     let tried = Rollout { shadow: None, canary: Some(bold.clone()) };
     let mut first = pilot(patient("base"), "first", journal.clone(), tried.clone(), &setting);
-    // All that it begins comes to nothing: the scheduler says yes and does nothing.
+    // All its actions fail: the scheduler reports success and does nothing.
     target.set_control_faults(ControlFaults { lie_ppm: 1_000_000, ..ControlFaults::default() });
     while first.acting_canary().is_some() || target.sim().now_us() < 18 * HOUR_US {
         step(&mut first, &mut target, &[]);
@@ -213,7 +212,7 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
     assert!(matches!(events[0], CanaryEvent::Began { by: None, .. }) && events.len() == 2, "{events:?}");
     let CanaryEvent::Ended { why, rolled_back: true, .. } = events[1] else { panic!("{events:?}") };
     assert!(why.contains("last 3 actions failed"), "{why}");
-    // From the next plan on the base acts for its owner; killed and started again it stays so.
+    // From the next plan on the base policy acts for its owner, also after a restart.
     drop(first);
     target.set_control_faults(ControlFaults::default());
     target.run_until(target.sim().now_us() + 2 * MINUTE_US);
@@ -225,13 +224,13 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
     let after = lends(&known, ended_us..i64::MAX);
     assert!(!after.is_empty() && after.iter().all(Option::is_none), "{after:?}");
     assert!(target.effects().iter().any(|deed| deed.kind == Kind::Lend));
-    // A person starts it anew, as they approve an action.
+    // A person restarts it, like approving an action.
     let approved = [(bold.id(), "anna".to_owned())];
     step(&mut second, &mut target, &approved);
     assert!(second.acting_canary().is_some());
     let (_, entries) = read(&journal);
     assert!(matches!(told(&entries)[2], CanaryEvent::Began { by: Some(by), .. } if by == "anna"));
-    // Other content is another canary, and one that nobody names any more ends without fault.
+    // Changed content is a new canary; one no longer named ends without a rollback.
     drop(second);
     target.run_until(target.sim().now_us() + 2 * MINUTE_US);
     let tried = Rollout { shadow: None, canary: Some(canary(&setting, 4)) };

@@ -1,5 +1,4 @@
-//! Policies in the same engine: who lends, who waits, who pays; and that the same seed gives the
-//! same bytes.
+//! Schedulers in the same engine: loans, waits and losses; and the same seed gives the same bytes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -70,7 +69,7 @@ fn lending_does_more_work_and_the_clairvoyant_harms_nobody() {
         let s = setting(seed as u64);
         let bound = fluid_bound_gpu_us(&s.spec, &s.jobs, &s.services, s.span_us);
         assert!(rows.iter().all(|row| row.runs[seed].at_span.useful_gpu_us <= bound), "seed {seed}");
-        // Failed nodes aside, whoever knows the future gives every GPU back in time.
+        // Failed nodes aside, the clairvoyant one returns every GPU in time.
         let unmet = (run.at_span.unmet_us, rows[0].runs[seed].at_span.unmet_us);
         assert!(unmet.0 <= unmet.1 + 30 * tidegate_sim::MINUTE_US, "seed {seed}: {unmet:?}");
     }
@@ -124,8 +123,7 @@ fn idle_quotas_are_lent_and_given_back_in_time() {
     assert_eq!((owners.waits, owners.late, owners.longest_us, owners.reclaims), (1, 0, 150 * SECOND_US, 1));
     // Beyond its quota from 00:01 to 02:02 and from 03:03 to 04:01, in whole minutes.
     assert_eq!(seconds(owners.borrowed_gpu_us), 121 * 60 + 58 * 60);
-    // Nothing is lost by a job that writes a checkpoint when it is told to go, and a promise of two
-    // minutes is broken.
+    // A job that writes a checkpoint on notice loses nothing; a promise of two minutes is broken.
     assert_eq!(lent.run.at_end.lost_preempted_gpu_us, 0);
     let hasty = play_quotas(&setting, QuotaLender::new(true, 2 * MINUTE_US)).unwrap();
     assert_eq!(hasty.owners.late, 1);

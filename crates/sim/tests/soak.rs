@@ -1,4 +1,4 @@
-//! A short soak of the product, and that one that does not keep what was promised is caught.
+//! A short soak of the product; and a product that breaks its limits is caught.
 
 #![allow(clippy::unwrap_used)]
 

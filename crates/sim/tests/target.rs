@@ -1,5 +1,5 @@
-//! The simulated cluster through the target interface: once, fenced, checked, read back, and what
-//! it does when it fails.
+//! The simulated cluster through the target interface: idempotent, fenced, conditional, read back;
+//! and its faults.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use tidegate_sim::{
 
 const EPOCH_US: i64 = 1_700_000_000_000_000;
 
-/// One node that trains, three that serve 8 GPUs of demand; a job of 16 that waits for a loan.
+/// One training node, three serving nodes with a demand of 8 GPUs, and a waiting job of 16 GPUs.
 fn cluster(control: ControlFaults) -> SimTarget {
     let mut spec = ClusterSpec::uniform(&[1, 3], 8);
     spec.epoch_us = EPOCH_US;
