@@ -1,5 +1,5 @@
-//! The autopilot's commands: its switch, its plans and decisions on record, and the simulated
-//! cluster of the demo.
+//! Commands of the autopilot: kill switch, recorded plans and decisions, and the simulated cluster
+//! of the demo.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
             "127.0.0.1:0",
             "--data",
         ]);
-        // Secrets as a site has them: none may be on record.
+        // Secrets of a site: none may be recorded.
         for name in ["SLURM_JWT", "SASL_PASSWORD", "PAGER_URL"] {
             command.env(name, format!("https://hunter2-{name}"));
         }
@@ -43,7 +43,7 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
     let actions = query(data, count);
     let of = |name: &str| actions[0][name].as_i64().unwrap();
     assert!(of("lent") > 0 && of("back") > 0, "{actions}");
-    // Whatever was begun came to an end that is on record.
+    // Every action that was begun has a recorded end.
     let open = "SELECT action, state FROM actions WHERE state IN ('APPLYING', 'APPLIED', 'COMPENSATING') \
                 AND applying_time < (SELECT max(event_time) - INTERVAL '1 hour' FROM autopilot_events)";
     assert_eq!(query(data, open), serde_json::json!([]));
@@ -76,7 +76,7 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
         "{record}"
     );
 
-    // A second demo finds it told, and nothing is done twice.
+    // A second demo finds it recorded and does nothing twice.
     up();
     assert_eq!(query(data, count), actions);
 }
@@ -120,7 +120,7 @@ fn a_policy_is_checked_with_what_it_tries() {
     assert!(said.contains("shadow  auto") && said.contains("canary  next for team-a"), "{said}");
     write("site.toml", "[canary]\npolicy = \"next.toml\"\n");
     assert!(check().stderr.contains("name the owners"));
-    // Nobody tried anything yet, and that is said.
+    // No shadow and no canary yet.
     let data = folder.path().join("data");
     fs::create_dir(&data).unwrap();
     let shadow = run(tidegate().args(["autopilot", "shadow", "--data"]).arg(&data));
@@ -147,7 +147,7 @@ fn a_policy_is_checked_for_what_it_widens_and_who_signed_it() {
     assert!(refused.status == Some(1) && refused.stderr.contains("ssh-keygen -Y sign"), "{}", refused.stderr);
 }
 
-/// Costs that are counted, the same on every machine; how long they take is for people to look at.
+/// Counted costs, equal on every machine; durations are not asserted.
 #[test]
 fn an_action_takes_few_appends_and_one_fsync_for_each() {
     let mut command = tidegate();

@@ -1,6 +1,5 @@
-//! `tidegate autopilot run` and `tidegate up --autopilot` on a real Slurm: the commands as an
-//! operator starts them, killed and started again, and what the tables and `scontrol` say
-//! afterwards.
+//! `tidegate autopilot run` and `tidegate up --autopilot` on a real Slurm: started as an operator
+//! would, killed and restarted, then checked by tables and `scontrol`.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -15,7 +14,7 @@ use tidegate_testing::slurm::Cluster;
 
 use crate::program::{run, succeed, tidegate, wait_until};
 
-/// What is done by then is in the tables, even on a machine that does much else.
+/// Time limit until results are in the tables, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 const POLICY: &str = r#"
@@ -33,10 +32,10 @@ in_service_share = 0.5
 good_for_s = 1
 "#;
 
-/// Says on a log that nobody has open that n3 is bad or well.
+/// Appends a signal that n3 is bad or good to a log that no process has open.
 fn signal(data: &Path, seq: u64, is_bad: bool) {
-    // A process that was killed while it started `scontrol` leaves a child that holds the log's
-    // lock until it becomes `scontrol`.
+    // A process killed while starting `scontrol` leaves a child that holds the log's lock until
+    // exec.
     let mut opened = None;
     wait_until("the log to be free", || {
         opened = EmbeddedLog::open(data.join("log"), EmbeddedOptions::default()).ok();
@@ -65,7 +64,7 @@ fn signal(data: &Path, seq: u64, is_bad: bool) {
     log.append(&at, Batch { producer, first_seq: seq, records }).unwrap();
 }
 
-/// The program in the background; whatever becomes of the test, it does not outlive it.
+/// The program in the background; killed when dropped.
 struct Life(Child);
 
 impl Life {
@@ -99,7 +98,7 @@ fn a_bad_node_is_drained_and_returned_by_the_commands_themselves() {
     let n3 = || cluster.run("scontrol", &["--oneliner", "show", "node", "n3"]);
     let is_drained = || n3().contains("DRAIN");
 
-    // A look makes the topics. With the switch off nothing is done.
+    // A step creates the topics. With the switch off nothing is done.
     let once = || {
         let mut command = tidegate();
         command.args(["autopilot", "run", "--once", "--config"]).arg(&config).arg("--data").arg(&data);
@@ -118,8 +117,8 @@ fn a_bad_node_is_drained_and_returned_by_the_commands_themselves() {
     let life = Life::start(&["autopilot", "run", "--config"], &config, &data);
     wait_until("n3 to be drained", is_drained);
     assert!(n3().contains("Reason=tidegate:drain_node-"), "{}", n3());
-    // Killed, and another life goes on with the same journal: here inside `up`, which keeps the
-    // tables too.
+    // Killed; another instance continues with the same journal, inside `up`, which also maintains
+    // tables.
     drop(life);
     signal(&data, 1, false);
     let up = ["up", "--listen", "127.0.0.1:0", "--autopilot"];

@@ -1,4 +1,4 @@
-//! The bench that works through a log full of samples, in small.
+//! `tidegate bench backlog` and `bench window`, in small.
 
 use crate::program::{run, tidegate};
 
@@ -23,7 +23,7 @@ fn a_log_of_one_process_is_not_shared() {
 fn a_fleet_with_jobs_becomes_a_ledger_that_is_what_the_fleet_was() {
     let ended = run(tidegate().args(["bench", "window", "--nodes", "5", "--minutes", "3", "--json"]));
     let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
-    // It fails by itself where samples, their power or the ledger's sums differ.
+    // The bench fails by itself if samples, power or sums of the ledger differ.
     assert_eq!(report["samples"], 5 * 8 * 180);
     assert_eq!(report["ledger_gpu_ms"], 5 * 8 * 180_000);
     assert!(report["ledger_held_ms"].as_i64().unwrap() > 0);

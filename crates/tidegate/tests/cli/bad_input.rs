@@ -1,4 +1,4 @@
-//! Input that cannot be used: what is said, how the program ends, and what stays untouched.
+//! Unusable input: message, exit status, and what stays untouched.
 
 use std::fs;
 use std::io::Write;
@@ -157,7 +157,7 @@ fn files_that_cannot_be_used_are_refused() {
 fn a_truncated_gzip_is_refused_and_its_whole_mends_it() {
     let place = Place::new();
     let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
-    // Enough for half of the events to be in the log already.
+    // Large enough that half of the events are already in the log.
     packer.write_all(jobs(12_000).as_bytes()).unwrap();
     let whole = packer.finish().unwrap();
     let file = place.file("jobs.csv.gz", &whole[..whole.len() / 2]);

@@ -1,5 +1,5 @@
-//! What queries hold is bounded, whatever they ask: a real server under queries that would take all
-//! memory there is, with an eye on what the system says it holds.
+//! Memory of queries is bounded: a real server under queries that would take all memory, with its
+//! resident memory monitored.
 
 mod hostile;
 
@@ -18,17 +18,17 @@ use nix::unistd::Pid;
 use crate::program::{Place, jobs, tidegate};
 use hostile::{Ends, queries};
 
-/// What the process holds besides what its queries may hold, as ARCHITECTURE.md states it.
+/// Memory of the process beyond the limit of queries, as documented.
 const BASE_MIB: u64 = 384;
 
-/// What has an answer gets it within so long, however busy the machine is.
+/// Time limit for a query that has an answer, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server whose memory is watched.
+/// A server with monitored memory.
 struct Watched {
     child: Child,
     query_memory: String,
-    /// Held so that the program has somewhere to write to.
+    /// Keeps the program's stdout open.
     _stdout: BufReader<ChildStdout>,
     address: String,
     peak_kib: Arc<AtomicU64>,
@@ -73,7 +73,7 @@ impl Watched {
         }
     }
 
-    /// How a query has to end under this server's limit.
+    /// Required end of a query under this server's limit.
     fn expects(&self, ends: Ends) -> Ends {
         match ends {
             Ends::LimitedUntil1G(right) if self.query_memory == "1G" => Ends::Either(right),
@@ -101,7 +101,7 @@ impl Watched {
         }
     }
 
-    /// How a query ends that has so long.
+    /// Runs a query with a time limit.
     fn ask(&self, sql: &str, ends: Ends, time: Duration) -> Answer {
         let format = if matches!(ends, Ends::Right(_) | Ends::Either(_)) { "csv" } else { "json" };
         let mut socket = TcpStream::connect(&self.address).unwrap();
@@ -129,8 +129,7 @@ impl Drop for Watched {
     }
 }
 
-/// Reads again and again what the system says the process holds, and ends it before it takes the
-/// machine down.
+/// Polls the resident memory of the process, and kills it before it harms the machine.
 fn watch(process: u32, peak_kib: Arc<AtomicU64>, ended: Arc<AtomicBool>) -> JoinHandle<()> {
     const TOO_MUCH_KIB: u64 = 8 << 20;
     std::thread::spawn(move || {
@@ -146,7 +145,7 @@ fn watch(process: u32, peak_kib: Arc<AtomicU64>, ended: Arc<AtomicBool>) -> Join
     })
 }
 
-/// The beginning of an answer, and whether its end came.
+/// The beginning of an answer, and whether it was complete.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -155,7 +154,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Reads an answer to its end and keeps little of it.
+    /// Reads an answer to its end and keeps its beginning.
     fn read(mut socket: TcpStream) -> Self {
         const KEPT: usize = 4096;
         let (mut begin, mut end, mut block) = (Vec::new(), Vec::new(), vec![0; 256 << 10]);
@@ -190,7 +189,7 @@ impl Answer {
         hint.contains(named).then(|| code.to_owned())
     }
 
-    /// In a word how it ended, if it may end so.
+    /// Name of how it ended, if allowed.
     fn judge(&self, ends: Ends) -> Result<String, String> {
         let rows = self.begin.split_once('\n').map_or("", |(_, rows)| rows.trim_end());
         let answered = self.status == 200 && self.whole;
@@ -201,7 +200,7 @@ impl Answer {
             (Ends::OutOfMemory, Some(code)) if code == "memory_limit" => Ok(code),
             (Ends::Limited | Ends::Either(_) | Ends::Streams, Some(code)) => Ok(code),
             (Ends::Streams, None) if answered => Ok("answered".into()),
-            // A limit that is met after the answer had begun cuts it.
+            // A limit met after the answer began truncates it.
             (Ends::Streams, None) if self.status == 200 => Ok("cut".into()),
             _ => Err(format!("{self:?} instead of {ends:?}")),
         }
@@ -254,7 +253,7 @@ fn ask_all(
     ended.into_inner().unwrap()
 }
 
-/// While other queries hold memory, a query that has an answer may hit a limit instead.
+/// While other queries hold memory, a query with an answer may hit a limit instead.
 fn beside_others(ends: Ends) -> Ends {
     match ends {
         Ends::Right(right) => Ends::Either(right),

@@ -1,11 +1,11 @@
-//! What collectors report and what tables hold is the same.
+//! Collectors and tables agree on names.
 
 use std::collections::BTreeSet;
 
 use tidegate_collect::Metric;
 use tidegate_lake::raw::samples::metrics::METRICS;
 
-/// Neither crate knows the other: the names are the contract.
+/// The two crates are independent: the names are their contract.
 #[test]
 fn every_metric_of_the_agent_has_a_column_and_no_other_has() {
     let reported: BTreeSet<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();

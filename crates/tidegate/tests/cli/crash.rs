@@ -1,5 +1,5 @@
-//! kill -9 at any instant of an import, a pipeline run or a backfill costs nothing but a restart:
-//! the tables end up as those of an undisturbed one.
+//! kill -9 at any instant of an import, pipeline run or backfill: after a restart the tables equal
+//! those of an undisturbed run.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -25,7 +25,7 @@ const RUNS: u32 = 3;
 const LONG_RUNS: u32 = 24;
 const MIN_COMMITS: usize = 5;
 const KILLS_PER_RUN: u32 = 3;
-/// A run that is over before its instant is done again with another one, this often at most.
+/// Maximum retries of a run that ended before its kill.
 const TRIES: u32 = 50;
 
 #[test]
@@ -143,7 +143,7 @@ fn killed_at(command: &mut Command, instant: Duration, stderr: &Path) -> bool {
     let (end, ended) = mpsc::channel();
     let reader = std::thread::spawn(move || {
         std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
-        // Whoever waited for this may have stopped waiting.
+        // The receiver may be gone.
         end.send(()).ok();
     });
     if ended.recv_timeout(instant).is_err() {
@@ -156,8 +156,7 @@ fn killed_at(command: &mut Command, instant: Duration, stderr: &Path) -> bool {
     killed
 }
 
-/// What a crash leaves behind can be queried before anything is mended, unless it came before there
-/// was anything.
+/// Tables can be queried right after a crash, unless none existed yet.
 fn assert_readable(data: &Path) {
     if data.join("FORMAT").exists() {
         let counts = query(data, "SELECT count(*) AS jobs FROM jobs");

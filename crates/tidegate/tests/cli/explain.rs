@@ -1,5 +1,4 @@
-//! `tidegate explain job` of jobs whose figures were worked out by hand: those of the cases that
-//! the tables are tested with.
+//! `tidegate explain job` on the hand-computed pipeline cases.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,8 +7,8 @@ use serde_json::Value;
 use tidegate_events::Event;
 use tidegate_events::v1::{Envelope, JobEvent, JobEventKind};
 
+use crate::case_data::{case, tables_of};
 use crate::program::{run, succeed, tidegate};
-use crate::told::{case, tables_of};
 
 fn explain(data: &Path, job: &str, cluster: &str) -> Command {
     let mut command = tidegate();
@@ -43,7 +42,7 @@ fn holding(job: &str, cluster: &str, gpus: u64, minutes: i64) -> [Event; 2] {
     })
 }
 
-/// A cluster for each case: their nodes are named alike.
+/// A cluster per case, since their nodes have the same names.
 #[test]
 fn what_became_of_a_job_is_told_in_words() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Events of times that have not come: they are set aside, and nothing up to then is computed.
+//! Events with future times are set aside, and no windows up to then are computed.
 
 use tidegate_events::Event;
 use tidegate_events::v1::{Envelope, JobEvent, JobEventKind, NodeEvent, NodeEventKind, StepReport};
 
+use crate::case_data::{case, tables_of};
 use crate::program::{query, succeed, tidegate};
-use crate::told::{case, tables_of};
 
 const DAY: i64 = 1_709_251_200_000;
 /// 9999-12-31T23:00:00Z and 2090-01-01T00:00:00Z, ms.
@@ -21,8 +21,7 @@ fn envelope(event_time_ms: i64, observed_time_ms: i64) -> Option<Envelope> {
     })
 }
 
-/// A job that was told of in time and is of the year 9999; an agent whose clock is wrong; a step of
-/// a million years.
+/// A job of the year 9999, an agent with a wrong clock, and a step of a million years.
 fn wrong() -> Vec<Event> {
     vec![
         Event::Job(JobEvent {
@@ -66,7 +65,7 @@ fn what_is_of_the_future_is_set_aside() {
                   sum(cost_micros) AS cost FROM ledger_1m";
     let known = "minutes,latest,gpu_ms,cost\n5,2024-03-01T00:04:00Z,540000,900000\n";
     assert_eq!(query(&data, ledger), known);
-    // From the log once more, the same.
+    // Rebuilt from the log: the same.
     succeed(tidegate().args(["pipeline", "backfill", "--data"]).arg(&data));
     assert_eq!(query(&data, ledger), known);
     assert_eq!(query(&data, "SELECT count(*) AS jobs FROM jobs"), "jobs\n1\n");

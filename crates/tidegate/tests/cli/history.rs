@@ -1,4 +1,4 @@
-//! Backtests on the site's own log: here the bundled history of Philly, imported.
+//! Backtests on the site's own log: the bundled Philly history, imported.
 
 use serde_json::Value;
 
@@ -47,18 +47,17 @@ fn a_backtest_on_the_log_has_the_jobs_of_its_tables() {
     for row in policies {
         assert_eq!(row["runs"][0]["at_end"]["jobs"], rows["used"], "{row}");
     }
-    // Who may go before waits less.
+    // Backfill reduces waits.
     let queued = |row: &Value| row["values"][0]["value"].as_f64().unwrap();
     assert!(queued(&policies[1]) < queued(&policies[0]), "{} {}", queued(&policies[0]), queued(&policies[1]));
 
-    // One of the pools serves: what it held is demand, and the others may borrow what it does not
-    // need.
+    // One pool serves: its held GPUs are demand, and others may borrow the rest.
     let report = told(&[
         "--policy", "static", "--policy", "lender", "--serves", SERVES, "--price", "2", "--train", "18",
     ]);
     let service = &report["about"]["services"][0];
     assert_eq!((service["pool"].as_str(), service["demand_from"].as_str()), (Some(SERVES), Some("jobs")));
-    // The log knows no nodes: as many as hold the most that was needed at once.
+    // The log has no nodes: as many as the peak needed.
     let peak = service["peak_gpus"].as_u64().unwrap();
     assert!(peak > 0 && service["nodes_from"] == "peak" && service["nodes"] == peak.div_ceil(8), "{service}");
     let its = number(&place, &format!("SELECT count(*) AS n FROM jobs WHERE {within} AND pool = '{SERVES}'"));

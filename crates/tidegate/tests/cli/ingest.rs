@@ -1,4 +1,4 @@
-//! Events over HTTP: agents send to `tidegate up --ingest`, which is killed and started again
+//! Events over HTTP: agents send to `tidegate up --ingest`, which is killed and restarted
 //! meanwhile.
 
 use std::io::{BufRead, BufReader, Write};
@@ -24,7 +24,7 @@ use crate::support::{PATIENCE, Response};
 const TOKEN: &str = "a token of more than sixteen characters";
 const PROTOBUF: &str = "Content-Type: application/x-protobuf";
 
-/// A server that takes events in.
+/// A server that receives events.
 struct Up {
     child: Child,
     _stdout: BufReader<ChildStdout>,
@@ -116,7 +116,7 @@ fn start(url: &str, spool: &Path, token: Option<&'static str>) -> Agent {
         .unwrap()
 }
 
-/// Numbers of the events in a data folder, in order; nobody has it open.
+/// Sequence numbers of the events in a closed data folder, in order.
 fn stored(data: &Path) -> Vec<u64> {
     let log = EmbeddedLog::open(data.join("log"), Default::default()).unwrap();
     let records = log.read(&nodes(), 0, usize::MAX).unwrap();
@@ -226,8 +226,8 @@ fn without_being_asked_to_it_takes_nothing_in() {
     assert!(refused.to_string().contains("start it with --ingest"), "{refused}");
 }
 
-/// The server is killed again and again while an agent sends; what it told is in the log once and
-/// in order, and in the tables.
+/// The server is killed repeatedly while an agent sends; its events are in the log once, in order,
+/// and in the tables.
 #[test]
 fn a_server_that_is_killed_gets_everything_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Insight through the program: a job with a planted straggler and days of jobs → tables, and the
-//! same again.
+//! Insight through the program: a planted straggler and days of jobs, checked in tables; a second
+//! run changes nothing.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -11,9 +11,9 @@ use tidegate_evaluation::straggler::scene::{Injected, MessageBody, Place as Wher
 use tidegate_events::{Event, v1};
 use tidegate_insight::straggler::{Class, StepReport};
 
+use crate::case_data::tables_of;
 use crate::program::{Place, query, run, succeed, tidegate, wait_until};
 use crate::support::Response;
-use crate::told::tables_of;
 
 /// 2026-01-01T00:00:00Z, as the scene's jobs begin.
 const START_MS: i64 = 1_767_225_600_000;

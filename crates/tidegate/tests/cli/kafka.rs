@@ -1,5 +1,5 @@
-//! The program with its log on a real Kafka broker: the tables of the embedded log, whoever
-//! computes them.
+//! The program on a real Kafka broker: the tables equal those of the embedded log, with any number
+//! of processes.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -50,7 +50,7 @@ pub fn contents(data: &Path) -> BTreeMap<String, Vec<String>> {
     tables(data, &names)
 }
 
-/// What the trace gives on the embedded log.
+/// Tables of the trace on the embedded log.
 pub fn expected() -> &'static BTreeMap<String, Vec<String>> {
     static EXPECTED: OnceLock<BTreeMap<String, Vec<String>>> = OnceLock::new();
     EXPECTED.get_or_init(|| {
@@ -78,7 +78,7 @@ fn tables_are_those_of_the_embedded_log_whoever_computes_them() {
     assert_same_tables(&contents(&alone), expected, "backfill");
 }
 
-/// Processes that a test which fails does not leave behind.
+/// Processes that are killed when dropped.
 struct Workers(Vec<Child>);
 
 impl Drop for Workers {
@@ -179,7 +179,7 @@ fn a_folder_belongs_to_one_log() {
     let embedded = place.0.path().join("embedded");
     succeed(&mut import(trace(), TRACE, &embedded));
     run(&mut pipeline_run(&log, &embedded)).refused(&["of the log in that folder", "tidegate log copy"]);
-    // Rebuilding them is what changes the log that they are of.
+    // Only a rebuild changes the log they belong to.
     succeed(tidegate().args(["pipeline", "backfill", "--log", &log, "--data"]).arg(&embedded));
     succeed(&mut pipeline_run(&log, &embedded));
     assert_same_tables(&contents(&embedded), &contents(&data), "rebuilt from Kafka");

@@ -1,4 +1,4 @@
-//! A site moves to Kafka, is watched there, and has bad days.
+//! A site moves to Kafka, is monitored there, and survives chaos.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -94,7 +94,7 @@ fn status_and_metrics_tell_who_keeps_what_and_what_is_missing() {
         value("tidegate_pipeline_rebalances_total") >= 1.0 && value("tidegate_pipeline_commits_total") >= 1.0
     );
 
-    // Asked to end, it hands its partitions over at once and says what it did.
+    // Asked to stop, it hands its partitions over at once and reports.
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(worker.child.id() as i32), nix::sys::signal::SIGTERM)
         .unwrap();
     assert!(worker.child.wait().unwrap().success());
@@ -110,7 +110,7 @@ fn status_of_the_log_in_a_folder() {
     run(tidegate().args(["status", "--data", "/nowhere"])).refused(&["/nowhere", "holds no data"]);
 }
 
-/// A pipeline process that answers queries; killed when the test is over, however it ends.
+/// A pipeline process that answers queries; killed when dropped.
 struct Worker {
     child: Child,
     address: String,
@@ -178,7 +178,8 @@ fn killed_and_stopped_processes_cost_nothing() {
     chaos(&log, &["--blows", "8"]);
 }
 
-/// Longer than a request is tried: the worker waits, answers queries meanwhile, and goes on.
+/// An outage longer than a request timeout: the worker waits, answers queries meanwhile, and
+/// continues.
 #[test]
 fn a_broker_that_is_away_for_long_is_waited_for() {
     if !broker::installed() {

@@ -1,4 +1,4 @@
-//! The day whose truth is known, in small.
+//! `tidegate bench ledger`, in small.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ fn the_day_goes_to_a_folder() {
     assert!(ended.stderr.contains("leave out --log"), "{}", ended.stderr);
 }
 
-/// The command fails where a table is off by more than its fact allows.
+/// The command fails if a table differs by more than its tolerance.
 #[test]
 fn tables_answer_every_question_with_the_truth() {
     let ended =

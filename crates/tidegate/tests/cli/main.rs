@@ -1,4 +1,4 @@
-//! The program and its HTTP service, tried from outside.
+//! Tests of the program and its HTTP service from outside.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,8 +12,10 @@ mod bounds;
 #[allow(dead_code)]
 #[path = "../../../log/tests/kafka/broker.rs"]
 mod broker;
+mod case_data;
 mod collectors;
 mod crash;
+mod evaluation;
 mod explain;
 mod future;
 mod history;
@@ -33,6 +35,4 @@ mod schema;
 mod sim;
 mod sql;
 mod support;
-mod told;
-mod trials;
 mod up;

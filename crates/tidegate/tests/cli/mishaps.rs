@@ -1,5 +1,4 @@
-//! What may befall an import while it runs: a second writer, an endless line, a file that goes
-//! away, a full disk.
+//! Failures during an import: a second writer, an endless line, a vanishing file, a full disk.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +11,7 @@ use crate::program::{
     Ended, GOOD_ROW, HEADER, Place, import, jobs, query, run, succeed, tidegate, wait_until,
 };
 
-/// An import that reads from this process and is under way.
+/// A running import that reads from this process.
 struct Importing(Child);
 
 impl Importing {
@@ -71,7 +70,7 @@ fn a_second_writer_hears_who_is_the_first() {
     assert_eq!(query(&place.data(), "SELECT count(*) AS n FROM jobs"), "n\n3\n");
 }
 
-/// The most memory that a process has held, KiB.
+/// Peak memory of a process, KiB.
 fn peak_kib(pid: u32) -> usize {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB")).unwrap();

@@ -1,5 +1,5 @@
-//! Why jobs wait: `pending`, `fragmentation`, `tidegate explain job` and `tidegate topology import`
-//! over one made-up day.
+//! Reasons of waits: `pending`, `fragmentation`, `explain job` and `topology import` on one
+//! synthetic day.
 
 use std::fs;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::path::Path;
 use serde_json::Value;
 use tidegate_events::Event;
 
+use crate::case_data::{case, tables_of};
 use crate::program::{query, run, succeed, tidegate};
-use crate::told::{case, tables_of};
 
 fn explain(data: &Path, arguments: &[&str]) -> std::process::Command {
     let mut command = tidegate();

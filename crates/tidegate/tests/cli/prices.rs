@@ -1,4 +1,4 @@
-//! The price book and peaks of the user's own, from the command line.
+//! The price book and user-supplied GPU peaks, from the command line.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The program as a user meets it: arguments in; exit status, output and tables out.
+//! Runs the program: arguments in; exit status, output and tables out.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ pub fn jobs(lines: usize) -> String {
     HEADER.to_owned() + &(0..lines).map(row).collect::<String>()
 }
 
-/// How a command ended and what it said.
+/// Exit and output of a command.
 #[derive(Debug)]
 pub struct Ended {
     /// `None` if a signal ended it.
@@ -88,7 +88,7 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// Runs the command to its end.
+/// Runs the command.
 pub fn run(command: &mut Command) -> Ended {
     Ended::from(command.output().unwrap())
 }
@@ -183,7 +183,7 @@ pub fn assert_same_tables(
     }
 }
 
-/// Waits until something is so; a test that waits for more than three minutes fails.
+/// Waits for a condition; fails after three minutes.
 pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !so() {

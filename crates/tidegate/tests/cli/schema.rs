@@ -1,4 +1,5 @@
-//! `tidegate schema`: what it lists is what is documented, and what it calls compatible is.
+//! `tidegate schema`: the list matches the documentation; compatible changes are accepted, others
+//! not.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The autopilot on simulated clusters, and its policies.
+//! Backtests and soaks of the autopilot, and its policies.
 
 use std::fs;
 

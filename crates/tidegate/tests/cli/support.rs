@@ -1,4 +1,4 @@
-//! A server with known tables, and a client that shows exactly what came over the socket.
+//! A server with known tables, and a client that shows the raw response.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! `tidegate up` and its demo, ended in every way.
+//! `tidegate up` and its demo, stopped in every way.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -20,10 +20,10 @@ fn up(data: &Path, speed: &str) -> Command {
     command
 }
 
-/// A demo that goes on in the background.
+/// A demo in the background.
 struct Running {
     child: Child,
-    /// Held so that the program has somewhere to write to.
+    /// Keeps the program's stdout open.
     _stdout: BufReader<ChildStdout>,
     address: String,
 }

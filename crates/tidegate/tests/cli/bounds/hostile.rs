@@ -1,6 +1,6 @@
-//! Queries that would take all memory there is.
+//! Queries that would take all memory.
 
-/// How a query may end.
+/// Allowed ends of a query.
 #[derive(Debug, Clone, Copy)]
 pub enum Ends {
     /// With this answer, as CSV without its header.
@@ -14,8 +14,7 @@ pub enum Ends {
     /// With an error that names a limit; from 1 GiB of query memory on, with this answer or such an
     /// error.
     LimitedUntil1G(&'static str),
-    /// It has more rows than anybody waits for: with any of them, or with an error that names a
-    /// limit.
+    /// An endless result: with some rows, or with an error that names a limit.
     Streams,
 }
 
@@ -27,7 +26,7 @@ pub fn queries() -> Vec<(String, Ends)> {
 }
 
 const FIXED: &[(&str, Ends)] = &[
-    // Single values, and functions that make much of little.
+    // Single values, and functions that expand their input.
     ("SELECT repeat('x', 1000000000)", OutOfMemory),
     ("SELECT lpad('x', 2000000000, 'y')", OutOfMemory),
     ("SELECT length(replace(s, 'x', s)) FROM (SELECT repeat('x', 100000) s) a", OutOfMemory),

@@ -1,4 +1,4 @@
-//! The trials of insight, in small.
+//! `tidegate bench stragglers` and `bench forecast`, in small.
 
 use crate::program::{run, tidegate};
 

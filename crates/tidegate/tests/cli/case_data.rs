@@ -1,5 +1,5 @@
-//! Data folders with the events of hand-worked cases (`pipelines/tests/NAME/events.jsonl`), through
-//! the log as any others.
+//! Data folders with the events of pipeline cases (`pipelines/tests/NAME/events.jsonl`), appended
+//! to the log.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use tidegate_log::{
 
 use crate::program::{succeed, tidegate};
 
-/// The events of a case, told of this cluster.
+/// The events of a case, stamped with this cluster.
 pub fn case(name: &str, cluster: &str) -> Vec<Event> {
     let file = format!("../../pipelines/tests/{name}/events.jsonl");
     let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{file}: {e}"));
@@ -33,7 +33,7 @@ fn event(mut line: Value, cluster: &str) -> Event {
     Event::decode(schema.number(), &message.encode_to_vec()).unwrap()
 }
 
-/// A data folder with these events in its log, and the tables of them.
+/// A data folder with these events in its log, and its tables.
 pub fn tables_of(folder: &Path, events: Vec<Event>) -> PathBuf {
     let data = folder.join("data");
     let place = DataDir::open(&data).unwrap();
@@ -42,7 +42,7 @@ pub fn tables_of(folder: &Path, events: Vec<Event>) -> PathBuf {
     for mut event in events {
         topics.entry(event.schema().topic()).or_default().push(event.record().unwrap().into());
     }
-    // Where whoever reads the log puts what cannot be used.
+    // The topic of unreadable records.
     topics.entry(SchemaId::DeadLetter.topic()).or_default();
     for (topic, records) in topics {
         log.create_topic(topic, TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None }).unwrap();
