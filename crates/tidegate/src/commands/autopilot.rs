@@ -1,5 +1,4 @@
-//! `tidegate autopilot`: switch it on and off, approve what it asks for, and see whether it is
-//! worth it.
+//! `tidegate autopilot`: run, pause and resume the autopilot, approve actions, and report results.
 
 mod slo;
 
@@ -25,7 +24,7 @@ use super::{
 };
 use crate::autopilot::service;
 
-/// Let the autopilot act, stop it, and see its record
+/// Run, pause and approve the autopilot, and see its results
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate autopilot pause --why \"maintenance of rack 7\"
@@ -35,8 +34,8 @@ use crate::autopilot::service;
   tidegate autopilot record --policy site.toml
   tidegate autopilot slo --policy site.toml
 
-The switch is a file in the data folder, DIR/autopilot/switch, outside the data path: it is read anew before everything that changes
-the cluster, and whatever is not plainly `on` is off. Pausing begins nothing more; it undoes nothing, and loans end by themselves.")]
+The kill switch is the file DIR/autopilot/switch in the data folder. It is read before every change of the cluster; any content other
+than `on` means off. While paused, nothing new begins; nothing is undone, and loans end by themselves.")]
 pub struct AutopilotArgs {
     #[command(subcommand)]
     command: Command,
@@ -44,27 +43,26 @@ pub struct AutopilotArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Look, plan and act on a real cluster until Ctrl-C, as its policy says and as far as the
-    /// switch lets it
+    /// Observe, plan and act on a real cluster until Ctrl-C, within the policy and the kill switch
     #[command(after_help = "Examples:
   tidegate autopilot run --config deploy/autopilot/slurm.toml --log kafka://localhost:9092
   tidegate autopilot run --config autopilot.toml --once
   tidegate autopilot run --config autopilot.toml --shadow candidate.toml
 
-Several may run: one holds the lease and acts, the others take over when it is gone. With the log in a data folder,
-`tidegate up --autopilot FILE` runs it beside the pipelines. By the shipped policy nothing is done: it suggests.")]
+Several may run: one holds the lease and acts, the others take over when it is gone. With the embedded log use
+`tidegate up --autopilot FILE`, which also runs the pipelines. The shipped policy only suggests.")]
     Run {
         /// TOML file with the cluster, the policy and the [slurm] section
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// One look and what follows from it
+        /// Do one step and exit
         #[arg(long)]
         once: bool,
-        /// Policy that plans beside the one that acts, on all that is seen, and never acts; instead
-        /// of the policy's own [shadow]
+        /// Shadow policy: plans on the same observations and never acts; overrides the policy's
+        /// [shadow]
         #[arg(long, value_name = "FILE|NAME")]
         shadow: Option<String>,
-        /// Answer GET /metrics, and SQL on the tables as they are when it starts, on this address
+        /// Serve GET /metrics, and SQL on the tables as of the start, at this address
         #[arg(long, value_name = "HOST:PORT")]
         listen: Option<String>,
         #[command(flatten)]
@@ -72,37 +70,37 @@ Several may run: one holds the lease and acts, the others take over when it is g
         #[command(flatten)]
         log: LogArgs,
     },
-    /// Begin nothing more until `resume`
+    /// Begin nothing new until `resume`
     Pause {
-        /// Why, for others
+        /// Reason, for others
         #[arg(long, value_name = "TEXT")]
         why: Option<String>,
         #[command(flatten)]
         data: DataArgs,
     },
-    /// Let it act as its policy says
+    /// Let it act again, within its policy
     Resume {
         #[command(flatten)]
         data: DataArgs,
     },
-    /// Approve an action that waits for a person; it is looked at anew before it is begun
+    /// Approve a waiting action; the guard checks it again before it begins
     #[command(after_help = "Examples:
   tidegate sql \"SELECT action, object, why FROM decisions WHERE state = 'PROPOSED' AND mode = 'approve'\"
   tidegate autopilot approve drain_node-1b491e8c244329c8
   tidegate autopilot approve drain_node-1b491e8c244329c8 --key ~/.ssh/id_ed25519")]
     Approve {
-        /// The action, as the table `decisions` names it
+        /// Action id, as in the table `decisions`
         action: String,
-        /// SSH key to sign with, where the site asks for signatures; a public one for a key of an
-        /// agent or a security key
+        /// SSH key to sign with, if the site requires signatures; the public key for a key in an
+        /// agent or on a security key
         #[arg(long, value_name = "FILE", env = "TIDEGATE_APPROVE_KEY")]
         key: Option<PathBuf>,
         #[command(flatten)]
         data: DataArgs,
     },
-    /// What each kind of decision promised and what it came to, and how far it may go by that
+    /// Compare predictions and results by kind of decision, and show the earned mode
     Record {
-        /// Policy whose rules judge; by default the shipped one
+        /// Policy whose rules apply [default: the shipped one]
         #[arg(long, value_name = "FILE|NAME")]
         policy: Option<String>,
         /// Print JSON
@@ -111,20 +109,20 @@ Several may run: one holds the lease and acts, the others take over when it is g
         #[command(flatten)]
         data: DataArgs,
     },
-    /// What a policy that only thinks beside the one that acts would have done
+    /// Compare a shadow with the acting policy
     Shadow(rollout::ShadowArgs),
-    /// Policies that act for some owners, and why they ended
+    /// Show canaries and why they ended, or restart one
     Canary(rollout::CanaryArgs),
-    /// How well the autopilot itself does: promises kept, actions verified and plans made in time,
-    /// against its objectives
+    /// Report service levels of the autopilot: promises kept, actions verified and plans made in
+    /// time
     #[command(after_help = "Examples:
   tidegate autopilot slo
   tidegate autopilot slo --policy site.toml --json
 
-The objectives are the policy's [slo]. An alert is raised where failures come so fast that the error budget would be gone too soon; it is in
-the journal, on /metrics, and sent where the deployment file's [pager] says.")]
+The objectives are the policy's [slo]. An alert is raised when the error budget burns too fast; it is in the journal, on /metrics, and
+sent to the [pager] of the deployment file.")]
     Slo {
-        /// Policy whose objectives count; by default the shipped one's
+        /// Policy whose objectives apply [default: the shipped one]
         #[arg(long, value_name = "FILE|NAME")]
         policy: Option<String>,
         /// Print JSON

@@ -1,4 +1,4 @@
-//! `tidegate policy`: what the autopilot may do, as a file.
+//! `tidegate policy`: checks and prints policy files of the autopilot.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ pub use tidegate_control::policy_file::{find_policy as named, read_policy as rea
 
 use super::{CommandError, CommandResult};
 
-/// Checks and shows policies of the autopilot
+/// Check and print policies of the autopilot
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
     #[command(subcommand)]
@@ -21,31 +21,32 @@ pub struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Says whether a policy can be used, and if not what is wrong with which key
+    /// Check a policy file; errors name the key
     #[command(after_help = "Examples:
   tidegate policy check site.toml
   tidegate policy check site.toml --against today.toml
   tidegate policy check site.toml --against today.toml --signers allowed_signers
 
-What lets the autopilot do more than before takes the signatures of two people, all else of one, where the site asks for signatures:
+If the site requires signatures, a change that lets the autopilot do more needs two people, any other change one:
   ssh-keygen -Y sign -n tidegate-policy -f ~/.ssh/id_ed25519 site.toml && mv site.toml.sig site.toml.anna.sig")]
     Check {
         /// TOML file, laid over the shipped policy
         file: PathBuf,
-        /// Policy it follows on: says what changes, and which keys let the autopilot do more
+        /// Previous policy: show changes, and which keys let the autopilot do more
         #[arg(long, value_name = "FILE|NAME")]
         against: Option<String>,
-        /// File in OpenSSH's allowed_signers format: says whether the signatures beside the policy
-        /// suffice; without --against against the shipped policy
+        /// File in OpenSSH's allowed_signers format: check the signatures beside the policy,
+        /// against
+        /// --against or the shipped policy
         #[arg(long, value_name = "FILE")]
         signers: Option<PathBuf>,
     },
-    /// Prints a policy that comes with the program
+    /// Print a shipped policy
     #[command(after_help = "Examples:
   tidegate policy show > site.toml
   tidegate policy show auto
 
-`default` has every key with what it means, and acts nowhere. `auto` is what to write for all that can be undone to be done.")]
+`default` has every key with its meaning, and never acts. `auto` lets every reversible kind act.")]
     Show {
         #[arg(default_value = "default", value_parser = NAMED.map(|(name, _)| name))]
         name: String,
