@@ -109,8 +109,8 @@ mod tests {
     #[test]
     fn answers_are_off_by_bias_and_noise_until_the_fault_ends() {
         let error = ForecastFault { bias_ppm: -200_000, until_us: 100, ..ForecastFault::default() };
-        assert_eq!(error.told(50.0, 99, 1), 40.0);
-        assert_eq!(error.told(50.0, 100, 1), 50.0);
+        assert_eq!(error.answer(50.0, 99, 1), 40.0);
+        assert_eq!(error.answer(50.0, 100, 1), 50.0);
         let noisy = ForecastFault { noise_ppm: 100_000, until_us: i64::MAX, ..error };
         let told: Vec<f64> = (0..2_000).map(|at| noisy.answer(50.0, at, 7)).collect();
         // 40 of 50 by bias, and up to 5 either way, evenly: a mean within four deviations of 5 /

@@ -101,11 +101,12 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// A trace of jobs beside services' demand. Jobs that the nodes of pool 0 could never hold, or
-    /// that took no time, are left out; what the trace does not tell ([`Terms`]) is drawn from the
-    /// seed: which jobs are elastic and by which of the curves of `spec`, which may run on borrowed
-    /// nodes, and how often they write checkpoints. Teams are those of the trace, all in pool 0,
-    /// with the quotas of those of the same names in `spec`.
+    /// A scenario of traced jobs and services' demand.
+    ///
+    /// Jobs that pool 0 could never hold, or that took no time, are left out. Traits that the trace
+    /// lacks ([`KnownTraits`]) are drawn from the seed: which jobs are elastic and by which curve of
+    /// `spec`, which may run on borrowed nodes, and how often they write checkpoints. Teams are those
+    /// of the trace, all in pool 0, with the quotas of equally named teams in `spec`.
     pub fn from_trace(
         spec: ClusterSpec,
         arrivals: &[Arrival],
