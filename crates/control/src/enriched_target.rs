@@ -8,7 +8,7 @@ use tidegate_autopilot::action::Action;
 use tidegate_autopilot::state::{ClusterState, Health};
 use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, TargetError};
 use tidegate_events::v1::{NodeHealthState, NodeSignal, SignalState, StragglerSignal};
-use tidegate_events::{Event, SchemaId};
+use tidegate_events::{Event, Millis, SchemaId};
 use tidegate_log::{EventLog, LogError};
 
 use super::curves::Curves;
@@ -103,7 +103,7 @@ impl NodeSignals {
             families: families.into_iter().map(str::to_owned).collect(),
             fatal: signal.state() == NodeHealthState::Failed,
             slowdown_ppm: None,
-            checked_good_us: is_good.then_some(at_ms.saturating_mul(1_000)),
+            checked_good_us: is_good.then_some(Millis(at_ms).to_micros().0),
         };
         self.nodes.insert(signal.node.clone(), health);
     }

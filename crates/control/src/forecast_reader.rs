@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_autopilot::forecast::{Calibration, Drift, Published, Reach, SeriesName};
 use tidegate_events::v1::{CoverageSignal, CoverageState, Forecast, ForecastReach, SeriesKind};
-use tidegate_events::{Event, SchemaId};
+use tidegate_events::{Event, Millis, SchemaId};
 use tidegate_log::{EventLog, LogError};
 
 use super::tail::Tail;
@@ -40,7 +40,7 @@ impl ForecastReader {
     /// The log cannot be reached; what was read until then was added.
     pub fn read(&mut self, into: &mut Published) -> Result<(), LogError> {
         self.tail.read(|event| {
-            let at_us = event.event_time_ms().saturating_mul(1_000);
+            let at_us = Millis(event.event_time_ms()).to_micros().0;
             match event {
                 Event::Forecast(forecast) => issued(forecast, at_us, into),
                 Event::Coverage(signal) => held(signal, at_us, into),
@@ -63,8 +63,8 @@ fn named(kind: SeriesKind, name: &str) -> Option<SeriesName> {
 fn issued(forecast: &Forecast, at_us: i64, into: &mut Published) {
     let Some(of) = named(forecast.kind(), &forecast.name) else { return };
     let row = forecast.level_ppm.iter().copied().zip(forecast.gpus_milli.iter().copied()).collect();
-    let step_us = i64::try_from(forecast.step_ms).unwrap_or(i64::MAX).saturating_mul(1_000);
-    into.record_step(of, at_us, forecast.target_ms.saturating_mul(1_000), step_us, row);
+    let step_us = Millis(i64::try_from(forecast.step_ms).unwrap_or(i64::MAX)).to_micros().0;
+    into.record_step(of, at_us, Millis(forecast.target_ms).to_micros().0, step_us, row);
 }
 
 fn held(signal: &CoverageSignal, at_us: i64, into: &mut Published) {
@@ -83,7 +83,7 @@ fn held(signal: &CoverageSignal, at_us: i64, into: &mut Published) {
         CoverageState::TooWide => Drift::TooWide,
         CoverageState::Unspecified => return,
     };
-    let since_us = signal.since_ms.saturating_mul(1_000);
+    let since_us = Millis(signal.since_ms).to_micros().0;
     let CoverageSignal { inside80_ppm, below95_ppm, .. } = *signal;
     into.record_calibration(of, reach, Calibration { at_us, drift, since_us, inside80_ppm, below95_ppm });
 }

@@ -20,11 +20,15 @@ pub struct EventRecord {
 
 /// Why a payload is not an event.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the message says what each field is")]
 pub enum DecodeError {
+    /// No schema of this build has the number.
     #[error(transparent)]
     UnknownSchema(#[from] UnknownSchema),
+    /// The bytes are not a Protobuf message of the schema.
     #[error("{schema} payload of {len} bytes is not a protobuf message of schemas/{schema}.proto: {reason}")]
     Malformed { schema: &'static str, len: usize, reason: prost::DecodeError },
+    /// The message lacks what every event of the schema must have.
     #[error("{schema} is incomplete: {reason}")]
     Invalid { schema: &'static str, reason: InvalidEvent },
 }

@@ -7,20 +7,35 @@ use crate::{SchemaId, v1};
 /// One event of any schema.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
+    /// Something that happened to a job or a step of it.
     Job(v1::JobEvent),
+    /// A change of a quota, reservation, limit, partition or price.
     Capacity(v1::CapacityEvent),
+    /// The state of a pool or quota, as a scheduler reported it.
     PoolSample(v1::PoolSample),
+    /// Something that happened to a node.
     Node(v1::NodeEvent),
+    /// Input that could not become an event.
     DeadLetter(v1::DeadLetter),
+    /// GPU samples of one node.
     GpuSamples(v1::GpuSampleBatch),
+    /// A training step of one rank.
     Step(v1::StepReport),
+    /// A finding on one slow part of a job.
     Straggler(v1::StragglerSignal),
+    /// Health of a node.
     NodeHealth(v1::NodeSignal),
+    /// Quantiles of demand for one step ahead.
     Forecast(v1::Forecast),
+    /// An entry of the autopilot's journal.
     Autopilot(v1::AutopilotEvent),
+    /// Whether the bounds of a forecast hold.
     Coverage(v1::CoverageSignal),
+    /// The fault that probably ended an attempt of a job.
     JobEnd(v1::JobEndSignal),
+    /// A point of a scaling curve.
     Scaling(v1::ScalingCurve),
+    /// How much of a pool to commit to for a term.
     Sizing(v1::SizingAdvice),
 }
 

@@ -9,9 +9,13 @@ const MAX_BYTES: usize = 512;
 /// scale alike.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct JobFamily {
+    /// Team or account.
     pub team: Option<String>,
+    /// User that submitted the job.
     pub user_name: Option<String>,
+    /// Name of the job, not of its steps.
     pub job_name: Option<String>,
+    /// Model of the GPUs, e.g. `h100`.
     pub gpu_model: Option<String>,
 }
 

@@ -36,6 +36,7 @@
 //! assert_eq!(tidegate_events::gpu_ms(8_000, 0, 500), 4_000);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+#![warn(missing_docs)]
 
 mod codec;
 pub mod contract;
@@ -55,7 +56,7 @@ pub use id::EVENT_ID_BYTES;
 pub use invalid::{InvalidEvent, MAX_SAMPLES};
 pub use schema::{SchemaId, UnknownSchema};
 pub use states::{FinalState, UnknownFinalState};
-pub use units::{GPU_MILLI, gpu_ms, gpu_ms_between};
+pub use units::{GPU_MILLI, Micros, MilliGpus, Millis, gpu_ms, gpu_ms_between};
 
 /// Types generated from `schemas/*.proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

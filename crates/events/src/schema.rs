@@ -4,20 +4,35 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum SchemaId {
+    /// [`v1::JobEvent`](crate::v1::JobEvent).
     JobEvent = 1,
+    /// [`v1::CapacityEvent`](crate::v1::CapacityEvent).
     CapacityEvent = 2,
+    /// [`v1::PoolSample`](crate::v1::PoolSample).
     PoolSample = 3,
+    /// [`v1::NodeEvent`](crate::v1::NodeEvent).
     NodeEvent = 4,
+    /// [`v1::DeadLetter`](crate::v1::DeadLetter).
     DeadLetter = 5,
+    /// [`v1::GpuSampleBatch`](crate::v1::GpuSampleBatch).
     GpuSampleBatch = 6,
+    /// [`v1::StepReport`](crate::v1::StepReport).
     StepReport = 7,
+    /// [`v1::StragglerSignal`](crate::v1::StragglerSignal).
     StragglerSignal = 8,
+    /// [`v1::NodeSignal`](crate::v1::NodeSignal).
     NodeSignal = 9,
+    /// [`v1::Forecast`](crate::v1::Forecast).
     Forecast = 10,
+    /// [`v1::AutopilotEvent`](crate::v1::AutopilotEvent).
     AutopilotEvent = 11,
+    /// [`v1::CoverageSignal`](crate::v1::CoverageSignal).
     CoverageSignal = 12,
+    /// [`v1::JobEndSignal`](crate::v1::JobEndSignal).
     JobEndSignal = 13,
+    /// [`v1::ScalingCurve`](crate::v1::ScalingCurve).
     ScalingCurve = 14,
+    /// [`v1::SizingAdvice`](crate::v1::SizingAdvice).
     SizingAdvice = 15,
 }
 
@@ -25,8 +40,11 @@ pub enum SchemaId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unknown schema {id} version {version} (number {number}): {}", mend(*.id))]
 pub struct UnknownSchema {
+    /// Number of the record, `id << 16 | version`.
     pub number: u32,
+    /// Its upper half: the schema.
     pub id: u16,
+    /// Its lower half: the version.
     pub version: u16,
 }
 

@@ -5,11 +5,17 @@ use std::{fmt, str::FromStr};
 /// Canonical final state of an attempt; the string forms are what events and tables hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FinalState {
+    /// It ended with exit code 0.
     Completed,
+    /// It ended with another exit code or by a signal.
     Failed,
+    /// A user or an administrator cancelled it.
     Cancelled,
+    /// It reached its time limit.
     Timeout,
+    /// A node of it failed.
     NodeFail,
+    /// It exceeded its memory limit.
     OutOfMemory,
     /// The scheduler took the devices away for another job.
     Preempted,
@@ -30,6 +36,7 @@ pub enum FinalState {
 pub struct UnknownFinalState(pub String);
 
 impl FinalState {
+    /// All states, in the order of their declaration.
     pub const ALL: [Self; 10] = [
         Self::Completed,
         Self::Failed,
@@ -43,6 +50,7 @@ impl FinalState {
         Self::Unknown,
     ];
 
+    /// The canonical spelling, e.g. `OUT_OF_MEMORY`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "COMPLETED",

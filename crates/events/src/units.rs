@@ -1,7 +1,78 @@
-//! GPU time as an integer.
+//! Units of time, of GPUs and of GPU time, all integers.
+//!
+//! Fields and arguments are plain integers whose names end in their unit (`_ms`, `_us`,
+//! `gpus_milli`), as in the schemas. [`Millis`], [`Micros`] and [`MilliGpus`] convert them: the
+//! factor and the rounding stand here once, and a value cannot be converted twice.
 
 /// One whole GPU in thousandths.
 pub const GPU_MILLI: u64 = 1_000;
+
+const MS_PER_S: i64 = 1_000;
+const US_PER_MS: i64 = 1_000;
+const US_PER_S: i64 = 1_000_000;
+
+/// Milliseconds, since the epoch or of a duration: the unit of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Millis(pub i64);
+
+/// Microseconds, since the epoch or of a duration: the unit of tables and of the control loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(pub i64);
+
+/// Thousandths of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MilliGpus(pub u64);
+
+impl Millis {
+    /// Seconds as milliseconds; saturates at the ends of `i64`.
+    pub const fn from_secs(s: i64) -> Self {
+        Self(s.saturating_mul(MS_PER_S))
+    }
+
+    /// The same time in microseconds; saturates at the ends of `i64`.
+    pub const fn to_micros(self) -> Micros {
+        Micros(self.0.saturating_mul(US_PER_MS))
+    }
+
+    /// Whole seconds, rounded down, also before 1970: -1 ms is second -1.
+    pub const fn to_secs(self) -> i64 {
+        self.0.div_euclid(MS_PER_S)
+    }
+}
+
+impl Micros {
+    /// Seconds as microseconds; saturates at the ends of `i64`.
+    pub const fn from_secs(s: i64) -> Self {
+        Self(s.saturating_mul(US_PER_S))
+    }
+
+    /// Whole milliseconds, rounded down, also before 1970: -1 µs is millisecond -1.
+    pub const fn to_millis(self) -> Millis {
+        Millis(self.0.div_euclid(US_PER_MS))
+    }
+
+    /// Whole seconds, rounded down, also before 1970: -1 µs is second -1.
+    pub const fn to_secs(self) -> i64 {
+        self.0.div_euclid(US_PER_S)
+    }
+}
+
+impl MilliGpus {
+    /// Whole GPUs as thousandths; saturates at the end of `u64`.
+    pub const fn from_gpus(gpus: u64) -> Self {
+        Self(gpus.saturating_mul(GPU_MILLI))
+    }
+
+    /// Whole GPUs, rounded down.
+    pub const fn to_gpus(self) -> u64 {
+        self.0 / GPU_MILLI
+    }
+
+    /// Number of GPUs if it is whole; `None` for a fraction.
+    pub const fn whole_gpus(self) -> Option<u64> {
+        if self.0.is_multiple_of(GPU_MILLI) { Some(self.to_gpus()) } else { None }
+    }
+}
 
 /// GPU milliseconds that `gpus_milli` thousandths of a GPU make from `from_ms` to `to_ms`, rounded
 /// down.
@@ -39,6 +110,22 @@ mod tests {
         assert_eq!(gpu_ms(1_000, 5, 3), -2);
         assert_eq!(gpu_ms(u64::MAX, i64::MIN, i64::MAX), i64::MAX);
         assert_eq!(gpu_ms(u64::MAX, i64::MAX, i64::MIN), i64::MIN);
+    }
+
+    #[test]
+    fn conversions_round_down_and_saturate() {
+        assert_eq!(Millis(-5).to_micros(), Micros(-5_000));
+        assert_eq!([-1_001, -1, 0, 999, 1_000].map(|us| Micros(us).to_millis().0), [-2, -1, 0, 0, 1]);
+        assert_eq!([-1, 0, 999_999, 1_000_000].map(|us| Micros(us).to_secs()), [-1, 0, 0, 1]);
+        assert_eq!([-1, 999, 1_000].map(|ms| Millis(ms).to_secs()), [-1, 0, 1]);
+        assert_eq!((Millis::from_secs(2), Micros::from_secs(-2)), (Millis(2_000), Micros(-2_000_000)));
+        assert_eq!(Millis(i64::MAX).to_micros(), Micros(i64::MAX));
+        assert_eq!(Millis(i64::MIN).to_micros(), Micros(i64::MIN));
+        assert_eq!(Micros::from_secs(i64::MIN), Micros(i64::MIN));
+        assert_eq!(MilliGpus::from_gpus(8), MilliGpus(8_000));
+        assert_eq!(MilliGpus::from_gpus(u64::MAX), MilliGpus(u64::MAX));
+        assert_eq!([0, 500, 1_999].map(|milli| MilliGpus(milli).to_gpus()), [0, 0, 1]);
+        assert_eq!([0, 500, 2_000].map(|milli| MilliGpus(milli).whole_gpus()), [Some(0), None, Some(2)]);
     }
 
     #[test]

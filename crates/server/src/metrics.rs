@@ -12,6 +12,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use tidegate_events::Millis;
 use tidegate_lake::runner::{PartitionProgress, Progress};
 
 pub use autopilot::{AutopilotKept, ObjectiveKept};
@@ -108,7 +109,7 @@ impl Metrics {
                 self.lag.get_or_create(&label).set(kept.end.saturating_sub(kept.next) as i64);
                 self.offset.get_or_create(&label).set(kept.next as i64);
                 if let Some(watermark_ms) = kept.watermark_ms {
-                    self.watermark.get_or_create(&label).set(watermark_ms.div_euclid(1000));
+                    self.watermark.get_or_create(&label).set(Millis(watermark_ms).to_secs());
                 }
             }
         }

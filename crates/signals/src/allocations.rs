@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::facts::{HeldDevice, HoldFact, JobFact};
 use crate::roles::{RankLocation, RankPosition};
 use crate::time::DAY_US;
+use tidegate_events::MilliGpus;
 
 /// How long an end is remembered, µs.
 const END_RETENTION_US: i64 = 7 * DAY_US;
@@ -70,7 +71,7 @@ impl Allocation {
             return own.into_iter().map(place).collect();
         }
         let hosts = self.nodes();
-        let gpus = self.gpus_milli.filter(|milli| *milli > 0 && milli % 1_000 == 0).unwrap_or(0) / 1_000;
+        let gpus = self.gpus_milli.and_then(|milli| MilliGpus(milli).whole_gpus()).unwrap_or(0);
         if hosts.is_empty() || gpus == 0 || !gpus.is_multiple_of(hosts.len() as u64) {
             return Vec::new();
         }

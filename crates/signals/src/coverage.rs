@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_events::Event;
 use tidegate_events::v1::{self, CoverageState, ForecastReach, SeriesKind};
+use tidegate_events::{Event, Micros};
 use tidegate_insight::forecast::{BoundCheck, Coverage, CoverageMonitor, Drift, LEVELS, Reach};
 
 use crate::publication::{Publication, envelope, ppm, producer_name};
@@ -124,7 +124,7 @@ pub fn publication(
         name: name.into(),
         reach: reach.into(),
         state: state.into(),
-        since_ms: since_us.div_euclid(1_000),
+        since_ms: Micros(since_us).to_millis().0,
         scores: coverage.scores,
         inside80_ppm: ppm(coverage.inside80),
         below95_ppm: ppm(coverage.below95),

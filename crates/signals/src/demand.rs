@@ -6,7 +6,7 @@ mod series;
 use std::collections::BTreeMap;
 
 use tidegate_events::v1::SeriesKind;
-use tidegate_events::{Event, v1};
+use tidegate_events::{Event, Micros, v1};
 use tidegate_insight::forecast::{JobEvent, LEVELS, size_class};
 
 use crate::coverage;
@@ -212,7 +212,7 @@ impl Demand {
                             envelope: envelope(&self.cluster, &source, end_us, seq),
                             kind: *kind,
                             name: name.clone(),
-                            target_ms: target_us.div_euclid(1_000),
+                            target_ms: Micros(target_us).to_millis().0,
                             step_ms: HOUR_MS,
                             horizon: horizon as u32,
                             level_ppm: LEVELS.iter().map(|level| (level * 1e6).round() as u32).collect(),

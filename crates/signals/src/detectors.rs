@@ -5,7 +5,7 @@ mod job_monitors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate_events::{Event, JobFamily, v1};
+use tidegate_events::{Event, JobFamily, Millis, v1};
 
 use crate::curves::Curves;
 use crate::demand::Demand;
@@ -17,7 +17,7 @@ use crate::job::{GATHER_US, JobMonitor};
 use crate::node::NodeMonitor;
 use crate::publication::Publication;
 use crate::sizing::Sizing;
-use crate::time::{US_PER_S, us};
+use crate::time::US_PER_S;
 use job_monitors::JobMonitors;
 
 /// How often the health of nodes is evaluated.
@@ -333,7 +333,7 @@ fn curves_of<'a>(curves: &'a mut BTreeMap<String, Curves>, cluster: &str) -> &'a
 fn blamed_node(event: &Event) -> Option<(&str, i64)> {
     match event {
         Event::Straggler(signal) if signal.state() == v1::SignalState::Confirmed => {
-            Some((signal.node.as_deref()?, us(signal.onset_ms)))
+            Some((signal.node.as_deref()?, Millis(signal.onset_ms).to_micros().0))
         }
         _ => None,
     }

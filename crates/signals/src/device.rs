@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_events::Millis;
 use tidegate_events::v1::GpuSampleBatch;
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
-
-use crate::time::US_PER_MS;
 
 /// Length of a window, µs.
 pub const WINDOW_US: i64 = 10_000_000;
@@ -85,8 +84,7 @@ impl DeviceWindows {
         let failed = column("remapped_rows_failed_count");
         for (device, DeviceInfo { uuid, index, mig_uuid, .. }) in batch.devices.iter().enumerate() {
             for (tick, at_ms) in ticks.iter().enumerate() {
-                let start_us =
-                    at_ms.saturating_mul(US_PER_MS).div_euclid(WINDOW_US).saturating_mul(WINDOW_US);
+                let start_us = Millis(*at_ms).to_micros().0.div_euclid(WINDOW_US).saturating_mul(WINDOW_US);
                 if mig_uuid.is_some() || start_us.saturating_add(WINDOW_US) <= closed_us {
                     continue;
                 }

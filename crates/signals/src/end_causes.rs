@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use tidegate_events::{Event, v1};
+use tidegate_events::{Event, Micros, v1};
 use tidegate_insight::health::{Cause, JobEnd, XidClass, cause_of_end, xid};
 use tidegate_insight::straggler::Fault;
 
 use crate::facts::HeldDevice;
 use crate::publication::{Publication, envelope, evidence_lines, ppm, producer_name};
-use crate::time::{US_PER_MS, US_PER_S};
+use crate::time::US_PER_S;
 
 /// Version of the rules, part of the producer name.
 const MODEL: &str = "job-end-1";
@@ -160,14 +160,14 @@ impl EndCauses {
             envelope: envelope(&self.cluster, &source, due_us, 0),
             job_id: ended.job_id.clone(),
             attempt_id: ended.attempt,
-            end_ms: ended.end_us.div_euclid(US_PER_MS),
+            end_ms: Micros(ended.end_us).to_millis().0,
             final_state: ended.final_state.clone(),
             cause: class.into(),
             node: node.into(),
             gpu_uuid: uuid.map(str::to_owned),
             gpu_index: index,
             xid: cause.xid,
-            fault_ms: cause.time_us.div_euclid(US_PER_MS),
+            fault_ms: Micros(cause.time_us).to_millis().0,
             probability_ppm: ppm(cause.probability),
             lost_gpu_ms: lost,
             evidence: evidence_lines(&cause.evidence),

@@ -1,9 +1,8 @@
 //! Log events as the detectors take them: parsed, with their place in event-time order.
 
-use tidegate_events::{Event, JobFamily, v1};
+use tidegate_events::{Event, JobFamily, Millis, v1};
 
 use crate::facts::{HoldFact, JobFact};
-use crate::time::us;
 
 /// An event that some detector uses.
 #[derive(Debug, Clone)]
@@ -28,13 +27,15 @@ impl Input {
     /// Parses an event. Returns its rank among inputs of the same time, its place in event time (µs
     /// since 1970), and itself; `None` for events that no detector uses.
     pub fn from_event(event: Event) -> Option<(u8, i64, Self)> {
-        let event_us = us(event.event_time_ms());
+        let event_us = Millis(event.event_time_ms()).to_micros().0;
         Some(match event {
             // A price applies to what happens at its own time, so it comes first.
             Event::Capacity(event) => (0, event_us, Self::from_capacity(event)?),
             Event::Job(job) => (1, event_us, Self::from_job(job)?),
             Event::Node(node) => (2, event_us, Self::Node(Box::new(node))),
-            Event::GpuSamples(batch) => (3, us(batch.first_tick_ms), Self::Samples(Box::new(batch))),
+            Event::GpuSamples(batch) => {
+                (3, Millis(batch.first_tick_ms).to_micros().0, Self::Samples(Box::new(batch)))
+            }
             // A step takes its place when it ends.
             Event::Step(step) => {
                 let duration_us = i64::try_from(step.duration_us).unwrap_or(i64::MAX);

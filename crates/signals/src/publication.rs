@@ -1,10 +1,8 @@
 //! What the service appends to the log: events with a producer name that makes appends idempotent.
 
-use tidegate_events::Event;
 use tidegate_events::v1::Envelope;
+use tidegate_events::{Event, Micros};
 use tidegate_insight::straggler::Evidence;
-
-use crate::time::US_PER_MS;
 
 /// Events that are appended together under one producer name.
 ///
@@ -19,7 +17,7 @@ pub struct Publication {
 /// Envelope of an output at event time `at_us`. A pure function of its arguments, so that replays
 /// give the same bytes.
 pub fn envelope(cluster: &str, source: &str, at_us: i64, seq: u64) -> Option<Envelope> {
-    let at_ms = at_us.div_euclid(US_PER_MS);
+    let at_ms = Micros(at_us).to_millis().0;
     Some(Envelope {
         cluster: cluster.into(),
         source: source.into(),

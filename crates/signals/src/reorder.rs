@@ -12,13 +12,12 @@ mod bypass;
 
 use std::collections::BTreeSet;
 
-use tidegate_events::Event;
+use tidegate_events::{Event, Micros};
 
 use crate::detectors::{Detectors, JobKey};
 use crate::device::WINDOW_US;
 use crate::input::Input;
 use crate::publication::Publication;
-use crate::time::US_PER_MS;
 use buffer::Buffer;
 
 /// Interval of the clock, µs: device windows close and detectors move on.
@@ -82,7 +81,7 @@ impl Reorder {
         let event_ms = event.event_time_ms();
         let name_bytes = cluster.len().max(event.key().len() - cluster.len());
         let (order, at_us, input) = Input::from_event(event)?;
-        let at_ms = at_us.div_euclid(US_PER_MS);
+        let at_ms = Micros(at_us).to_millis().0;
         let observed_ms = if observed_ms > 0 { observed_ms.min(now_ms) } else { now_ms };
         let is_valid = VALID_TIMES_MS.contains(&at_ms) && VALID_TIMES_MS.contains(&event_ms);
         let is_future = at_ms.saturating_sub(observed_ms) > MAX_FUTURE_MS;

@@ -20,6 +20,7 @@ use tidegate_autopilot::forecast::{SelectedForecast, Series};
 use tidegate_autopilot::intent::Limits;
 use tidegate_autopilot::rollout::Rollout;
 use tidegate_autopilot::target::Target;
+use tidegate_events::Micros;
 use tidegate_log::EventLog;
 
 use crate::authority::Signers;
@@ -231,7 +232,7 @@ impl Service {
         let objectives = self.executor.state().slo.status(&self.executor.policy().slo, now_us);
         ServiceStatus {
             cluster: self.config.cluster.clone(),
-            stepped_s: now_us.div_euclid(1_000_000),
+            stepped_s: Micros(now_us).to_secs(),
             leads,
             objectives,
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Deserialize;
 use tidegate_autopilot::action::Action;
 use tidegate_autopilot::target::{Notice, TargetError};
+use tidegate_events::Millis;
 
 use super::ask::{Slurm, now_us, refused};
 use super::config::SlurmConfig;
@@ -48,7 +49,7 @@ pub(super) fn notify(
     let text = serde_json::json!({
         "action": action.id,
         "job": id,
-        "ready_by_us": since_us + action.notice_ms * 1000,
+        "ready_by_us": since_us + Millis(action.notice_ms).to_micros().0,
     })
     .to_string();
     if first {

@@ -7,6 +7,7 @@ use tidegate_autopilot::state::{
     Checkpoint, ClusterState, Drain, DrainedBy, Health, Job, JobKind, JobState, Loan, LoanId, Node,
     NodeState, Owner, Pool, Reservation, Share, Source, Writer,
 };
+use tidegate_events::{Micros, Millis};
 use tidegate_slurm::{Availability, JobPhase as Phase};
 
 use super::config::{ShareConfig, SlurmConfig};
@@ -108,18 +109,24 @@ pub(super) fn drain(name: &str, node: &SlurmNode, notes: &Notes) -> Option<Drain
     });
     let by =
         ours.map_or(DrainedBy::Other, |(action, generation)| DrainedBy::Autopilot { action, generation });
-    Some(Drain { by, since_us: node.reason_ms.map(|ms| ms * 1000), reason: node.reason.clone() })
+    Some(Drain {
+        by,
+        since_us: node.reason_ms.map(|ms| Millis(ms).to_micros().0),
+        reason: node.reason.clone(),
+    })
 }
 
 /// `None`: the job ended, or waits for something that no GPU gives it (a person, another job, a
 /// time).
 fn job_state(job: &QueueJob) -> Option<JobState> {
-    let started_us = job.start_ms.unwrap_or(job.since_ms) * 1000;
+    let started_us = Millis(job.start_ms.unwrap_or(job.since_ms)).to_micros().0;
     Some(match job.phase {
         Phase::Over(_) => return None,
-        Phase::Waiting if job.requeued_held => JobState::Changing { since_us: job.since_ms * 1000 },
+        Phase::Waiting if job.requeued_held => {
+            JobState::Changing { since_us: Millis(job.since_ms).to_micros().0 }
+        }
         Phase::Waiting if job.waits_for_others => return None,
-        Phase::Waiting => JobState::Pending { since_us: job.since_ms * 1000 },
+        Phase::Waiting => JobState::Pending { since_us: Millis(job.since_ms).to_micros().0 },
         Phase::Running if job.placement.is_some() => JobState::Running { since_us: started_us },
         Phase::Running => JobState::Unknown,
         Phase::Starting | Phase::Suspended | Phase::Ending => JobState::Changing { since_us: started_us },
@@ -172,14 +179,14 @@ fn job(config: &SlurmConfig, job: &QueueJob, state: JobState, loan: Option<LoanI
         preemptions_24h: job.restarts,
         checkpoint: Checkpoint {
             // `preempt` replaces Slurm's own two minutes by this.
-            requeue_ms: Some(i64::from(config.restart_after_s) * 1000),
+            requeue_ms: Some(Millis::from_secs(i64::from(config.restart_after_s)).0),
             on_notice: declared.notice,
             ..Checkpoint::default()
         },
         curve: None,
         remaining_work_ms: None,
         expected_end_us: None,
-        resized_us: job.resized_ms.map(|ms| ms * 1000),
+        resized_us: job.resized_ms.map(|ms| Millis(ms).to_micros().0),
         opt_in: declared.opt_in || config.opt_in_qos.contains(&job.qos),
         do_not_disrupt: declared.do_not_disrupt || config.protected_qos.contains(&job.qos),
     }
@@ -217,8 +224,8 @@ fn reservation(
         pool: pool.unwrap_or_default(),
         gpus,
         nodes: shown.nodes.clone(),
-        start_us: shown.start_s * 1_000_000,
-        end_us: Some(shown.end_s * 1_000_000),
+        start_us: Micros::from_secs(shown.start_s).0,
+        end_us: Some(Micros::from_secs(shown.end_s).0),
         writer,
     }
 }

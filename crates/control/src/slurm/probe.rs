@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::target::{Capabilities, TargetError};
+use tidegate_events::Millis;
 use tidegate_slurm::sacctmgr::AdminLevel;
 use tidegate_slurm::scontrol::ClusterConfig;
 
@@ -202,7 +203,7 @@ pub(super) fn capabilities(setup: &Setup, config: &SlurmConfig) -> Capabilities 
         shrink_within_node: false,
         native_expiry: true,
         lend_nodes: true,
-        requeue_delay_ms: i64::from(config.restart_after_s) * 1000,
+        requeue_delay_ms: Millis::from_secs(i64::from(config.restart_after_s)).0,
         lacking: setup.lacking.clone(),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_autopilot::target::TargetError;
+use tidegate_events::MilliGpus;
 use tidegate_slurm::squeue::{GpuRequest, JobRecord};
 use tidegate_slurm::{HostList, JobPhase};
 
@@ -138,7 +139,7 @@ fn placement(job: &JobRecord) -> Option<BTreeMap<String, u32>> {
 
 /// GPUs requested: by TRES, or where they name none by the request itself.
 fn asked(job: &JobRecord) -> Option<u32> {
-    let by_tres = job.requested_tres().ok()?.milli.unwrap_or(0) / 1000;
+    let by_tres = MilliGpus(job.requested_tres().ok()?.milli.unwrap_or(0)).to_gpus();
     if by_tres > 0 {
         return u32::try_from(by_tres).ok();
     }

@@ -54,6 +54,7 @@ pub enum Effect {
 /// One difference between two states of the contract.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
+    /// Who is affected, and how.
     pub effect: Effect,
     /// The `.proto` file, by its name in the folder.
     pub file: String,

@@ -1,9 +1,10 @@
 //! Spans in which a part of a job was slow, from its straggler signals. Steps of such a span are no
 //! measure of how the job scales.
 
+use tidegate_events::Millis;
 use tidegate_events::v1::{SignalState, StragglerSignal};
 
-use crate::time::{US_PER_MS, US_PER_S};
+use crate::time::US_PER_S;
 
 /// Signals published later than this after a window's end do not count against it, µs. A suspicion
 /// takes at most a minute (95 of 100).
@@ -35,8 +36,8 @@ impl SlowPeriods {
         let word = Statement {
             episode: signal.episode,
             revision: signal.revision,
-            said_us: signal.said_ms.saturating_mul(US_PER_MS),
-            onset_us: signal.onset_ms.saturating_mul(US_PER_MS),
+            said_us: Millis(signal.said_ms).to_micros().0,
+            onset_us: Millis(signal.onset_ms).to_micros().0,
             is_over: !is_open || signal.class == "STRUCTURAL",
         };
         let at = self.statements.partition_point(|other| other < &word);

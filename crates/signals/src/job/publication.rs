@@ -1,12 +1,11 @@
 //! Signals of a job's detector as events.
 
-use tidegate_events::{Event, v1};
+use tidegate_events::{Event, Micros, v1};
 use tidegate_insight::straggler::{Blame, Class, Evidence, Signal, Stage, StepReport};
 
 use super::{JobMonitor, MODEL, PublishedEpisode};
 use crate::publication::{Publication, envelope, evidence_lines, ppm, producer_name};
 use crate::roles::RankLocation;
-use crate::time::US_PER_MS;
 
 impl JobMonitor {
     pub(super) fn publication(&mut self, signal: &Signal) -> Publication {
@@ -48,9 +47,9 @@ impl JobMonitor {
             role: if let Blame::Role(role) = signal.blame { Some(role) } else { None },
             class: class(signal.class).into(),
             posterior_ppm: ppm(signal.posterior),
-            onset_ms: signal.since_us.div_euclid(US_PER_MS),
-            detected_ms: detected_us.div_euclid(US_PER_MS),
-            said_ms: signal.said_us.div_euclid(US_PER_MS),
+            onset_ms: Micros(signal.since_us).to_millis().0,
+            detected_ms: Micros(detected_us).to_millis().0,
+            said_ms: Micros(signal.said_us).to_millis().0,
             slowdown_ppm: (signal.excess * 1e6).round() as i64,
             lost_gpu_ms: signal.lost_gpu_ms,
             evidence: evidence_lines(&signal.evidence),

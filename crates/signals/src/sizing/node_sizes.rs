@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate_events::v1;
+use tidegate_events::{MilliGpus, v1};
 
 /// Nodes and partitions remembered per cluster.
 const MAX_NODES: usize = 1 << 16;
@@ -108,10 +108,9 @@ impl NodeSizes {
     }
 }
 
-/// Thousandths as a whole number of GPUs.
+/// GPUs of a node; `None` for a fraction, or a number that no node has.
 fn whole_gpus(gpus_milli: u64) -> Option<u64> {
-    let gpus = gpus_milli / 1_000;
-    (gpus_milli.is_multiple_of(1_000) && (1..=MAX_NODE_GPUS).contains(&gpus)).then_some(gpus)
+    MilliGpus(gpus_milli).whole_gpus().filter(|gpus| (1..=MAX_NODE_GPUS).contains(gpus))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use chrono::{Local, TimeZone};
 use tidegate_autopilot::action::Adjustment;
 use tidegate_autopilot::target::TargetError;
+use tidegate_events::Micros;
 
 use super::{Act, Before};
 use crate::slurm::ask::{ChangeError, SLURM, unknown};
@@ -15,7 +16,7 @@ use crate::slurm::snapshot::Snapshot;
 
 /// A time as Slurm's programs take it: in this machine's zone, cut to whole seconds.
 pub(super) fn time(us: i64) -> Result<String, TargetError> {
-    let at = Local.timestamp_opt(us.div_euclid(1_000_000), 0).single();
+    let at = Local.timestamp_opt(Micros(us).to_secs(), 0).single();
     let at = at.ok_or_else(|| unknown(format!("{us} us is not a time of this machine's calendar")))?;
     Ok(at.format("%Y-%m-%dT%H:%M:%S").to_string())
 }

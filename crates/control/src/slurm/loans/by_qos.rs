@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_autopilot::action::Change;
 use tidegate_autopilot::state::{Loan, LoanId, Writer};
+use tidegate_events::Micros;
 
 use super::noted::LoanNotes;
 use crate::slurm::config::{LendBy, ShareConfig, SlurmConfig};
@@ -89,7 +90,7 @@ fn loan(
         gpus: word.to_gpus.saturating_add(reclaiming_gpus),
         nodes: BTreeSet::new(),
         since_us: noted.lend.and_then(|entry| entry.begun_us).unwrap_or(snapshot.at_us),
-        expires_us: word.end_s * 1_000_000,
+        expires_us: Micros::from_secs(word.end_s).0,
         reclaim_within_ms,
         reclaiming_since_us: noted.called_since_us.filter(|_| reclaiming_gpus > 0),
         reclaiming_gpus,

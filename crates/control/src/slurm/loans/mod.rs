@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_autopilot::action::Change;
 use tidegate_autopilot::state::{Loan, LoanId, Writer};
+use tidegate_events::Micros;
 
 use super::config::SlurmConfig;
 use super::inventory::SlurmReservation;
@@ -74,8 +75,8 @@ fn loan(
         gpus: snapshot.gpus(&nodes),
         jobs: jobs.collect(),
         nodes,
-        since_us: shown.start_s * 1_000_000,
-        expires_us: shown.end_s * 1_000_000,
+        since_us: Micros::from_secs(shown.start_s).0,
+        expires_us: Micros::from_secs(shown.end_s).0,
         reclaim_within_ms,
         reclaiming_since_us: noted.called_since_us.filter(|_| !leaving.is_empty()),
         reclaiming_gpus,
