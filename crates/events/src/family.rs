@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_events_tell_adds_up_to_a_name() {
+    fn fields_of_several_events_make_the_name() {
         let mut family = JobFamily::default();
         assert_eq!(family.name("7"), "job/7");
         family.learn(&JobEvent {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_too_long_is_none() {
+    fn a_family_name_that_is_too_long_is_ignored() {
         let family = JobFamily { job_name: Some("x".repeat(600)), ..JobFamily::default() };
         assert_eq!(family.name("7"), "job/7");
     }

@@ -1,4 +1,4 @@
-//! `event_id`: the same fact has the same id, whoever reports it and whenever.
+//! `event_id`: the same fact has the same id, whichever source reports it and whenever.
 //!
 //! The id is the 128-bit XXH3 (seed 0, big-endian) of the event's content:
 //!

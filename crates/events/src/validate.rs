@@ -15,7 +15,7 @@ impl Event {
         if envelope.event_id.len() != EVENT_ID_BYTES {
             return Err(InvalidEvent::EventIdLength { len: envelope.event_id.len() });
         }
-        // A dead letter may come from input whose cluster nobody could tell.
+        // A dead letter may come from input without a known cluster.
         if !matches!(self, Self::DeadLetter(_)) {
             filled("envelope.cluster", &envelope.cluster)?;
         }

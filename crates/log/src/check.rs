@@ -24,7 +24,7 @@ pub(crate) fn check_topic(topic: &str, config: TopicConfig) -> Result<(), LogErr
 
 /// Checks the limits that every log shares, Kafka included.
 pub(crate) fn check_batch(batch: &Batch) -> Result<(), LogError> {
-    /// What a record takes beside its key and payload, so that a batch of empty records is bounded
+    /// What a record takes besides its key and payload, so that a batch of empty records is bounded
     /// too.
     const OVERHEAD_BYTES: usize = 16;
     let source_bytes = batch.producer.source.len();

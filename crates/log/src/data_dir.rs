@@ -124,7 +124,7 @@ fn lock_for(dir: &Path, writers: Writers) -> Result<File, LogError> {
             Err(TryLockError::Error(e)) => return Err(io(e)),
         }
     }
-    // For the message of whoever comes second; the lock itself does not rest on the content.
+    // For the error message of a second process; the lock itself does not depend on the content.
     file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(io)?;
     Ok(file)
 }

@@ -156,8 +156,7 @@ impl LogError {
         matches!(self, Self::KafkaUnavailable { .. } | Self::ServerUnavailable { .. })
     }
 
-    /// An I/O error with what was being done, e.g. `writing data/FORMAT`; a full disk is told
-    /// apart.
+    /// An I/O error with the operation, e.g. `writing data/FORMAT`; a full disk is [`Self::Full`].
     pub(crate) fn io(dir: &std::path::Path, what: impl Into<String>, source: std::io::Error) -> Self {
         use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         match source.kind() {

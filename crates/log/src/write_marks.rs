@@ -12,8 +12,7 @@ use crate::Extent;
 
 /// Marks per period of retention: a record is kept at most one part of it too long.
 const MARKS: u64 = 64;
-/// Start of 2026, ms since the epoch. A clock before that is wrong, and what it says would date new
-/// records as old.
+/// Start of 2026, ms since the epoch. An earlier clock is wrong and would date new records as old.
 const CLOCK_MIN_MS: i64 = 1_767_225_600_000;
 
 /// Marks of one partition: (ms since the epoch, the partition's end then). Both grow.
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lay_below_a_mark_is_as_old_as_the_mark() {
+    fn records_below_a_mark_are_as_old_as_the_mark() {
         let mut written = Written::default();
         assert!(written.note(T0, up_to(10), RETAIN));
         assert!(!written.note(T0 + 500, up_to(20), RETAIN), "marks stand a spacing apart");

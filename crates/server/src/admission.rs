@@ -13,12 +13,12 @@ use crate::error::QueryError;
 /// grows faster than the square of it.
 const MAX_EXPR_DEPTH: usize = 200;
 /// Tables and SELECTs of one query. A WITH query that is named twice counts twice: forty of them,
-/// each naming the one before it twice, would ask for a million million.
+/// each naming the one before it twice, would be a million million.
 const MAX_PARTS: usize = 500;
 /// Columns of all its tables and SELECTs, WITH queries written out. Each is an expression that is
 /// copied dozens of times while the query is planned.
 const MAX_COLUMNS: usize = 30_000;
-/// Assumed number of columns of a table; the text of a query does not say.
+/// Assumed number of columns of a table; the text of a query does not show it.
 const TABLE_COLUMNS: usize = 50;
 
 /// Refuses statements that write, and those that are too deep or too large to plan.

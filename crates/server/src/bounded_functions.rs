@@ -62,10 +62,10 @@ impl FunctionRewrite for Bounds {
     }
 }
 
-/// What a function's result is reckoned from.
+/// Inputs that determine the size of a function's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum OutputGrowth {
-    /// The first argument, so often as the second says.
+    /// The first argument, repeated as often as the second says.
     Copies,
     /// As many characters as the second argument says.
     Characters,
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wide_is_worked_on_in_fewer_rows_at_a_time() {
+    async fn wide_rows_are_processed_in_smaller_batches() {
         for (sql, right) in [
             ("SELECT sum(length(repeat('x', value))) FROM generate_series(1, 5000)", "12502500"),
             (
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bounded_functions_are_what_they_were() {
+    async fn bounded_functions_return_the_same_values() {
         let sql = "SELECT t || '-' || value || t, NULL || t, concat(t, NULL, value), lpad(t, 3, '.'), \
                    replace(t, 'a', 'bb'), array_to_string(range(1, 4), ','), [value] || [2] \
                    FROM (SELECT 'a' AS t, value FROM generate_series(1, 1))";
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_written_in_bounds_is_refused() {
+    async fn rows_that_exceed_the_bounds_are_refused() {
         let long = "SELECT repeat('x', 10000000) a, repeat('y', 10000000) b";
         let refused = ask(long, 1024, Format::Json).await.unwrap_err();
         assert_eq!(refused.code(), "row_limit", "{refused}");

@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::QueryError;
 
-/// When a query has to end: after its time limit, or once nobody waits for it any more.
+/// When a query has to end: at its time limit, or once its caller is gone.
 #[derive(Debug, Clone)]
 pub(crate) struct Stop {
     limit: Duration,

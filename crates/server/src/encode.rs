@@ -18,7 +18,7 @@ use crate::format::Format;
 use crate::query::Rows;
 use crate::row_width;
 
-/// Rows of a drawn table; column widths need all of them at once, and nobody reads more.
+/// Most rows of a drawn table: column widths need all of them in memory, and more are not readable.
 pub const TABLE_ROWS: usize = 10_000;
 /// A drawn table with more text than this is asked for in another format: every cell is as wide as
 /// the widest of its column.
@@ -199,7 +199,7 @@ impl Encoder {
                 let room = TABLE_ROWS - *rows;
                 batches.push(batch.slice(0, room.min(batch.num_rows())));
                 *rows += batch.num_rows();
-                // One row beyond the last one drawn tells that there are more.
+                // One row past the last one drawn shows that there are more.
                 return Ok(if *rows > TABLE_ROWS { More::Pointless } else { More::Wanted });
             }
             Self::Json(writer) => writer.write(batch)?,
@@ -216,7 +216,7 @@ impl Encoder {
         Ok(More::Wanted)
     }
 
-    /// Writes the end. `cut` says that rows were left out.
+    /// Writes the end. `cut`: rows were left out.
     fn finish(self, cut: bool) -> Result<(), ArrowError> {
         match self {
             Self::Table { batches, mut out, .. } => {

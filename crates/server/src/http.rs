@@ -223,8 +223,8 @@ async fn respond(
     Ok(([(CONTENT_TYPE, format.media_type())], body).into_response())
 }
 
-/// The response from its first bytes on. It is written by a task of its own, which ends in time: a
-/// reader who stalls keeps the pieces under way, not the query's rows.
+/// The response from its first bytes on. A separate task writes it and ends in time: a client that
+/// stalls holds the pieces in flight, not the query's rows.
 fn streamed(head: Vec<u8>, encoded: Encoded) -> Body {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(write(encoded, sender));

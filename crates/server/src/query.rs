@@ -163,7 +163,7 @@ impl QueryService {
         };
         let work = run(Arc::clone(&self.engine), self.source.current(), sql.to_owned(), out);
         let mut rows = Rows { schema: Arc::new(Schema::empty()), batches, task: JoinSet::new(), stop };
-        // The limit holds inside the task too: a reader who stalls must not keep the query's
+        // The limit holds inside the task too: a client that stalls must not hold the query's
         // memory.
         let stop = rows.stop.clone();
         rows.task.spawn_on(async move { stop.within(work).await? }, &self.engine.handle);
@@ -252,7 +252,7 @@ async fn run(
             Err(e) => Err(e),
         };
         match attempt {
-            // What nobody has seen yet can be begun anew.
+            // No row was passed on yet, so the query can start again.
             Err(QueryError::RowsTooWide { bytes }) if out.rows == 0 && rows_at_a_time > 1 => {
                 let fitting = engine.limits.step_bytes() / bytes.max(1);
                 rows_at_a_time = fitting.clamp(1, rows_at_a_time / 2);
@@ -261,8 +261,8 @@ async fn run(
             Ok(()) => break,
         }
     }
-    // Its place is the next one's when its last rows are taken, or nobody wants them: until then
-    // they are held.
+    // Hold the query's slot until its last rows are taken or its caller is gone: until then they
+    // use memory.
     out.batches.reserve_many(BATCHES_AHEAD).await.ok();
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! What every [`EventLog`] must do, as tests.
+//! Conformance suite: what every [`EventLog`] must do, as tests.
 //!
 //! An implementation provides a [`Harness`] and calls
-//! [`conformance_suite!`](crate::conformance_suite) in a test file. The cases ask for what the
+//! [`conformance_suite!`](crate::conformance_suite) in a test file. The cases require what the
 //! trait promises and no more: offsets grow but may have gaps (transaction markers take some on
 //! Kafka), and a trim may cut exactly or at the batch before.
 
@@ -25,8 +25,7 @@ pub trait Harness {
     /// A handle to the log. Two handles write to the same log and are fenced apart.
     fn handle(&self) -> Arc<dyn EventLog>;
 
-    /// Ends the process's use of the log, as far as the implementation has a notion of it, and
-    /// starts anew.
+    /// Closes the log, as far as the implementation can, and opens it again.
     fn reopen(&mut self);
 
     /// A topic name that no other case uses.
@@ -41,7 +40,7 @@ pub trait Harness {
     }
 }
 
-/// Makes one `#[test]` of each case; the argument is an expression that gives a new [`Harness`].
+/// Makes a `#[test]` of each case; the argument is an expression that returns a new [`Harness`].
 #[macro_export]
 macro_rules! conformance_suite {
     ($harness:expr) => {
@@ -63,7 +62,7 @@ macro_rules! conformance_suite {
     };
 }
 
-/// A record whose content tells its producer and number.
+/// A record whose content holds its producer and number.
 pub fn record(source: &str, seq: u64) -> Record {
     Record {
         key: Bytes::from(format!("cluster/{source}")),

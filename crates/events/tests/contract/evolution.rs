@@ -78,7 +78,7 @@ fn the_check_sees_what_breaks_readers() {
     assert!(broken(&committed, &grown).is_empty());
 }
 
-/// On Kafka, the frame of a value says only that it is the first message of the schema's file.
+/// On Kafka, the frame of a value only states that it is the first message of the schema's file.
 #[test]
 fn an_event_is_the_first_message_of_its_file() {
     for schema in SchemaId::ALL {

@@ -17,7 +17,7 @@ fn file(schema: SchemaId, version: u16, ending: &str) -> PathBuf {
     schemas::folder().join(format!("fixtures/{}/v{version}.{ending}", schema.name()))
 }
 
-/// What a payload says, as this build understands it; fields that are not set are left out.
+/// A payload as JSON, as this build decodes it; fields that are not set are left out.
 fn json(schema: SchemaId, payload: &[u8]) -> String {
     let message = DynamicMessage::decode(schemas::message(schema), payload).expect("a message of the schema");
     let mut bytes = serde_json::Serializer::pretty(Vec::new());
@@ -40,7 +40,7 @@ fn bless(schema: SchemaId) {
 }
 
 #[test]
-fn every_version_decodes_to_what_it_said() {
+fn every_version_decodes_to_its_json() {
     for schema in SchemaId::ALL {
         if schemas::blessing() {
             bless(schema);
@@ -70,7 +70,7 @@ fn check_fixture(schema: SchemaId, version: u16) {
     }
 }
 
-/// The JSON says as much as the payload: a decoder that swapped two fields could not pass.
+/// The JSON form holds everything in the payload, so a decoder that swapped two fields would fail.
 #[test]
 fn the_json_form_is_the_whole_payload() {
     for schema in SchemaId::ALL {
@@ -85,7 +85,7 @@ fn the_json_form_is_the_whole_payload() {
     }
 }
 
-/// The sample that becomes the fixture of a new version must say something in each field of it.
+/// The sample that becomes the fixture of a new version must set each of its fields.
 #[test]
 fn samples_fill_in_every_field() {
     let mut filled = BTreeSet::new();

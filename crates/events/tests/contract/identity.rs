@@ -8,7 +8,7 @@ use tidegate_events::{Event, v1};
 
 use crate::{any_event, schemas};
 
-/// Fields of the envelope that say who reported the fact and when, and how often.
+/// Fields of the envelope about the report, not the fact.
 const ABOUT_THE_REPORT: [&str; 5] = ["event_id", "source", "epoch", "seq", "observed_time_ms"];
 
 /// An event, one of its fields (of the envelope's as well) and another value for it.

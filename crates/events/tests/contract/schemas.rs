@@ -19,7 +19,7 @@ pub fn message(schema: SchemaId) -> MessageDescriptor {
         .unwrap_or_else(|| panic!("schemas/{}.proto has {name}", schema.name()))
 }
 
-/// Whether the person who runs the tests asked for missing fixtures to be written.
+/// Whether missing fixtures shall be written.
 pub fn blessing() -> bool {
     std::env::var_os("TIDEGATE_BLESS").is_some_and(|value| value == "1")
 }

@@ -190,7 +190,7 @@ impl Committer {
         for Request { generation, work, reply } in requests {
             match self.admit(&mut group, generation, work) {
                 Ok(appended) => group.replies.push((reply, appended)),
-                // Whoever asked may be gone; then there is nobody to tell.
+                // The caller may have gone; then the answer has no receiver.
                 Err(refused) => drop(reply.send(Err(refused))),
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Layout of its folder: `store/` is a [fjall] database, `acknowledged/` holds the witness files.
 //! One stored entry is one appended batch; producers' progress, ends and records of a commit are
-//! written in one atomic step and fsynced before anybody is answered.
+//! written in one atomic step and fsynced before any append returns.
 
 mod committer;
 mod export;

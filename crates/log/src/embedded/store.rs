@@ -176,7 +176,7 @@ impl Store {
         }
     }
 
-    /// Stops the log for good and says why.
+    /// Stops the log until it is opened again; later writes return the reason.
     pub fn stop(&self, what: &str, source: fjall::Error) -> LogError {
         let failure = self.error(what, source);
         tracing::error!(dir = %self.dir.display(), "the log stops: {failure}");

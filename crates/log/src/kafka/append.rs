@@ -1,4 +1,4 @@
-//! Appending: one transaction a batch, of the records and of how far their source got.
+//! Appending: one transaction per batch, with the records and the progress of their source.
 //!
 //! A producer is opened for a family of sources (see
 //! [`Producer::source`](crate::Producer::source)): most are alone in theirs, but an import has
@@ -8,8 +8,8 @@
 //! - Only transactions of the family's transactional id write the progress of its sources, all into
 //!   one partition.
 //! - Initializing the id ends all earlier transactions of it. That partition is then read to its
-//!   end, so what is known of every source of the family, also of those never heard of, is exact at
-//!   that moment.
+//!   end, so the progress of every source of the family, also of unknown ones, is exact at that
+//!   moment.
 //! - Afterwards only transactions of our producer can be committed under the id, until somebody
 //!   else initializes it; and from then on none of ours. The appends of a family take turns here,
 //!   and each commit of ours is noted.

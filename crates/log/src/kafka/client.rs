@@ -16,7 +16,7 @@ use super::producer_context::probe_refusal;
 use super::topic_cache::TopicCache;
 use crate::LogError;
 
-/// How long a partition's leader may take to say where the partition ends.
+/// Time limit for a leader to report the end of its partition.
 pub(super) const LEADER: Duration = Duration::from_secs(1);
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(250);
 

@@ -29,8 +29,8 @@ impl Complaints {
             | RDKafkaLogLevel::Alert
             | RDKafkaLogLevel::Critical
             | RDKafkaLogLevel::Error => tracing::warn!(target: "kafka", facility, "{message}"),
-            // Of what it goes on after by itself, such as another process taking an id over,
-            // callers are told in our words.
+            // The library recovers from these by itself, for example when another process takes
+            // over an id; callers get our own error.
             RDKafkaLogLevel::Warning => tracing::info!(target: "kafka", facility, "{message}"),
             _ => tracing::debug!(target: "kafka", facility, "{message}"),
         }
@@ -38,8 +38,8 @@ impl Complaints {
 
     pub fn hear(&self, error: &KafkaError, reason: &str) {
         tracing::debug!(target: "kafka", %error, "{reason}");
-        // That all are down says less than why the last one is, and the end of a partition is
-        // nothing to complain of.
+        // "All brokers down" hides the reason of the last one, and the end of a partition is no
+        // error.
         if !matches!(error.rdkafka_error_code(), Some(Code::AllBrokersDown | Code::PartitionEOF)) {
             *lock(&self.0) = Some(Complaint { code: error.rdkafka_error_code(), reason: reason.into() });
         }

@@ -4,16 +4,16 @@
 //! is paused at once, since records are read by offset ([`EventLog::read`](crate::EventLog::read)),
 //! from where the reader's own output ends.
 //!
-//! Partitions change hands one by one (`cooperative-sticky`): who keeps a partition never stops
-//! reading it. When one is to leave, the client library asks us to let go of it, and nobody else
+//! Partitions change hands one by one (`cooperative-sticky`): a member that keeps a partition never
+//! stops reading it. To revoke one, the client library asks us to release it, and no other member
 //! gets it before we answer. We answer at the next [`poll`](Member::poll), so that the caller has
 //! all the time up to `max.poll.interval.ms` to finish what it took in. Heartbeats go on meanwhile,
 //! from the library's own thread.
 //!
-//! Who was away for too long is told so by the broker or by the library's clock. Its partitions may
-//! have been given to another member by then: [`RebalanceEvent::Lost`]. Nothing here can prove that two
-//! processes never believe to hold the same partition for a moment; that the slower one writes
-//! nothing is up to the output's own fence.
+//! A member that was silent for too long learns it from the broker or from the library's clock. Its
+//! partitions may have been assigned to another member by then: [`RebalanceEvent::Lost`]. For a
+//! moment, two processes may both believe that they hold a partition; fencing of the output keeps
+//! the slower one from writing.
 //!
 //! A separate thread commits offsets, so that a slow commit never keeps the process from polling. A
 //! process joins one group per topic, and a rebalance completes only once all members of its group
@@ -181,7 +181,7 @@ impl Joined {
         self.cluster.error(&format!("{doing} group {}", self.group), error, Duration::ZERO)
     }
 
-    /// Lets go of what the caller was told of in the call before.
+    /// Releases the partitions that the previous call reported as leaving.
     fn hand_over(&mut self) -> Result<(), LogError> {
         let leaving = std::mem::take(&mut self.leaving);
         if leaving.is_empty() {
@@ -205,8 +205,8 @@ impl Joined {
         share
     }
 
-    /// Joins as somebody new, with nothing. Once the library's clock ran out it has left the group,
-    /// and what it then says of the partitions it held depends on what else it was about.
+    /// Joins as a new member without partitions. After its timeout the library has left the group,
+    /// and what it reports about its former partitions depends on its state.
     fn start_over(&mut self) -> Result<Option<RebalanceEvent>, LogError> {
         let consumer = enter(&self.cluster, &self.group, &self.topics)?;
         self.before += self.consumer.context().rebalances.load(Ordering::Relaxed);
@@ -309,8 +309,7 @@ impl Member for Joined {
                         return Ok(Some(lost));
                     }
                 }
-                // Of a topic that is not there yet, and of brokers that come back, the group tells
-                // by a new sharing-out.
+                // A rebalance follows when a missing topic appears or brokers come back.
                 Some(Err(error)) if is_passing(&error) || is_missing_topic(&error) => {
                     tracing::debug!(target: "kafka", group = self.group, %error, "a member waits");
                 }
@@ -369,7 +368,7 @@ fn is_missing_topic(error: &KafkaError) -> bool {
     matches!(error.rdkafka_error_code(), Some(Code::UnknownTopicOrPartition | Code::UnknownTopic))
 }
 
-/// The group is between two sharings-out, or went on without this member, which will be told.
+/// The group is rebalancing, or went on without this member, which will learn of it.
 fn of_a_rebalance(error: &KafkaError) -> bool {
     let code = error.rdkafka_error_code();
     matches!(

@@ -1,5 +1,4 @@
-//! The log on a Kafka cluster, for everyone who has one: durable on several machines, and shared by
-//! many processes.
+//! The log on a Kafka cluster: durable on several machines, and shared by many processes.
 //!
 //! # What is where
 //!
@@ -10,7 +9,7 @@
 //! clients do it, see [`partition_for`](crate::partition_for). `PREFIX.progress` is compacted and
 //! holds what else the log must remember (see `state.rs`). Consumer groups are Kafka's.
 //!
-//! # Exactly once, whoever dies
+//! # Exactly once, whichever process dies
 //!
 //! The trait asks for more than an idempotent producer gives: a batch is atomic, and a record is
 //! known by its `(source, epoch, seq)` over restarts of its producer. So each batch is one
@@ -18,22 +17,22 @@
 //! transactional id of its own, or shares it with its kin (see `append.rs`). A process that appends
 //! for a source first initializes that id: Kafka then finishes or aborts what a former process left
 //! under it, and refuses that process from then on. Only then is the progress read, so it is exact,
-//! and nobody else can change it. A transaction whose end is not known (an answer that did not
+//! and no other process can change it. A transaction whose end is not known (an answer that did not
 //! come) is resolved in the same way: new producer, initialize, read the progress again.
 //!
 //! Two processes that append for one source at the same time take the id from each other. Neither
-//! loses or doubles anything, because each reads the progress anew; a source that should have only
+//! loses or doubles anything, because each reads the progress again; a source that should have only
 //! one process at a time raises its epoch when it starts, and the older one gets
 //! [`LogError::StaleEpoch`]. We do not refuse the older process at once, as sources named after
 //! their content (the chunks of an import) may well come from two processes, and both must get
 //! done.
 //!
-//! [`EventLog::fence`] raises a generation in the progress topic. Every append asks whether it
-//! changed after its messages are in the log and before it commits; who fences waits until all
-//! transactions that were open when the generation was written are over. So each transaction is
-//! either finished before `fence` returns, or is refused.
+//! [`EventLog::fence`] raises a generation in the progress topic. Every append checks it after its
+//! messages are in the log and before it commits; `fence` waits until all transactions that were
+//! open when the generation was written are over. So each transaction is either finished before
+//! `fence` returns, or is refused.
 //!
-//! # What Kafka does otherwise than the embedded log
+//! # Differences from the embedded log
 //!
 //! - Offsets have gaps, where transactions end. Nothing may count records by subtracting offsets.
 //! - An append that was not finished because its process died holds back the readers of that
@@ -43,17 +42,17 @@
 //!   record is as old as the event time in its timestamp, so that it would drop imported history at
 //!   once, and it does not know what groups still need. `retain_bytes` is left to the broker
 //!   (`retention.bytes`), which keeps to it whatever groups need: it is there to save the disk.
-//! - [`EventLog::offset_for_time`] begins where Kafka's index says and looks through the records
-//!   from there, since to that index the end of a transaction is a message of the time it was
-//!   written. Over imported history that is a long way.
-//! - A topic that was there is waited for while no broker knows it, since a broker that has just
-//!   started has not heard of every topic yet (see `topics.rs`).
-//! - A message that somebody else wrote to a topic is read as the schema that its frame names.
+//! - [`EventLog::offset_for_time`] starts from Kafka's index and scans the records from there,
+//!   since to that index the end of a transaction is a message of the time it was written. Over
+//!   imported history that is a long way.
+//! - Calls wait for a known topic that no broker lists, since a broker that has just started does
+//!   not list every topic yet (see `topics.rs`).
+//! - A message that another program wrote to a topic is read as the schema that its frame names.
 //!   Without a frame, it is read as schema 0 with its payload as it is: readers go on, and no
 //!   decoder takes it for an event.
-//! - A group that has members takes its progress from them alone: [`Member::commit`]. Members are
-//!   told of their share by Kafka's own group protocol, see `member.rs`.
-//! - Kafka forgets a group's offsets once nobody committed any for a week
+//! - A group that has members takes its progress from them alone: [`Member::commit`]. Kafka's own
+//!   group protocol assigns partitions to members, see `member.rs`.
+//! - Kafka deletes a group's offsets a week after the last commit
 //!   (`offsets.retention.minutes`).
 
 mod append;
@@ -105,7 +104,7 @@ use crate::{
     Appended, Batch, EventLog, Extent, LogClock, LogError, Member, StoredRecord, TopicConfig, TopicPartition,
 };
 
-/// How long opening the log may take where nobody answers; a wrong address should show soon.
+/// Time limit for opening the log without any answer; a wrong address should show soon.
 const OPENING: Duration = Duration::from_secs(15);
 /// Bytes that are looked through at once for the record of a time.
 const LOOK_BYTES: usize = 4 << 20;
@@ -286,8 +285,8 @@ impl KafkaLog {
         self.state.control(&self.cluster, deadline, known)
     }
 
-    /// Writes a record of control that is made from what is there, with nobody else writing one in
-    /// between.
+    /// Writes a control record that is computed from the current ones; no other process can write
+    /// one in between.
     fn write_control(
         &self,
         deadline: Deadline,
@@ -295,8 +294,8 @@ impl KafkaLog {
     ) -> Result<(), LogError> {
         let mut pause = Duration::from_millis(20);
         loop {
-            // Who takes the id ends what another process is about under it, so only who has
-            // something to write does.
+            // Taking the id aborts the transaction of another process under it, so do it only with
+            // something to write.
             if self.state.control(&self.cluster, deadline, &make)??.is_none() {
                 return Ok(());
             }

@@ -80,8 +80,7 @@ impl KafkaOptions {
 
     /// Adds a librdkafka property of a command line, `KEY=VALUE`: no secret.
     ///
-    /// # Errors
-    /// It is none, or holds a secret; the value is not told.
+    /// # Errors It is no property, or holds a secret; the error leaves the value out.
     pub fn add_argument(&mut self, property: &str) -> Result<(), LogError> {
         let key = property.split('=').next().unwrap_or_default().trim();
         let secret = ["password", "passphrase", "secret", "key.pem", "oauthbearer.config", "jaas.config"];
@@ -91,8 +90,7 @@ impl KafkaOptions {
         self.add_property(property)
     }
 
-    /// Refuses what this build cannot do, before the client library does so in words that name no
-    /// remedy of ours.
+    /// Refuses what this build cannot do, with a remedy that the client library's error would lack.
     pub(super) fn check_build(&self) -> Result<(), LogError> {
         let refuse = |property: &str, value: &str, mend: &str| {
             Err(LogError::KafkaRefused {
@@ -127,8 +125,7 @@ impl KafkaOptions {
         config.set("client.id", "tidegate").set("log.connection.close", "false");
         // A broker that restarts is found again soon.
         config.set("reconnect.backoff.ms", "50").set("reconnect.backoff.max.ms", "1000");
-        // One that is silent is given up soon, so that whoever leads by then is asked; by default
-        // that takes a minute.
+        // Give up a silent broker soon and ask the new leader; by default that takes a minute.
         let silence = SILENCE.min(self.transaction_timeout).as_millis().to_string();
         config.set("socket.timeout.ms", silence);
         config.set("socket.connection.setup.timeout.ms", SILENCE.as_millis().to_string());
@@ -178,8 +175,8 @@ impl KafkaOptions {
 
     /// Of a member of a group, which takes part in it and fetches nothing.
     ///
-    /// It hears within a second that others come and go, one that died is missed after ten, and a
-    /// topic that was made later is noticed within five.
+    /// It learns of members that join or leave within a second, of one that died within ten, and of
+    /// a new topic within five.
     pub(super) fn member(&self, group: &str) -> ClientConfig {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let name = format!("tidegate-{host}-{}", std::process::id());

@@ -118,7 +118,7 @@ impl Cluster {
         })
     }
 
-    /// What Kafka tells of a group.
+    /// A group as Kafka describes it.
     pub fn group_list(&self, group: &str, timeout: Duration) -> KafkaResult<GroupList> {
         self.committed.fetch_group_list(Some(group), timeout)
     }

@@ -37,8 +37,8 @@ pub(super) struct ProducerContext {
 }
 
 impl ClientContext for ProducerContext {
-    /// That another process took its id over is an error to the client library and an everyday
-    /// thing here; what callers must know of an append they are told by its result.
+    /// The library reports it as an error when another process takes over an id. That is normal
+    /// here, and the result of the append covers it.
     fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::info!(target: "kafka", facility, "{message}");
     }
@@ -65,7 +65,7 @@ impl producer::ProducerContext for ProducerContext {
     }
 }
 
-/// Connects once more as a producer, whose client reports in words why a connection fails.
+/// Connects once more as a producer, because that client reports the reason of a failed connection.
 pub(super) fn probe_refusal(options: &KafkaOptions, complaints: &Complaints) {
     let context = ProducerContext { complaints: complaints.clone(), delivered: Mutex::default() };
     let producer: Result<BaseProducer<ProducerContext>, _> =

@@ -20,9 +20,9 @@ const MAX_READERS: usize = 32;
 
 /// A consumer that stands somewhere in a partition.
 ///
-/// Offsets have gaps where transactions ended, so the last record does not tell that nothing
-/// follows. A read is over at `max_bytes`, or at the end that was asked for when it began; that
-/// nothing is left before that end, only the consumer itself can say.
+/// Offsets have gaps where transactions ended, so the last record does not show whether another
+/// follows. A read stops at `max_bytes`, or at the partition's end as of its start; only the
+/// consumer itself knows that it has reached that end.
 struct Reader {
     consumer: Client,
     topic: String,

@@ -1,10 +1,10 @@
-//! The topic of progress: what the log must remember beside its records.
+//! The progress topic: state of the log other than its records.
 //!
 //! `PREFIX.progress` is compacted. Partition 0 is for control: the generation of writers (key
 //! `generation`), how each topic was asked for (key `topic/TOPIC`), when its records were written
 //! (key `written/TOPIC`), and whether another log was copied here (key `copy`). The others hold how
 //! far each source got in each partition (key `TOPIC/PARTITION/SOURCE`), spread by a hash of the
-//! source's [`family`]. Values are JSON, for whoever looks with a console consumer.
+//! source's [`family`]. Values are JSON, readable with a console consumer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
@@ -157,8 +157,8 @@ impl State {
         if end <= tail.next {
             return Ok(());
         }
-        // A committed record may lie behind an unfinished transaction of somebody else; it counts,
-        // so it is waited for.
+        // A committed record may lie behind an unfinished transaction of another process; it
+        // counts, so wait for it.
         let start = cluster.wait_until_settled(&self.topic, partition, end, deadline)?.start;
         let mut from = tail.next.max(start);
         while from < end {

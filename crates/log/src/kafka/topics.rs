@@ -1,8 +1,7 @@
 //! Topics: listing, creating, and waiting for brokers that do not know one yet.
 //!
-//! A broker that has just started answers before it has heard of every topic. So a topic that this
-//! handle has seen, or that the log's own records declare, is waited for; one that was never heard of
-//! is unknown at once.
+//! A broker that has just started answers before it knows every topic. So calls wait for a topic
+//! that this handle has seen or that the log's own records declare; any other is unknown at once.
 
 use std::collections::BTreeMap;
 use std::thread;

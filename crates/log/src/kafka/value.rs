@@ -24,8 +24,8 @@ pub(super) fn frame(schema: u32, payload: &[u8], value: &mut Vec<u8>) {
 ///
 /// One of the two is enough: producers that follow the convention write no header, and a value
 /// without a frame is what this program wrote before there was one. Where frame and header
-/// disagree, or the frame is cut off or means another message of the file, nobody knows what the
-/// value is: it is foreign, and given back as it is.
+/// disagree, or the frame is cut off or names another message of the file, the value has no known
+/// meaning: it is foreign, and is returned unchanged.
 pub(super) fn unframe(header: Option<u32>, value: &[u8]) -> (u32, &[u8]) {
     let Some((&MAGIC, frame)) = value.split_first() else {
         return (header.unwrap_or(FOREIGN_SCHEMA), value);
@@ -55,14 +55,14 @@ mod tests {
     const JOB: u32 = 0x1_0001;
 
     #[test]
-    fn a_value_is_framed_as_the_convention_says() {
+    fn a_value_has_the_frame_of_the_schema_registry() {
         let mut value = b"left over".to_vec();
         frame(JOB, b"\x0a\x01x", &mut value);
         assert_eq!(value, b"\0\0\x01\0\x01\0\x0a\x01x");
     }
 
     #[test]
-    fn what_is_framed_comes_back() {
+    fn framing_round_trips() {
         let mut value = Vec::new();
         for schema in [0, JOB, u32::MAX] {
             for payload in [&b""[..], b"\0", b"\0\0\x01\0\x01\0", b"payload"] {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_of_a_foreign_producer_is_enough() {
+    fn a_frame_without_a_header_is_enough() {
         assert_eq!(unframe(None, b"\0\0\x01\0\x01\0p"), (JOB, &b"p"[..]));
         assert_eq!(unframe(None, b"\0\0\x01\0\x01\x02\0p"), (JOB, &b"p"[..]));
     }

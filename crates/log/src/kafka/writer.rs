@@ -22,8 +22,7 @@ use crate::check::lock;
 /// it.
 const ABORT: Duration = Duration::from_secs(5);
 
-/// Why a transaction was not committed. None of it will be readable, unless the variant says
-/// otherwise.
+/// Why a transaction was not committed. None of it will be readable, except where noted.
 pub(super) enum Failure {
     /// A retry would fail in the same way.
     Refused(LogError),
@@ -36,8 +35,8 @@ pub(super) enum Failure {
     Taken(String),
 }
 
-/// A transactional producer. As long as nobody else takes its transactional id, nobody else's
-/// transactions of that id are open or can be committed.
+/// A transactional producer. Until another process takes its transactional id, no other transaction
+/// of that id is open or can be committed.
 pub(super) struct Writer {
     producer: BaseProducer<ProducerContext>,
     /// Cleared when a transaction could not be aborted.
@@ -87,7 +86,7 @@ impl Writer {
         }
         let sent = send(self).and_then(|()| self.flush(deadline));
         let delivered = lock(&self.producer.context().delivered).clone();
-        // What befell a message says more than what its loss did to the transaction.
+        // The error of a message says more than the error of its transaction.
         if let Some(error) = delivered.failed.as_ref().or(sent.as_ref().err()) {
             return Err(self.give_up(cluster, error, deadline));
         }

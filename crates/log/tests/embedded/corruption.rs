@@ -1,5 +1,5 @@
-//! Damaged files are noticed: an error, or every record as it was; never fewer records without a
-//! word.
+//! Damaged files are noticed: opening or reading fails, or returns every record as it was; records
+//! never go missing silently.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -65,7 +65,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Damages a copy of the log and tells whether that was noticed.
+/// Damages a copy of the log and returns whether that was noticed.
 fn noticed(original: &Path, file: &Path, expected: &Content, damage: impl Fn(&Path)) -> bool {
     let dir = tempfile::tempdir().unwrap();
     copy(original, dir.path());

@@ -54,8 +54,8 @@ fn killed_processes_lose_nothing_acknowledged() {
     assert!(runs < 3 || stored.values().sum::<u64>() > 0, "no run got as far as an acknowledgement");
 }
 
-/// The child: every source appends batches of random sizes and says what it tries and what is
-/// acknowledged.
+/// The child: every source appends batches of random sizes and prints each attempt and
+/// acknowledgement.
 fn append_until_killed(dir: &Path) {
     let log = EmbeddedLog::open(dir, OPTIONS).unwrap();
     log.create_topic("t", TopicConfig { partitions: PARTITIONS, retain_ms: None, retain_bytes: None })
@@ -92,7 +92,7 @@ fn say(line: &str) {
     std::io::stdout().write_all(format!("\n{line}\n").as_bytes()).unwrap();
 }
 
-/// What the child said about each source.
+/// What the child printed about each source.
 #[derive(Default)]
 struct Said {
     tried_ends: HashMap<u64, HashSet<u64>>,

@@ -78,7 +78,7 @@ fn open() -> Result<EmbeddedLog, LogError> {
     EmbeddedLog::open(Path::new(&env::var(DIR).unwrap()).join("log"), options)
 }
 
-/// Appends until there is no space, then says how far it got.
+/// Appends until there is no space, then prints how far it got.
 fn fill() {
     let log = open().unwrap();
     log.create_topic("t", ONE_PARTITION).unwrap();

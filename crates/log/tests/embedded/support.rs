@@ -1,5 +1,4 @@
-//! Records whose content can be told from their source and number, and processes that are meant to
-//! die.
+//! Records whose content follows from their source and number, and child processes to be killed.
 
 use std::env;
 use std::process::Command;

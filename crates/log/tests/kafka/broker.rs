@@ -17,8 +17,8 @@ use tidegate_testing::needs;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether Kafka can be run here; otherwise the test is skipped. What is missing is fetched by the
-/// first that asks.
+/// Whether Kafka can run here; otherwise the test is skipped. The first call downloads what is
+/// missing.
 pub fn installed() -> bool {
     static MISSING: OnceLock<Option<String>> = OnceLock::new();
     let missing = MISSING.get_or_init(|| needs::missing("Kafka", Command::new(script()).arg("install")));
@@ -196,8 +196,7 @@ impl Cluster {
         }
     }
 
-    /// The node stands still, as if it were overloaded or could not be reached, until it is told to
-    /// go on.
+    /// Stops the node with SIGSTOP, as if it were overloaded or unreachable, until it is continued.
     pub fn freeze_node(&self, index: usize) {
         self.signal(index, "-STOP");
     }

@@ -315,8 +315,8 @@ fn a_killed_spread_goes_on_where_it_was() {
 
 /// The second takes over, and the first stops by itself.
 #[test]
-fn of_two_copies_at_a_time_one_gets_done() {
-    let test = "of_two_copies_at_a_time_one_gets_done";
+fn of_two_concurrent_copies_one_finishes() {
+    let test = "of_two_concurrent_copies_one_finishes";
     if env::var(URL).is_ok() {
         return copy_in_child();
     }

@@ -28,7 +28,7 @@ fn place(source: u64) -> TopicPartition {
     TopicPartition { topic: "t".into(), partition: source as u32 % PARTITIONS }
 }
 
-/// What a source may say of its appends.
+/// Counts of a source's appends.
 #[derive(Default)]
 pub struct Source {
     pub acknowledged: AtomicU64,
@@ -149,8 +149,8 @@ fn one_broker_of_three_may_die_at_any_time() {
     kill_nodes_under_load(&mut cluster, 3, runs(3), options);
 }
 
-/// A broker that is gone for longer than an append waits: the error says so, and the append may be
-/// repeated.
+/// A broker that is down for longer than an append waits: the append fails with that error and may
+/// be repeated.
 #[test]
 fn an_append_to_a_broker_that_is_down_fails_in_time_and_may_be_repeated() {
     if !broker::installed() {

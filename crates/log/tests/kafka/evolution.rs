@@ -1,4 +1,4 @@
-//! Producers of other versions: what they wrote is read, and what cannot be read says why.
+//! Producers of other versions: their records are read, or fail with the reason.
 
 use bytes::Bytes;
 use tidegate_events::{Event, SchemaId};
@@ -39,7 +39,7 @@ fn events_of_older_and_newer_producers_are_read() {
 }
 
 #[test]
-fn what_cannot_be_read_says_why_and_stops_nothing() {
+fn unreadable_records_fail_with_a_reason_and_block_nothing() {
     let (mut event, current) = (job(0), SchemaId::JobEvent.number());
     let payload = record(&mut event).payload;
     let mut of_newer_kind = event.clone();

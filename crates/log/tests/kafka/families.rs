@@ -43,7 +43,7 @@ fn hundreds_of_chunks_need_one_producer() {
         assert_eq!(log.append(&place(number), chunk(number)).unwrap().written, 5);
     }
     assert_eq!(log.stats().opened, 1, "{:?}", log.stats());
-    // The same source numbers its records in each partition anew, and its later lives too.
+    // The same source numbers its records from 0 in each partition and in each epoch.
     assert_eq!(log.append(&place(1), chunk(0)).unwrap().written, 5);
     let mut newer = chunk(0);
     newer.producer.epoch = 3;
@@ -91,7 +91,7 @@ fn two_imports_at_a_time_lose_and_double_nothing() {
 
 const URL: &str = "TIDEGATE_FAMILY_URL";
 
-/// Each import begins anew, as `tidegate import` does, and dies at some chunk.
+/// Each import starts from the beginning, as `tidegate import` does, and dies at some chunk.
 #[test]
 fn killed_imports_lose_and_double_nothing() {
     if let Ok(url) = env::var(URL) {

@@ -1,5 +1,5 @@
-//! Processes that share the partitions of a group: no partition is two members' at a time, none is
-//! nobody's for long.
+//! Processes share the partitions of a group: no partition belongs to two members at a time, and
+//! none stays unassigned for long.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -179,7 +179,7 @@ fn a_topic_made_later_is_shared_too() {
 const SHORT: [(&str, &str); 2] = [("session.timeout.ms", "6000"), ("max.poll.interval.ms", "6000")];
 
 #[test]
-fn who_stops_polling_loses_all_and_may_come_back() {
+fn a_member_that_stops_polling_loses_all_and_may_rejoin() {
     let Some((log, _)) = log_with_topic(&SHORT) else { return };
     let mut workers = [Worker::join(&log), Worker::join(&log)];
     share_out(&mut workers, PARTITIONS);
@@ -199,7 +199,7 @@ fn who_stops_polling_loses_all_and_may_come_back() {
 
 /// Announced as leaving, and then silent for too long: what is left is lost as well.
 #[test]
-fn who_is_silent_while_partitions_leave_loses_the_rest() {
+fn a_member_silent_during_revocation_loses_the_rest() {
     let Some((log, _)) = log_with_topic(&SHORT) else { return };
     let mut first = [Worker::join(&log)];
     share_out(&mut first, PARTITIONS);
@@ -262,7 +262,7 @@ fn the_partitions_of_a_killed_process_are_taken_over() {
 /// Kafka takes the progress of a group from its members alone; that must not look like a broker
 /// that is down.
 #[test]
-fn a_stranger_may_read_a_groups_progress_but_not_write_it() {
+fn non_members_may_read_a_groups_offsets_but_not_commit() {
     let Some((log, _)) = log_with_topic(&[]) else { return };
     log.append(&at("t"), batch("a", 0, 0, 9)).unwrap();
     let mut workers = [Worker::join(&log)];

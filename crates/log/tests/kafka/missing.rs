@@ -46,14 +46,14 @@ impl Admin {
     }
 }
 
-/// A broker that has just started does not know every topic yet. Whoever asks it then must not hear
-/// that a topic has to be created which is there.
+/// A broker that has just started does not know every topic yet. Calls must not report an existing
+/// topic as missing meanwhile.
 #[test]
 fn a_topic_that_was_there_is_waited_for() {
     if !broker::installed() {
         return;
     }
-    // A producer that asks for a topic would have the broker create it.
+    // Otherwise a producer's request for a topic would make the broker create it.
     let cluster = Cluster::start(1, "auto.create.topics.enable=false");
     let servers = cluster.servers();
     let options = broker::options(&servers);

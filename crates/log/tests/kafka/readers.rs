@@ -80,8 +80,7 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(name)
 }
 
-/// Runs a program to its end, with that on its standard input, and returns what it said; it must
-/// succeed.
+/// Runs a program with `input` on its standard input and returns its output; it must succeed.
 fn said(command: &mut Command, input: &[u8]) -> Vec<u8> {
     let mut child = command
         .stdin(Stdio::piped())

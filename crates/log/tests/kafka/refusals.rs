@@ -1,4 +1,4 @@
-//! Everything that is refused says what, where, and how to mend it.
+//! Every refusal names the problem, the place and the remedy.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ fn an_unknown_property_is_refused() {
 
 /// What is not built in is named, with the feature that brings it.
 #[test]
-fn what_this_build_lacks_is_refused() {
+fn properties_this_build_lacks_are_refused() {
     let open = |properties: &[(&str, &str)]| {
         let mut options = KafkaOptions::new("kafka://127.0.0.1:1".parse().unwrap());
         options.timeout = Duration::from_millis(200);
@@ -142,7 +142,7 @@ super.users=User:ANONYMOUS
 ";
 
 #[test]
-fn a_user_without_rights_or_with_a_wrong_password_is_told_so() {
+fn missing_rights_and_wrong_passwords_are_reported() {
     if !broker::installed() {
         return;
     }

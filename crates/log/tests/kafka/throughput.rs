@@ -1,5 +1,5 @@
-//! What the log's guarantees cost, beside Kafka's own tools on the same broker. To be run by hand,
-//! in a release build:
+//! The cost of the log's guarantees, compared with Kafka's own tools on the same broker. Run by
+//! hand, in a release build:
 //!
 //! `CI=true cargo test --release -p tidegate-log --test kafka -- --ignored --nocapture throughput`
 

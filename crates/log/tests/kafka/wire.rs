@@ -129,7 +129,7 @@ fn records_keep_any_time_and_any_bytes() {
     assert_eq!(log.offset_for_time(&at("odd"), -5).unwrap(), 0);
 }
 
-/// What the suite asks of logs that drop at once: here that holds for times.
+/// Retention by time drops at once, as the conformance suite requires of other logs.
 #[test]
 fn old_records_are_dropped_at_once_but_not_before_groups_passed_them() {
     let Some(servers) = broker::shared() else { return };

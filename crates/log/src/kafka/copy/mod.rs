@@ -28,7 +28,7 @@ use super::state::{self, Control};
 use super::writer::{Failure, Writer};
 use crate::{EmbeddedLog, EventLog, LogError, TopicConfig, TopicPartition};
 
-/// How often a copy asks whether it is still the only one.
+/// How often a copy checks that it is still the only one.
 const ASK: Duration = Duration::from_secs(1);
 /// How long the target must be at rest before a copy goes on that another process began: longer
 /// than it takes until that one asks, or until what it had on the way when it was killed has
@@ -38,7 +38,7 @@ const REST: Duration = Duration::from_secs(3);
 /// How to copy.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CopyOptions<'a> {
-    /// Lays all topics out anew; `None` keeps partitions and offsets.
+    /// A new layout of all topics; `None` keeps partitions and offsets.
     pub spread: Option<Spread<'a>>,
 }
 
@@ -237,7 +237,7 @@ impl<'a> Hold<'a> {
         self.write(&[(state::CONTROL, state::COPY.into(), value)])
     }
 
-    /// To be called between steps: asks, every second, whether the right is still ours.
+    /// Checks once a second that this process still has the right to copy; call it between steps.
     fn check(&self) -> Result<(), LogError> {
         if self.asked.get().elapsed() < ASK {
             return Ok(());

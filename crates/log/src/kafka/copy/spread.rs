@@ -1,10 +1,10 @@
 //! The copy that lays a topic out over another number of partitions.
 //!
-//! Records are appended as anybody appends, in transactions. The source is `copy/TOPIC#PARTITION`
-//! by the partition that it reads; its records in each target partition are numbered in the order
-//! of the source, so a run that follows a killed one reads the source again and skips what is
-//! there. That the numbers mean the same records each time rests on the source beginning at the
-//! same offset, which is the epoch.
+//! Records are appended by ordinary transactions. The source is `copy/TOPIC#PARTITION` by the
+//! partition that it reads; its records in each target partition are numbered in the order of the
+//! source, so a run that follows a killed one reads the source again and skips what is there. That
+//! the numbers mean the same records each time rests on the source beginning at the same offset,
+//! which is the epoch.
 //!
 //! Where a topic of the source has several partitions, the one goes on next that is least far in
 //! time. So a record for all partitions, which speaks for what was reported before it, comes after
@@ -145,7 +145,7 @@ impl Reading {
         })
     }
 
-    /// Appends what the target does not hold yet; tells how many that were.
+    /// Appends what the target does not hold yet; returns the number of records.
     fn append(
         &mut self,
         hold: &Hold<'_>,
