@@ -2,8 +2,8 @@
 
 /// Most samples (devices × ticks) of one batch: an hour of a node with 16 GPUs at 1 Hz.
 ///
-/// It bounds what a reader allocates. A batch of a few bytes may claim any number of ticks and devices
-/// for columns that it does not hold.
+/// It bounds what a reader allocates. A batch of a few bytes may claim any number of ticks and
+/// devices for columns that it does not hold.
 pub const MAX_SAMPLES: usize = 1 << 16;
 
 /// What a message lacks to be an event.

@@ -1,7 +1,7 @@
 //! Import of a cluster's history from files: accounting records, traces, quotas, nodes, faults.
 //!
-//! A [`Mapping`] declares which column of a file is which field of an event; [`import()`] applies it
-//! to a file and appends the events to a log. Importing a file again, even after a kill halfway,
+//! A [`Mapping`] declares which column of a file is which field of an event; [`import()`] applies
+//! it to a file and appends the events to a log. Importing a file again, even after a kill halfway,
 //! writes only what is missing. Mappings for common exports are built in, and a user adds one by
 //! writing a TOML file (`schemas/imports/README.md`). [`topology`] imports the location of nodes;
 //! [`generate`] makes realistic accounting files for benchmarks.

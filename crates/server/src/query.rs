@@ -33,8 +33,8 @@ use crate::{admission, reference, row_width};
 
 /// Longest query text, bytes.
 const MAX_SQL_BYTES: usize = 64 << 10;
-/// Stack of a query thread: planning recurses over expressions as deep as [`admission`] lets them be.
-/// Only what is used of it costs memory.
+/// Stack of a query thread: planning recurses over expressions as deep as [`admission`] lets them
+/// be. Only what is used of it costs memory.
 const STACK_BYTES: usize = 64 << 20;
 /// Threads for file access, which the engine moves out of its way.
 const MAX_BLOCKING_THREADS: usize = 32;

@@ -104,9 +104,9 @@ impl Scenario {
     /// A scenario of traced jobs and services' demand.
     ///
     /// Jobs that pool 0 could never hold, or that took no time, are left out. Traits that the trace
-    /// lacks ([`KnownTraits`]) are drawn from the seed: which jobs are elastic and by which curve of
-    /// `spec`, which may run on borrowed nodes, and how often they write checkpoints. Teams are those
-    /// of the trace, all in pool 0, with the quotas of equally named teams in `spec`.
+    /// lacks ([`KnownTraits`]) are drawn from the seed: which jobs are elastic and by which curve
+    /// of `spec`, which may run on borrowed nodes, and how often they write checkpoints. Teams are
+    /// those of the trace, all in pool 0, with the quotas of equally named teams in `spec`.
     pub fn from_trace(
         spec: ClusterSpec,
         arrivals: &[Arrival],

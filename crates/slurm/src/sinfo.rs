@@ -1,5 +1,5 @@
-//! Nodes as `sinfo --json` prints them, with features, comments and the time of a drain as fields of
-//! their own.
+//! Nodes as `sinfo --json` prints them, with features, comments and the time of a drain as fields
+//! of their own.
 
 use serde::Deserialize;
 

@@ -1,7 +1,8 @@
 //! Records lost before delivery, and the `RECORDS_DROPPED` events that report them.
 //!
-//! A loss report waits in the spool like any other record and can be lost too. [`Dropped`] therefore
-//! reads the counts and times back out of the reports that it drops, so that no loss goes uncounted.
+//! A loss report waits in the spool like any other record and can be lost too. [`Dropped`]
+//! therefore reads the counts and times back out of the reports that it drops, so that no loss goes
+//! uncounted.
 
 use tidegate_events::v1::{NodeEvent, NodeEventKind};
 use tidegate_events::{Event, SchemaId};

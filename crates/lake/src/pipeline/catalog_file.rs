@@ -1,12 +1,13 @@
 //! Catalogues: CSV files that a pipeline reads as the table `catalog`.
 //!
-//! A pipeline's header names the file: `catalog = { file = "schemas/xid_catalog.csv", key = ["code"],
-//! whole_numbers = ["code"] }`. Its SELECT then reads `FROM catalog`. The CSV is the only place where
-//! the rows are written down; they become part of the pipeline's SQL when its file is parsed.
+//! A pipeline's header names the file: `catalog = { file = "schemas/xid_catalog.csv", key =
+//! ["code"], whole_numbers = ["code"] }`. Its SELECT then reads `FROM catalog`. The CSV is the only
+//! place where the rows are written down; they become part of the pipeline's SQL when its file is
+//! parsed.
 //!
-//! The table `catalog` has the columns of the CSV (text, or BIGINT where `whole_numbers` names them;
-//! an empty cell is NULL), then `origin` (text: the CSV the row is from) and `is_own` (BIGINT: 1 for
-//! rows of a user's file that go before the shipped ones, else 0).
+//! The table `catalog` has the columns of the CSV (text, or BIGINT where `whole_numbers` names
+//! them; an empty cell is NULL), then `origin` (text: the CSV the row is from) and `is_own`
+//! (BIGINT: 1 for rows of a user's file that go before the shipped ones, else 0).
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -10,9 +10,8 @@ use crate::pipeline::definition::Pipeline;
 /// Files and folders whose names begin with a dot are left out: a Kubernetes ConfigMap shows each
 /// file a second time below such a folder.
 ///
-/// # Errors
-/// [`LakeError::Io`] if a folder cannot be read, [`LakeError::Pipeline`] if a file does not parse or
-/// two files have one name.
+/// # Errors [`LakeError::Io`] if a folder cannot be read, [`LakeError::Pipeline`] if a file does
+/// not parse or two files have one name.
 pub fn load_folder(folder: &Path) -> Result<Vec<Pipeline>> {
     let mut files = Vec::new();
     collect(folder, &mut Vec::new(), &mut files)?;
@@ -29,7 +28,8 @@ pub fn load_folder(folder: &Path) -> Result<Vec<Pipeline>> {
     Ok(pipelines)
 }
 
-/// Adds the pipeline files below `folder`. `above` are the real paths of the folders that lead here.
+/// Adds the pipeline files below `folder`. `above` are the real paths of the folders that lead
+/// here.
 fn collect(folder: &Path, above: &mut Vec<PathBuf>, files: &mut Vec<PathBuf>) -> Result<()> {
     let read = |e| LakeError::Io(format!("read pipelines folder {}", folder.display()), e);
     let real = folder.canonicalize().map_err(read)?;

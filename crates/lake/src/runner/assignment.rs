@@ -203,7 +203,8 @@ impl Runner {
         Ok(true)
     }
 
-    /// Records the progress of each partition, at most every [`RECORD_EVERY`]: it visits all states.
+    /// Records the progress of each partition, at most every [`RECORD_EVERY`]: it visits all
+    /// states.
     pub(super) fn record_partitions(&mut self) {
         if self.recorded_at.elapsed() < RECORD_EVERY {
             return;

@@ -202,8 +202,8 @@ fn create(dir: &Path, path: &Path, memory_table_bytes: u64) -> Result<(), LogErr
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)
 }
 
-/// Opens the store. The caller already holds the log's lock, so no other log uses the store: if it is
-/// still locked, a child of a killed process has not reached exec yet, and we wait for it.
+/// Opens the store. The caller already holds the log's lock, so no other log uses the store: if it
+/// is still locked, a child of a killed process has not reached exec yet, and we wait for it.
 fn open_database(path: &Path, memory_table_bytes: u64) -> fjall::Result<(Database, Keyspace)> {
     let opening = || {
         let db = Database::builder(path)

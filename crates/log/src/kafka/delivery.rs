@@ -14,7 +14,8 @@ const REST_MOST: Duration = Duration::from_millis(5);
 /// `BaseProducer::poll` of rdkafka 0.39 never returns before its timeout, even when deliveries have
 /// arrived, and it busy-waits during the last millisecond. Polling with a timeout of 1 ms therefore
 /// uses a whole core until the broker answers. This polls with a timeout of zero instead and sleeps
-/// between polls, for a sixteenth of the time waited so far: an answer is noticed at most that late.
+/// between polls, for a sixteenth of the time waited so far: an answer is noticed at most that
+/// late.
 pub(super) struct Wait(Instant);
 
 impl Wait {

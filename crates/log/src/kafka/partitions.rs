@@ -1,4 +1,5 @@
-//! Requests about partitions and consumer groups: where a partition ends, offsets by time, trimming.
+//! Requests about partitions and consumer groups: where a partition ends, offsets by time,
+//! trimming.
 
 use std::thread;
 use std::time::Duration;

@@ -28,8 +28,8 @@ const CASE: &str = "case.toml";
 const INPUT: &str = "input.csv";
 const EVENTS: &str = "events.jsonl";
 const EXPECTED: &str = "expected.csv";
-/// RFC 3339 in UTC, with fractions of a second only if there are any, as `tidegate sql --format csv`
-/// writes it.
+/// RFC 3339 in UTC, with fractions of a second only if there are any, as `tidegate sql --format
+/// csv` writes it.
 const TIME: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
 /// Seed of cuts, crashes and disorder. It is the same in every run, so that failures repeat.
 const SEED: u64 = 1;
@@ -63,7 +63,8 @@ pub struct TestArgs {
 struct CaseFile {
     /// Table whose rows are compared.
     pipeline: String,
-    /// Name of a shipped mapping, or of a file in the case's folder. Without it, the input is events.
+    /// Name of a shipped mapping, or of a file in the case's folder. Without it, the input is
+    /// events.
     map: Option<String>,
     cluster: Option<String>,
 }

@@ -1,10 +1,11 @@
 //! No circles of files: a file may take names from files below it, and from its parents, not from
 //! siblings that take names from it.
 //!
-//! Reads the tokens of a crate's modules, resolves the paths in them to the files that define what they
-//! name, re-exports included, and looks for strongly connected components. It expands no macros and
-//! resolves no methods, so it can miss an arrow; it invents none. (With `syn` as a dependency of this
-//! test alone, cargo would build every derive macro and all above them a second time.)
+//! Reads the tokens of a crate's modules, resolves the paths in them to the files that define what
+//! they name, re-exports included, and looks for strongly connected components. It expands no
+//! macros and resolves no methods, so it can miss an arrow; it invents none. (With `syn` as a
+//! dependency of this test alone, cargo would build every derive macro and all above them a second
+//! time.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -79,8 +80,8 @@ impl Modules {
         self.0.insert(at.clone(), module);
     }
 
-    /// The module that defines what `path` names, seen from the module `from`; `None`: another crate's,
-    /// or nothing that has a name of its own.
+    /// The module that defines what `path` names, seen from the module `from`; `None`: another
+    /// crate's, or nothing that has a name of its own.
     fn definer(&self, from: &ModulePath, path: &[String], depth: usize) -> Option<ModulePath> {
         if depth > 8 {
             return None;
@@ -149,8 +150,8 @@ fn child_file(file: &Path, at: &ModulePath, name: &str) -> PathBuf {
     if one.is_file() { one } else { other }
 }
 
-/// The first item of some tokens, attributes included, and what follows it. An item ends with `;`, or
-/// with the block that is not followed by anything that belongs to it.
+/// The first item of some tokens, attributes included, and what follows it. An item ends with `;`,
+/// or with the block that is not followed by anything that belongs to it.
 fn split_item(tokens: &[Token]) -> (&[Token], &[Token]) {
     let (mut depth, mut began) = (0_usize, false);
     let ends_with_semicolon = |item: &[Token]| {
