@@ -37,6 +37,7 @@ pub mod authority;
 mod control_folder;
 mod curves;
 mod enriched_target;
+mod error;
 mod event;
 mod forecast_reader;
 mod journal;

@@ -5,7 +5,7 @@ use std::path::Path;
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::rollout::Rollout;
 
-use crate::service::ServiceError;
+use crate::error::ServiceError;
 
 /// Reads a policy file, laid over the shipped policy.
 ///

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::ServiceError;
+use crate::error::ServiceError;
 use crate::pager::PagerConfig;
 use crate::slurm::SlurmConfig;
 

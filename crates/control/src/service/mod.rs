@@ -10,7 +10,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -31,13 +30,11 @@ use crate::journal::LogJournal;
 use crate::pager::Pager;
 use crate::slurm::{SlurmConfig, SlurmTarget};
 
+pub use crate::error::ServiceError;
 pub use config::ServiceConfig;
 use status::StepLines;
 
 pub use status::ServiceStatus;
-
-/// Why the service cannot start or go on.
-pub type ServiceError = Box<dyn Error + Send + Sync>;
 
 /// Spacing of the observations that the forecast learns from, microseconds.
 const OBSERVATION_US: i64 = 600_000_000;

@@ -8,8 +8,9 @@ use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::rollout::{Rollout, check_candidate};
 use tidegate_log::EventLog;
 
-use super::{ServiceConfig, ServiceError};
+use super::config::ServiceConfig;
 use crate::authority::Signers;
+use crate::error::ServiceError;
 use crate::journal::LogJournal;
 use crate::policy_file::{find_policy, parse_policy, read_policy, take_rollout};
 

@@ -94,12 +94,12 @@ fn say(line: &str) {
 
 /// What the child printed about each source.
 #[derive(Default)]
-struct Said {
+struct Acknowledged {
     tried_ends: HashMap<u64, HashSet<u64>>,
     acknowledged: HashMap<u64, u64>,
 }
 
-fn run_and_kill(dir: &Path, stored: &HashMap<u64, u64>, life: Duration) -> Said {
+fn run_and_kill(dir: &Path, stored: &HashMap<u64, u64>, life: Duration) -> Acknowledged {
     let done: Vec<_> = (0..SOURCES).map(|s| stored.get(&s).copied().unwrap_or(0).to_string()).collect();
     let mut command = this_test("crash::killed_processes_lose_nothing_acknowledged");
     let mut child = command
@@ -128,7 +128,7 @@ fn run_and_kill(dir: &Path, stored: &HashMap<u64, u64>, life: Duration) -> Said 
     said
 }
 
-impl Said {
+impl Acknowledged {
     fn hear(&mut self, line: &str) {
         let words: Vec<_> = line.split(' ').collect();
         let [what, source, end] = words[..] else { return };

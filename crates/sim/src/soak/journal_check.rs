@@ -10,7 +10,7 @@ use tidegate_autopilot::{
     rollout::CanaryEvent,
 };
 
-use super::Invariant;
+use super::invariant::Invariant;
 use super::rollout_check::{RolloutCheck, wrong_step};
 
 /// State of the journal up to the last entry read.

@@ -6,11 +6,13 @@
 
 mod check;
 mod executors;
+mod invariant;
 mod journal_check;
 mod rollout_check;
 mod swarm;
 
-pub use check::{Invariant, Limits, Violation};
+pub use check::{Limits, Violation};
+pub use invariant::Invariant;
 pub use swarm::{FaultKind, Swarm};
 
 use std::cell::{Cell, RefCell};

@@ -17,7 +17,7 @@ use tidegate_autopilot::{
     state::{ClusterState, OwnerName},
 };
 
-use super::Invariant;
+use super::invariant::Invariant;
 
 /// Draws a shadow for two in five seeds and a canary for two in five, from a generator of its own
 /// so that a seed keeps its faults.
