@@ -54,7 +54,7 @@ impl FunctionRewrite for Bounds {
                 _ => Transformed::no(Expr::ScalarFunction(call)),
             },
             Expr::BinaryExpr(binary) if binary.op == Operator::StringConcat => {
-                let both = Arc::new(ScalarUDF::new_from_impl(Both::default()));
+                let both = Arc::new(ScalarUDF::new_from_impl(ConcatOperator::default()));
                 bounded(both, OutputGrowth::AllItIsGiven, vec![*binary.left, *binary.right])
             }
             other => Transformed::no(other),
@@ -250,17 +250,17 @@ impl ScalarUDFImpl for Bounded {
 
 /// The operator `||` of text as a function.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Both {
+struct ConcatOperator {
     signature: Signature,
 }
 
-impl Default for Both {
+impl Default for ConcatOperator {
     fn default() -> Self {
         Self { signature: Signature::user_defined(Volatility::Immutable) }
     }
 }
 
-impl ScalarUDFImpl for Both {
+impl ScalarUDFImpl for ConcatOperator {
     fn name(&self) -> &str {
         "||"
     }

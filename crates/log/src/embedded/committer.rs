@@ -25,16 +25,16 @@ const GROUP_BYTES: usize = 16 << 20;
 /// and check that it lives.
 const MAX_UNFLUSHED_TABLES: usize = 2;
 
-/// Work for the committer.
+/// An operation in the queue, and where to send its answer.
 struct Request {
     /// Generation of the handle that sent the request.
     generation: u64,
-    work: Work,
+    operation: Operation,
     reply: SyncSender<Result<Appended, LogError>>,
 }
 
 /// Requests that change the log, in order. Only an append is answered with a value.
-pub(super) enum Work {
+pub(super) enum Operation {
     Append { partition: Arc<Partition>, batch: Batch, body: Body },
     Trim { partition: Arc<Partition>, start: u64 },
     Fence { generation: u64 },
@@ -42,7 +42,7 @@ pub(super) enum Work {
 
 const NOTHING_APPENDED: Appended = Appended { first_offset: 0, written: 0, duplicates: 0 };
 
-impl Work {
+impl Operation {
     fn bytes(&self) -> usize {
         match self {
             Self::Append { body, .. } => body.bytes(),
@@ -67,9 +67,9 @@ pub(super) struct Queue {
 
 impl Queue {
     /// Queues a request and waits for its answer.
-    pub fn run(&self, generation: u64, work: Work) -> Result<Appended, LogError> {
+    pub fn run(&self, generation: u64, operation: Operation) -> Result<Appended, LogError> {
         let (reply, answer): (_, Receiver<_>) = sync_channel(1);
-        let bytes = work.bytes();
+        let bytes = operation.bytes();
         let full = |waiting: &mut Waiting| {
             !waiting.closed && waiting.bytes > 0 && waiting.bytes + bytes > QUEUE_BYTES
         };
@@ -80,7 +80,7 @@ impl Queue {
             return Err(stopped());
         }
         waiting.bytes += bytes;
-        waiting.requests.push_back(Request { generation, work, reply });
+        waiting.requests.push_back(Request { generation, operation, reply });
         drop(waiting);
         self.changed.notify_all();
         answer.recv().unwrap_or_else(|_| Err(stopped()))
@@ -108,9 +108,9 @@ impl Queue {
         let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
         let (mut group, mut bytes) = (Vec::new(), 0);
         while let Some(request) =
-            waiting.requests.pop_front_if(|r| bytes == 0 || bytes + r.work.bytes() <= GROUP_BYTES)
+            waiting.requests.pop_front_if(|r| bytes == 0 || bytes + r.operation.bytes() <= GROUP_BYTES)
         {
-            bytes += request.work.bytes();
+            bytes += request.operation.bytes();
             group.push(request);
         }
         waiting.bytes -= bytes;
@@ -187,8 +187,8 @@ impl Committer {
     fn commit(&self, requests: Vec<Request>) {
         let write = self.store.db.batch().durability(Some(PersistMode::SyncData));
         let mut group = Group { write, touched: Vec::new(), trims: Vec::new(), replies: Vec::new() };
-        for Request { generation, work, reply } in requests {
-            match self.admit(&mut group, generation, work) {
+        for Request { generation, operation, reply } in requests {
+            match self.admit(&mut group, generation, operation) {
                 Ok(appended) => group.replies.push((reply, appended)),
                 // The caller may have gone; then the answer has no receiver.
                 Err(refused) => drop(reply.send(Err(refused))),
@@ -204,22 +204,22 @@ impl Committer {
         }
     }
 
-    fn admit(&self, group: &mut Group, held: u64, work: Work) -> Result<Appended, LogError> {
+    fn admit(&self, group: &mut Group, held: u64, operation: Operation) -> Result<Appended, LogError> {
         self.store.check_running()?;
         let current = self.generation.load(Ordering::SeqCst);
         if held < current {
             return Err(LogError::Fenced { held, current });
         }
         let meta = &self.store.meta;
-        match work {
-            Work::Append { partition, batch, body } => {
+        match operation {
+            Operation::Append { partition, batch, body } => {
                 return self.admit_append(group, &partition, batch, body);
             }
-            Work::Trim { partition, start } => {
+            Operation::Trim { partition, start } => {
                 group.write.insert(meta, MetaKey::Start(&partition.at).name(), start.to_be_bytes());
                 group.trims.push((partition, start));
             }
-            Work::Fence { generation } => {
+            Operation::Fence { generation } => {
                 group.write.insert(meta, MetaKey::Generation.name(), generation.to_be_bytes());
                 // At once, so that what follows in this very commit is refused already.
                 self.generation.store(generation, Ordering::SeqCst);

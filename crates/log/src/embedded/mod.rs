@@ -29,7 +29,7 @@ use crate::{
     sole_member,
 };
 pub use committer::LogStats;
-use committer::{Committer, Counters, Queue, Work};
+use committer::{Committer, Counters, Operation, Queue};
 use frame::Body;
 pub(crate) use frame::StoredBatch;
 use partition::{Partition, Writer};
@@ -154,9 +154,9 @@ impl EmbeddedLog {
         topic.partitions.get(at.partition as usize).cloned().ok_or_else(unknown)
     }
 
-    fn submit(&self, work: Work) -> Result<Appended, LogError> {
+    fn submit(&self, operation: Operation) -> Result<Appended, LogError> {
         self.core.store.check_running()?;
-        self.core.queue.run(self.generation.load(Ordering::SeqCst), work)
+        self.core.queue.run(self.generation.load(Ordering::SeqCst), operation)
     }
 
     /// The least offset that any group committed on the partition; the end if there is none.
@@ -254,7 +254,7 @@ impl EventLog for EmbeddedLog {
         let partition = self.partition(at)?;
         check_batch(&batch)?;
         let body = Body::encode(&batch.records);
-        self.submit(Work::Append { partition, batch, body })
+        self.submit(Operation::Append { partition, batch, body })
     }
 
     fn read(&self, at: &TopicPartition, from: u64, max_bytes: usize) -> Result<Vec<StoredRecord>, LogError> {
@@ -291,7 +291,7 @@ impl EventLog for EmbeddedLog {
         let partition = self.partition(at)?;
         let start = partition.batch_start(before)?;
         if start > partition.extent().start {
-            self.submit(Work::Trim { partition: partition.clone(), start })?;
+            self.submit(Operation::Trim { partition: partition.clone(), start })?;
         }
         Ok(partition.extent())
     }
@@ -321,7 +321,7 @@ impl EventLog for EmbeddedLog {
         // The newest writer wins whatever generation its handle had, so the request is never
         // refused as fenced.
         self.generation.store(generation, Ordering::SeqCst);
-        self.submit(Work::Fence { generation })?;
+        self.submit(Operation::Fence { generation })?;
         Ok(generation)
     }
 }

@@ -71,37 +71,39 @@ impl Partition {
     pub fn read(&self, from: u64, max_bytes: usize) -> Result<Vec<StoredRecord>, LogError> {
         let extent = self.extent();
         check_offset(from, extent)?;
-        let mut taken = Taken { records: Vec::new(), next: from, bytes: 0, max_bytes };
+        let mut buffer = ReadBuffer { records: Vec::new(), next: from, bytes: 0, max_bytes };
         if let Some(batch) = lock(&self.decoded).clone()
-            && !taken.take(&batch)
+            && !buffer.take(&batch)
         {
-            return Ok(taken.records);
+            return Ok(buffer.records);
         }
-        for segment in self.segments_from(taken.next) {
-            if taken.next >= extent.end {
+        for segment in self.segments_from(buffer.next) {
+            if buffer.next >= extent.end {
                 break;
             }
-            let Some(first) = segment.batch_at(taken.next)? else {
-                return self.lost(taken.next, &segment);
+            let Some(first) = segment.batch_at(buffer.next)? else {
+                return self.lost(buffer.next, &segment);
             };
             for batch in segment.batches(first.base) {
                 let (header, batch) = batch?;
                 if header.base >= extent.end {
                     break;
                 }
-                if header.base > taken.next {
-                    return Err(segment.gap(taken.next, header.base));
+                if header.base > buffer.next {
+                    return Err(segment.gap(buffer.next, header.base));
                 }
-                if !taken.take(&batch.records) {
+                if !buffer.take(&batch.records) {
                     *lock(&self.decoded) = Some(Arc::new(batch.records));
-                    return Ok(taken.records);
+                    return Ok(buffer.records);
                 }
             }
         }
-        if taken.next < extent.end && self.extent().start <= from {
-            return Err(self.corrupt(taken.next, format!("records are missing up to the end {}", extent.end)));
+        if buffer.next < extent.end && self.extent().start <= from {
+            return Err(
+                self.corrupt(buffer.next, format!("records are missing up to the end {}", extent.end))
+            );
         }
-        Ok(taken.records)
+        Ok(buffer.records)
     }
 
     /// A missing batch was dropped by a trim in the meantime, or is lost.
@@ -228,14 +230,14 @@ impl Partition {
 }
 
 /// A read in progress.
-struct Taken {
+struct ReadBuffer {
     records: Vec<StoredRecord>,
     next: u64,
     bytes: usize,
     max_bytes: usize,
 }
 
-impl Taken {
+impl ReadBuffer {
     /// Takes the records from `next` on out of a batch. Returns whether there is room for more.
     fn take(&mut self, batch: &[StoredRecord]) -> bool {
         let Some(skip) = batch.first().and_then(|first| self.next.checked_sub(first.offset)) else {

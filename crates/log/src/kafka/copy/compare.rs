@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::{CopyProgress, CopyStep, Hold, Seen, no_copy};
+use super::{CopyLease, CopyProgress, CopyStep, OnProgress, no_copy};
 use crate::{EmbeddedLog, EventLog, LogError, Record, StoredRecord, TopicPartition};
 
 /// Payload that is read at once, of each log.
@@ -17,11 +17,11 @@ pub(super) fn filler() -> Record {
 /// Compares all offsets of the range: fillers below `start`, the source's records from there on.
 pub(super) fn compare(
     from: &EmbeddedLog,
-    hold: &Hold<'_>,
+    lease: &CopyLease<'_>,
     at: &TopicPartition,
     offsets: Range<u64>,
     start: u64,
-    seen: Seen<'_>,
+    on_progress: OnProgress<'_>,
 ) -> Result<(), LogError> {
     let (mut next, end) = (offsets.start, offsets.end);
     let (mut ours, mut theirs) = (VecDeque::<StoredRecord>::new(), VecDeque::<StoredRecord>::new());
@@ -30,9 +30,9 @@ pub(super) fn compare(
             ours.extend(from.read(at, next, READ_BYTES)?);
         }
         if theirs.is_empty() {
-            theirs.extend(hold.to.read(at, next, READ_BYTES)?);
-            hold.check()?;
-            seen(CopyProgress { step: CopyStep::Comparing, at: at.clone(), offset: next, end });
+            theirs.extend(lease.to.read(at, next, READ_BYTES)?);
+            lease.check()?;
+            on_progress(CopyProgress { step: CopyStep::Comparing, at: at.clone(), offset: next, end });
         }
         let expected =
             if next < start { Some(filler()) } else { ours.pop_front().map(|stored| stored.record) };

@@ -21,7 +21,7 @@ use rdkafka::message::{Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer as _, ProducerContext};
 
 use super::compare::{compare, filler};
-use super::{CopyProgress, CopyReport, CopyStep, Hold, Seen, no_copy, partitions};
+use super::{CopyLease, CopyProgress, CopyReport, CopyStep, OnProgress, no_copy, partitions};
 use crate::check::lock;
 use crate::embedded::StoredBatch;
 use crate::kafka::client_errors::Complaints;
@@ -41,22 +41,22 @@ const PROGRESS: usize = 5_000;
 /// Copies a topic's partitions, one after the other.
 pub(super) fn copy(
     from: &EmbeddedLog,
-    hold: &Hold<'_>,
+    lease: &CopyLease<'_>,
     (topic, config): (&str, TopicConfig),
     report: &mut CopyReport,
-    seen: Seen<'_>,
+    on_progress: OnProgress<'_>,
 ) -> Result<(), LogError> {
-    let writer = Dense::new(hold)?;
+    let writer = Dense::new(lease)?;
     for at in partitions(topic, config.partitions) {
         let source = from.extent(&at)?;
-        let found = settled(hold, &at)?;
+        let found = settled(lease, &at)?;
         refuse(&at, source, found, config)?;
-        compare(from, hold, &at, found.start..found.end, source.start, seen)?;
-        fill(&writer, hold, &at, source.start, found, seen)?;
+        compare(from, lease, &at, found.start..found.end, source.start, on_progress)?;
+        fill(&writer, lease, &at, source.start, found, on_progress)?;
         let copied = found.end.max(source.start);
-        send(&writer, from, hold, &at, copied..source.end, seen)?;
-        let start = hold.to.extent(&at)?.start;
-        compare(from, hold, &at, copied.max(start)..source.end, source.start, seen)?;
+        send(&writer, from, lease, &at, copied..source.end, on_progress)?;
+        let start = lease.to.extent(&at)?.start;
+        compare(from, lease, &at, copied.max(start)..source.end, source.start, on_progress)?;
         report.records += source.end - source.start;
         report.written += source.end - copied;
     }
@@ -64,8 +64,8 @@ pub(super) fn copy(
 }
 
 /// The partition's extent once no transaction is open in it.
-fn settled(hold: &Hold<'_>, at: &TopicPartition) -> Result<Extent, LogError> {
-    let (cluster, deadline) = (&hold.to.cluster, hold.deadline());
+fn settled(lease: &CopyLease<'_>, at: &TopicPartition) -> Result<Extent, LogError> {
+    let (cluster, deadline) = (&lease.to.cluster, lease.deadline());
     let name = cluster.name(&at.topic);
     let end = cluster.high_watermark(&name, at.partition, deadline)?;
     cluster.wait_until_settled(&name, at.partition, end, deadline)
@@ -93,44 +93,44 @@ fn refuse(at: &TopicPartition, source: Extent, found: Extent, config: TopicConfi
 /// Makes the partition begin where the source does.
 fn fill(
     writer: &Dense<'_>,
-    hold: &Hold<'_>,
+    lease: &CopyLease<'_>,
     at: &TopicPartition,
     start: u64,
     found: Extent,
-    seen: Seen<'_>,
+    on_progress: OnProgress<'_>,
 ) -> Result<(), LogError> {
     if found.start >= start {
         return Ok(());
     }
-    let name = hold.to.cluster.name(&at.topic);
+    let name = lease.to.cluster.name(&at.topic);
     let (empty, stamp) = (filler(), timestamp(&filler()));
     for next in found.end..start {
         if (next - found.end).is_multiple_of(FILL) {
-            hold.check()?;
-            seen(CopyProgress { step: CopyStep::Filling, at: at.clone(), offset: next, end: start });
+            lease.check()?;
+            on_progress(CopyProgress { step: CopyStep::Filling, at: at.clone(), offset: next, end: start });
         }
         writer.send(&name, at, (&empty.key, &empty.payload), (stamp, None), next)?;
     }
     writer.finish(at)?;
-    hold.to.cluster.delete_records(&name, at.partition, start, hold.deadline())?;
-    hold.to.readers.forget(&name, at.partition);
+    lease.to.cluster.delete_records(&name, at.partition, start, lease.deadline())?;
+    lease.to.readers.forget(&name, at.partition);
     Ok(())
 }
 
 fn send(
     writer: &Dense<'_>,
     from: &EmbeddedLog,
-    hold: &Hold<'_>,
+    lease: &CopyLease<'_>,
     at: &TopicPartition,
     offsets: std::ops::Range<u64>,
-    seen: Seen<'_>,
+    on_progress: OnProgress<'_>,
 ) -> Result<(), LogError> {
-    let name = hold.to.cluster.name(&at.topic);
+    let name = lease.to.cluster.name(&at.topic);
     let (mut next, end) = (offsets.start, offsets.end);
     let mut framed = Vec::new();
     while next < end {
-        hold.check()?;
-        seen(CopyProgress { step: CopyStep::Copying, at: at.clone(), offset: next, end });
+        lease.check()?;
+        on_progress(CopyProgress { step: CopyStep::Copying, at: at.clone(), offset: next, end });
         for StoredBatch { producer, first_seq, records } in from.batches(at, next, READ_BYTES)? {
             for (seq, stored) in (first_seq..).zip(&records).filter(|(_, s)| (next..end).contains(&s.offset))
             {
@@ -148,22 +148,22 @@ fn send(
 /// Copies progress: producers continue with the next number, consumer groups at their offsets.
 pub(super) fn carry_over(
     from: &EmbeddedLog,
-    hold: &Hold<'_>,
+    lease: &CopyLease<'_>,
     topics: &[(String, TopicConfig)],
     report: &mut CopyReport,
 ) -> Result<(), LogError> {
     for at in topics.iter().flat_map(|(topic, config)| partitions(topic, config.partitions)) {
-        let state = &hold.to.state;
+        let state = &lease.to.state;
         let message = |(source, progress): (String, _)| {
             (state.partition_of(&source), key(&at, &source), value(progress))
         };
         let messages: Vec<_> = from.producers(&at)?.into_iter().map(message).collect();
-        messages.chunks(PROGRESS).try_for_each(|some| hold.write(some))?;
+        messages.chunks(PROGRESS).try_for_each(|some| lease.write(some))?;
         report.producers += messages.len() as u64;
         for (group, offset) in from.groups(&at)? {
             // A copy that is run again after groups moved over takes nothing back.
-            if hold.to.committed_offset(&group, &at)?.is_none_or(|further| further < offset) {
-                hold.to.commit_offset(&group, &at, offset)?;
+            if lease.to.committed_offset(&group, &at)?.is_none_or(|further| further < offset) {
+                lease.to.commit_offset(&group, &at, offset)?;
             }
             report.groups += 1;
         }
@@ -173,7 +173,7 @@ pub(super) fn carry_over(
 
 /// Delivery of the messages sent so far.
 #[derive(Default)]
-struct Fate {
+struct Deliveries {
     delivered: u64,
     /// Expected and actual offset of the first misplaced message.
     misplaced: Option<(u64, u64)>,
@@ -182,7 +182,7 @@ struct Fate {
 
 struct Context {
     complaints: Complaints,
-    fate: Mutex<Fate>,
+    deliveries: Mutex<Deliveries>,
 }
 
 impl ClientContext for Context {
@@ -200,33 +200,33 @@ impl ProducerContext for Context {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, result: &DeliveryResult<'_>, belongs: usize) {
-        let fate = &mut *lock(&self.fate);
+        let deliveries = &mut *lock(&self.deliveries);
         match result {
             Ok(message) => {
                 let (belongs, stands) = (belongs as u64, offset(message.offset()));
                 if belongs != stands {
-                    fate.misplaced.get_or_insert((belongs, stands));
+                    deliveries.misplaced.get_or_insert((belongs, stands));
                 }
-                fate.delivered += 1;
+                deliveries.delivered += 1;
             }
-            Err((error, _)) => drop(fate.failed.get_or_insert_with(|| error.clone())),
+            Err((error, _)) => drop(deliveries.failed.get_or_insert_with(|| error.clone())),
         }
     }
 }
 
 /// Writes messages in order and checks that each gets its expected offset.
 struct Dense<'a> {
-    hold: &'a Hold<'a>,
+    lease: &'a CopyLease<'a>,
     producer: BaseProducer<Context>,
 }
 
 impl<'a> Dense<'a> {
-    fn new(hold: &'a Hold<'a>) -> Result<Self, LogError> {
-        let cluster = &hold.to.cluster;
-        let context = Context { complaints: cluster.complaints.clone(), fate: Mutex::default() };
+    fn new(lease: &'a CopyLease<'a>) -> Result<Self, LogError> {
+        let cluster = &lease.to.cluster;
+        let context = Context { complaints: cluster.complaints.clone(), deliveries: Mutex::default() };
         let producer = BaseProducer::from_config_and_context(&cluster.options.dense_producer(), context)
             .map_err(|error| cluster.error("opening a producer", &error, Duration::ZERO))?;
-        Ok(Self { hold, producer })
+        Ok(Self { lease, producer })
     }
 
     fn send(
@@ -265,7 +265,7 @@ impl<'a> Dense<'a> {
     /// Fails once nothing was delivered for as long as any call may take.
     fn wait_while(&self, at: &TopicPartition, busy: impl Fn(i32) -> bool) -> Result<(), LogError> {
         let (mut delivered, mut since) = (self.look(at)?, Instant::now());
-        let limit = self.hold.to.cluster.options.timeout;
+        let limit = self.lease.to.cluster.options.timeout;
         let wait = Wait::begin();
         while busy(self.producer.in_flight_count()) {
             wait.step(&self.producer);
@@ -274,7 +274,7 @@ impl<'a> Dense<'a> {
                 (delivered, since) = (now, Instant::now());
             } else if since.elapsed() >= limit {
                 let reason = "nothing is acknowledged any more";
-                return Err(self.hold.to.cluster.unavailable(&doing(at), limit, reason));
+                return Err(self.lease.to.cluster.unavailable(&doing(at), limit, reason));
             }
         }
         self.look(at).map(|_| ())
@@ -282,8 +282,8 @@ impl<'a> Dense<'a> {
 
     /// Messages delivered so far; fails if one got another offset than expected.
     fn look(&self, at: &TopicPartition) -> Result<u64, LogError> {
-        let fate = lock(&self.producer.context().fate);
-        match (&fate.misplaced, &fate.failed) {
+        let deliveries = lock(&self.producer.context().deliveries);
+        match (&deliveries.misplaced, &deliveries.failed) {
             (Some((belongs, stands)), _) => {
                 let what = format!(
                     "Kafka put the record at {stands}: somebody else writes to the topic; stop that, delete the topics of this prefix and copy again"
@@ -291,14 +291,14 @@ impl<'a> Dense<'a> {
                 Err(no_copy(at, *belongs, what))
             }
             (None, Some(error)) => Err(self.error(at, error)),
-            (None, None) => Ok(fate.delivered),
+            (None, None) => Ok(deliveries.delivered),
         }
     }
 
     fn error(&self, at: &TopicPartition, error: &KafkaError) -> LogError {
         let fatal = self.producer.client().fatal_error().map(|(code, _)| KafkaError::MessageProduction(code));
         let error = fatal.as_ref().unwrap_or(error);
-        self.hold.to.cluster.error(&doing(at), error, self.hold.to.cluster.options.timeout)
+        self.lease.to.cluster.error(&doing(at), error, self.lease.to.cluster.options.timeout)
     }
 }
 

@@ -111,7 +111,7 @@ pub struct CopyReport {
     pub groups: u64,
 }
 
-type Seen<'a> = &'a mut dyn FnMut(CopyProgress);
+type OnProgress<'a> = &'a mut dyn FnMut(CopyProgress);
 
 /// Copies all topics of `from` into `to`.
 ///
@@ -123,29 +123,29 @@ pub fn copy_to_kafka(
     from: &EmbeddedLog,
     to: &KafkaLog,
     options: CopyOptions<'_>,
-    seen: &mut dyn FnMut(CopyProgress),
+    on_progress: &mut dyn FnMut(CopyProgress),
 ) -> Result<CopyReport, LogError> {
     let topics = from.topics()?;
     refuse_other_topics(to, &topics)?;
-    let hold = Hold::take(to)?;
+    let lease = CopyLease::take(to)?;
     let mut report = CopyReport { topics: topics.len() as u64, ..Default::default() };
     let mut layout = topics.clone();
     for (topic, config) in &mut layout {
         config.partitions = options.spread.map_or(config.partitions, |spread| spread.partitions);
         to.create_topic(topic, *config)?;
     }
-    hold.wait_for_rest(&layout)?;
-    hold.mark("running")?;
+    lease.wait_for_rest(&layout)?;
+    lease.mark("running")?;
     let before = extents(from, &topics)?;
     for (topic, config) in &topics {
         report.partitions += u64::from(config.partitions);
         match options.spread {
-            Some(spread) => spread::copy(from, &hold, (topic, *config), spread, &mut report, seen)?,
-            None => mirror::copy(from, &hold, (topic, *config), &mut report, seen)?,
+            Some(spread) => spread::copy(from, &lease, (topic, *config), spread, &mut report, on_progress)?,
+            None => mirror::copy(from, &lease, (topic, *config), &mut report, on_progress)?,
         }
     }
     if options.spread.is_none() {
-        mirror::carry_over(from, &hold, &topics, &mut report)?;
+        mirror::carry_over(from, &lease, &topics, &mut report)?;
     }
     for ((at, extent), (_, after)) in before.into_iter().zip(extents(from, &topics)?) {
         if extent != after {
@@ -153,7 +153,7 @@ pub fn copy_to_kafka(
             return Err(no_copy(&at, after.end, what));
         }
     }
-    hold.mark("done")?;
+    lease.mark("done")?;
     Ok(report)
 }
 
@@ -193,7 +193,7 @@ fn refuse_other_topics(to: &KafkaLog, ours: &[(String, TopicConfig)]) -> Result<
 }
 
 /// The right to copy into a log.
-struct Hold<'a> {
+struct CopyLease<'a> {
     to: &'a KafkaLog,
     writer: Writer,
     /// Whether another process has copied here before.
@@ -201,7 +201,7 @@ struct Hold<'a> {
     asked: Cell<Instant>,
 }
 
-impl<'a> Hold<'a> {
+impl<'a> CopyLease<'a> {
     fn take(to: &'a KafkaLog) -> Result<Self, LogError> {
         let deadline = to.cluster.deadline();
         let writer = Writer::take(&to.cluster, &to.cluster.name("copy"), deadline)?;

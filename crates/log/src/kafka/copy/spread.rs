@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::{CopyProgress, CopyReport, CopyStep, Hold, Place, Seen, Spread, no_copy, partitions};
+use super::{CopyLease, CopyProgress, CopyReport, CopyStep, OnProgress, Place, Spread, no_copy, partitions};
 use crate::check::Progress;
 use crate::{
     Batch, EmbeddedLog, EventLog, Extent, LogError, Producer, Record, StoredRecord, TopicConfig,
@@ -64,23 +64,23 @@ struct Reading {
 /// Copies a topic's partitions, side by side.
 pub(super) fn copy(
     from: &EmbeddedLog,
-    hold: &Hold<'_>,
+    lease: &CopyLease<'_>,
     (topic, config): (&str, TopicConfig),
     spread: Spread<'_>,
     report: &mut CopyReport,
-    seen: Seen<'_>,
+    on_progress: OnProgress<'_>,
 ) -> Result<(), LogError> {
     let to: Vec<_> = partitions(topic, spread.partitions).collect();
     let mut readings = partitions(topic, config.partitions)
-        .map(|at| Reading::begin(from.extent(&at)?, at, hold, &to))
+        .map(|at| Reading::begin(from.extent(&at)?, at, lease, &to))
         .collect::<Result<Vec<_>, _>>()?;
-    refuse_others(hold, &readings, &to)?;
+    refuse_others(lease, &readings, &to)?;
     let mut sums = vec![Sum::default(); to.len()];
     loop {
         let unread = readings.iter_mut().filter(|reading| reading.next < reading.end);
         let Some(reading) = unread.min_by_key(|reading| reading.reached_ms) else { break };
         let (offset, end) = (reading.next, reading.end);
-        seen(CopyProgress { step: CopyStep::Copying, at: reading.at.clone(), offset, end });
+        on_progress(CopyProgress { step: CopyStep::Copying, at: reading.at.clone(), offset, end });
         let records = from.read(&reading.at, reading.next, READ_BYTES)?;
         reading.next = records.last().map_or(reading.end, |last| last.offset + 1);
         let newest = records.iter().map(|stored| stored.record.event_time_ms).max();
@@ -93,11 +93,11 @@ pub(super) fn copy(
                 partitions: spread.partitions,
             })?;
             records.iter().for_each(|record| sums[partition as usize].add(record));
-            report.written += reading.append(hold, at, records)?;
+            report.written += reading.append(lease, at, records)?;
         }
-        hold.check()?;
+        lease.check()?;
     }
-    to.iter().zip(sums).try_for_each(|(at, expected)| compare(hold, at, expected, seen))
+    to.iter().zip(sums).try_for_each(|(at, expected)| compare(lease, at, expected, on_progress))
 }
 
 /// The records of each target partition, in order.
@@ -117,7 +117,7 @@ impl Reading {
     fn begin(
         source: Extent,
         at: TopicPartition,
-        hold: &Hold<'_>,
+        lease: &CopyLease<'_>,
         to: &[TopicPartition],
     ) -> Result<Self, LogError> {
         let producer =
@@ -125,8 +125,8 @@ impl Reading {
         // An append of nothing takes the source's producer, which ends what a killed copy left
         // unfinished; else the next line waited until Kafka does.
         let nothing = Batch { producer: producer.clone(), first_seq: 0, records: Vec::new() };
-        to.first().map(|first| hold.to.append(first, nothing)).transpose()?;
-        let known = hold.to.state.of_source(&hold.to.cluster, &producer.source, hold.deadline())?;
+        to.first().map(|first| lease.to.append(first, nothing)).transpose()?;
+        let known = lease.to.state.of_source(&lease.to.cluster, &producer.source, lease.deadline())?;
         if let Some(Progress { epoch, .. }) = known.values().find(|progress| progress.epoch != source.start) {
             let what = format!(
                 "it began at {epoch} when it was copied in part, and was trimmed since; copy to another prefix"
@@ -148,7 +148,7 @@ impl Reading {
     /// Appends what the target does not hold yet; returns the number of records.
     fn append(
         &mut self,
-        hold: &Hold<'_>,
+        lease: &CopyLease<'_>,
         at: &TopicPartition,
         records: Vec<Record>,
     ) -> Result<u64, LogError> {
@@ -166,7 +166,7 @@ impl Reading {
             }
             let count = some.len() as u64;
             let batch = Batch { producer: self.producer.clone(), first_seq: seq, records: some };
-            written += hold.to.append(at, batch)?.written;
+            written += lease.to.append(at, batch)?.written;
             seq += count;
         }
         Ok(written)
@@ -174,11 +174,11 @@ impl Reading {
 }
 
 /// A partition that holds something must hold it from us.
-fn refuse_others(hold: &Hold<'_>, readings: &[Reading], to: &[TopicPartition]) -> Result<(), LogError> {
+fn refuse_others(lease: &CopyLease<'_>, readings: &[Reading], to: &[TopicPartition]) -> Result<(), LogError> {
     for at in to {
-        let extent = hold.to.extent(at)?;
+        let extent = lease.to.extent(at)?;
         let ours = readings.iter().any(|reading| reading.held[at.partition as usize] > 0);
-        if !ours && !hold.to.read(at, extent.start, 1)?.is_empty() {
+        if !ours && !lease.to.read(at, extent.start, 1)?.is_empty() {
             let what = "on Kafka it holds records that no such copy wrote; copy to another prefix";
             return Err(no_copy(at, extent.start, what));
         }
@@ -187,15 +187,20 @@ fn refuse_others(hold: &Hold<'_>, readings: &[Reading], to: &[TopicPartition]) -
 }
 
 /// Reads a target partition back.
-fn compare(hold: &Hold<'_>, at: &TopicPartition, expected: Sum, seen: Seen<'_>) -> Result<(), LogError> {
-    let Extent { start, end } = hold.to.extent(at)?;
+fn compare(
+    lease: &CopyLease<'_>,
+    at: &TopicPartition,
+    expected: Sum,
+    on_progress: OnProgress<'_>,
+) -> Result<(), LogError> {
+    let Extent { start, end } = lease.to.extent(at)?;
     let (mut next, mut found) = (start, Sum::default());
     loop {
-        let records = hold.to.read(at, next, COMPARE_BYTES)?;
+        let records = lease.to.read(at, next, COMPARE_BYTES)?;
         let Some(last) = records.last() else { break };
         next = last.offset + 1;
         records.iter().for_each(|stored| found.add(&stored.record));
-        seen(CopyProgress { step: CopyStep::Comparing, at: at.clone(), offset: next, end });
+        on_progress(CopyProgress { step: CopyStep::Comparing, at: at.clone(), offset: next, end });
     }
     if found == expected {
         return Ok(());
