@@ -113,7 +113,7 @@ fn run_and_kill(dir: &Path, stored: &HashMap<u64, u64>, life: Duration) -> Ackno
     let reader =
         thread::spawn(move || stdout.lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
     let killed_at = Instant::now() + life;
-    let mut said = Said::default();
+    let mut said = Acknowledged::default();
     while let Ok(line) = lines.recv_timeout(killed_at.saturating_duration_since(Instant::now())) {
         said.hear(&line);
     }
@@ -142,7 +142,7 @@ impl Acknowledged {
 }
 
 /// Opens what the child left and returns how many records each source has.
-fn check(dir: &Path, before: &HashMap<u64, u64>, said: &Said) -> HashMap<u64, u64> {
+fn check(dir: &Path, before: &HashMap<u64, u64>, said: &Acknowledged) -> HashMap<u64, u64> {
     let log = EmbeddedLog::open(dir, OPTIONS).unwrap();
     let mut stored: HashMap<u64, u64> = HashMap::new();
     if log.topics().unwrap().is_empty() {
