@@ -20,6 +20,7 @@
 //! bench::run(cli.bench)?; // prints JSON
 //! # Ok::<(), tidegate_workspace::CommandError>(())
 //! ```
+#![warn(missing_docs)]
 
 pub mod bench;
 pub mod chaos;
