@@ -1,17 +1,17 @@
 //! `tidegate bench`: measures speed, cost and exactness on seeded input and prints JSON.
 
-pub mod agent;
-pub mod autopilot;
-pub mod backlog;
+mod agent;
+mod autopilot;
+mod backlog;
 mod batcher;
-pub mod codec;
-pub mod evaluation;
+mod codec;
+mod evaluation;
 mod fleet;
-pub mod ingest;
-pub mod ledger;
-pub mod query;
-pub mod simulator;
-pub mod window;
+mod ingest;
+mod ledger;
+mod query;
+mod simulator;
+mod window;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -71,7 +71,7 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
-pub struct CodecArgs {
+struct CodecArgs {
     /// Seed of the generated messages
     #[arg(long, default_value_t = 7)]
     seed: u64,
@@ -83,6 +83,10 @@ pub struct CodecArgs {
     json: bool,
 }
 
+/// Runs one bench and prints its report as JSON.
+///
+/// # Errors
+/// A bench cannot be set up, or its answers disagree with the known truth of its input.
 pub fn run(args: BenchArgs) -> CommandResult {
     match args.command {
         Command::Ingest(args) => print(&ingest::ingest(&args)?),
@@ -107,7 +111,7 @@ fn print(report: &impl serde::Serialize) -> CommandResult {
 
 /// CPU and wall time of the whole process since the start.
 #[derive(Debug)]
-pub struct Stopwatch {
+pub(crate) struct Stopwatch {
     cpu: Duration,
     wall: Instant,
 }
@@ -130,13 +134,13 @@ fn cpu_time() -> Result<Duration, CommandError> {
 }
 
 /// Largest memory the process has held so far, MiB.
-pub fn peak_rss_mib() -> Result<f64, CommandError> {
+pub(crate) fn peak_rss_mib() -> Result<f64, CommandError> {
     Ok(getrusage(UsageWho::RUSAGE_SELF)?.max_rss() as f64 / 1024.0)
 }
 
 /// A temporary folder that is removed when dropped.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     pub fn new(name: &str) -> Result<Self, CommandError> {

@@ -44,7 +44,7 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
-pub struct RunArgs {
+struct RunArgs {
     #[command(flatten)]
     log: LogArgs,
     /// Number of runs, each on a log of its own
@@ -86,6 +86,10 @@ struct Report {
     seconds: f64,
 }
 
+/// Runs chaos and prints what was lost, duplicated or computed differently.
+///
+/// # Errors
+/// A process cannot be started, or a run found a loss, a duplicate or a difference.
 pub fn run(args: ChaosArgs) -> CommandResult {
     match args.command {
         Command::Log(args) => chaos(&args),
