@@ -18,8 +18,8 @@
 //! A separate thread commits offsets, so that a slow commit never keeps the process from polling. A
 //! process joins one group per topic, and a rebalance completes only once all members of its group
 //! have polled. Two processes that each block in a commit to a different group would block each
-//! other for minutes. rdkafka's asynchronous commit (0.39) is no way out: it never reports a result,
-//! so we would not know which commits to repeat.
+//! other for minutes. rdkafka's asynchronous commit (0.39) is no way out: it never reports a
+//! result, so we would not know which commits to repeat.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -300,8 +300,9 @@ impl Member for Joined {
                 };
             }
             let event = self.consumer.poll(deadline.left());
-            // While brokers are away the library queues hundreds of errors. Drain them all, even past
-            // the deadline: one per poll would delay the rebalance queued behind them by minutes.
+            // While brokers are away the library queues hundreds of errors. Drain them all, even
+            // past the deadline: one per poll would delay the rebalance queued behind them by
+            // minutes.
             let is_drained = event.is_none();
             match event {
                 Some(Err(error)) if error.rdkafka_error_code() == Some(Code::PollExceeded) => {
