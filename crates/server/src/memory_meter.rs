@@ -241,7 +241,7 @@ struct MeteredStream {
 
 impl MeteredStream {
     /// Meters a batch, and returns how many of its rows are passed on at once.
-    fn look(&self, batch: &RecordBatch) -> EngineResult<usize> {
+    fn measure(&self, batch: &RecordBatch) -> EngineResult<usize> {
         match &self.role {
             Role::Worked(_) => Ok(self.meter.batch_rows),
             Role::Gathered(claims, copies) => {
@@ -289,7 +289,7 @@ impl MeteredStream {
                 other => return other,
             },
         };
-        let rows = self.look(&batch)?;
+        let rows = self.measure(&batch)?;
         if rows >= batch.num_rows() {
             return Poll::Ready(Some(Ok(batch)));
         }

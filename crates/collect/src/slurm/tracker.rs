@@ -52,7 +52,7 @@ impl Tracker {
     }
 
     /// Appends events from elsewhere.
-    pub(super) fn tell(&mut self, events: Vec<Event>) {
+    pub(super) fn emit(&mut self, events: Vec<Event>) {
         self.out.extend(events);
     }
 

@@ -180,7 +180,7 @@ impl Watcher {
         if self.inventoried_ms.is_none_or(|at_ms| now_ms - at_ms >= millis(self.options.inventory_interval)) {
             self.inventoried_ms = Some(now_ms);
             match self.inventory(now_ms, &found) {
-                Ok(events) => self.tracker.tell(events),
+                Ok(events) => self.tracker.emit(events),
                 Err(error) => tracing::warn!(cluster = self.options.cluster, "nodes and partitions: {error}"),
             }
         }

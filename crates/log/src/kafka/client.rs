@@ -9,7 +9,7 @@ use rdkafka::config::{ClientConfig, FromClientConfigAndContext};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult};
 
-use super::client_errors::{Complaints, Context, Kind, code, is_passing, kind, refused};
+use super::client_errors::{ClientErrors, Context, Kind, code, is_passing, kind, refused};
 use super::deadline::Deadline;
 use super::options::KafkaOptions;
 use super::producer_context::probe_refusal;
@@ -24,7 +24,7 @@ pub(super) type Client = BaseConsumer<Context>;
 
 pub(super) struct Cluster {
     pub options: KafkaOptions,
-    pub complaints: Complaints,
+    pub complaints: ClientErrors,
     /// Sees the end of what is committed: the last stable offset.
     pub committed: Client,
     /// Sees the end of all there is, unfinished transactions too: the high watermark.
@@ -36,7 +36,7 @@ pub(super) struct Cluster {
 impl Cluster {
     pub fn new(options: KafkaOptions) -> Result<Self, LogError> {
         options.check_build()?;
-        let complaints = Complaints::default();
+        let complaints = ClientErrors::default();
         let refused =
             |error| refused(&options, "the configuration of its client", &error, "mend that property");
         let committed = create(&options.consumer("read_committed"), &complaints).map_err(refused)?;
@@ -111,7 +111,7 @@ impl Cluster {
     fn poll_errors(&self) {
         for _ in 0..16 {
             match self.committed.poll(Duration::ZERO) {
-                Some(Err(error)) => self.complaints.hear(&error, &error.to_string()),
+                Some(Err(error)) => self.complaints.record(&error, &error.to_string()),
                 Some(Ok(_)) => {}
                 None => break,
             }
@@ -150,6 +150,6 @@ pub(super) fn refresh_leaders(client: &Client, topic: &str, left: Duration) {
     }
 }
 
-fn create(config: &ClientConfig, complaints: &Complaints) -> KafkaResult<Client> {
+fn create(config: &ClientConfig, complaints: &ClientErrors) -> KafkaResult<Client> {
     BaseConsumer::from_config_and_context(config, Context(complaints.clone()))
 }

@@ -14,15 +14,15 @@ use crate::check::lock;
 
 /// Keeps the library's last error callback, which says more than the error that its calls return.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Complaints(Arc<Mutex<Option<Complaint>>>);
+pub(super) struct ClientErrors(Arc<Mutex<Option<ClientError>>>);
 
 #[derive(Debug)]
-struct Complaint {
+struct ClientError {
     code: Option<Code>,
     reason: String,
 }
 
-impl Complaints {
+impl ClientErrors {
     pub fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         match level {
             RDKafkaLogLevel::Emerg
@@ -36,12 +36,12 @@ impl Complaints {
         }
     }
 
-    pub fn hear(&self, error: &KafkaError, reason: &str) {
+    pub fn record(&self, error: &KafkaError, reason: &str) {
         tracing::debug!(target: "kafka", %error, "{reason}");
         // "All brokers down" hides the reason of the last one, and the end of a partition is no
         // error.
         if !matches!(error.rdkafka_error_code(), Some(Code::AllBrokersDown | Code::PartitionEOF)) {
-            *lock(&self.0) = Some(Complaint { code: error.rdkafka_error_code(), reason: reason.into() });
+            *lock(&self.0) = Some(ClientError { code: error.rdkafka_error_code(), reason: reason.into() });
         }
     }
 
@@ -65,7 +65,7 @@ impl Complaints {
 }
 
 /// Callbacks of a client that only sends requests.
-pub(super) struct Context(pub Complaints);
+pub(super) struct Context(pub ClientErrors);
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -73,7 +73,7 @@ impl ClientContext for Context {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.0.hear(&error, reason);
+        self.0.record(&error, reason);
     }
 }
 

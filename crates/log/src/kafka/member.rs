@@ -35,23 +35,23 @@ use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::client::Cluster;
-use super::client_errors::{Complaints, is_passing};
+use super::client_errors::{ClientErrors, is_passing};
 use super::deadline::Deadline;
 use crate::check::lock;
 use crate::{LogError, Member, RebalanceEvent, TopicPartition};
 
 /// Rebalance events, until [`Joined::poll`] returns them.
-struct Shares {
-    complaints: Complaints,
+struct RebalanceEvents {
+    complaints: ClientErrors,
     /// Prefix of the log's topics in Kafka.
     prefix: String,
-    told: Mutex<VecDeque<KafkaResult<RebalanceEvent>>>,
+    events: Mutex<VecDeque<KafkaResult<RebalanceEvent>>>,
     rebalances: AtomicU64,
     /// Set when the member leaves; no event is recorded from then on.
     closing: AtomicBool,
 }
 
-impl Shares {
+impl RebalanceEvents {
     fn partitions(&self, list: &TopicPartitionList) -> Vec<TopicPartition> {
         let ours = |topic: &str| topic.strip_prefix(&self.prefix).unwrap_or(topic).to_owned();
         let at = |at: (&str, i32)| TopicPartition {
@@ -61,11 +61,11 @@ impl Shares {
         list.elements().iter().map(|element| at((element.topic(), element.partition()))).collect()
     }
 
-    fn tell(&self, share: RebalanceEvent) {
+    fn record(&self, event: RebalanceEvent) {
         let (RebalanceEvent::Assigned(which) | RebalanceEvent::Revoking(which) | RebalanceEvent::Lost(which)) =
-            &share;
+            &event;
         if !which.is_empty() {
-            lock(&self.told).push_back(Ok(share));
+            lock(&self.events).push_back(Ok(event));
         }
     }
 
@@ -74,7 +74,7 @@ impl Shares {
     fn take(&self, consumer: &BaseConsumer<Self>, list: &mut TopicPartitionList) -> KafkaResult<()> {
         list.set_all_offsets(Offset::End)?;
         consumer.incremental_assign(list)?;
-        self.tell(RebalanceEvent::Assigned(self.partitions(list)));
+        self.record(RebalanceEvent::Assigned(self.partitions(list)));
         consumer.pause(list)
     }
 
@@ -86,22 +86,22 @@ impl Shares {
             consumer.incremental_unassign(list)?;
         }
         let which = self.partitions(list);
-        self.tell(if lost { RebalanceEvent::Lost(which) } else { RebalanceEvent::Revoking(which) });
+        self.record(if lost { RebalanceEvent::Lost(which) } else { RebalanceEvent::Revoking(which) });
         Ok(())
     }
 }
 
-impl ClientContext for Shares {
+impl ClientContext for RebalanceEvents {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         self.complaints.log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.complaints.hear(&error, reason);
+        self.complaints.record(&error, reason);
     }
 }
 
-impl ConsumerContext for Shares {
+impl ConsumerContext for RebalanceEvents {
     fn rebalance(
         &self,
         consumer: &BaseConsumer<Self>,
@@ -114,7 +114,7 @@ impl ConsumerContext for Shares {
             _ => self.give(consumer, list),
         };
         if let Err(error) = done {
-            lock(&self.told).push_back(Err(error));
+            lock(&self.events).push_back(Err(error));
         }
     }
 }
@@ -151,7 +151,7 @@ pub(super) struct Joined {
     /// As Kafka spells it.
     group: String,
     topics: Vec<String>,
-    consumer: Arc<BaseConsumer<Shares>>,
+    consumer: Arc<BaseConsumer<RebalanceEvents>>,
     held: BTreeSet<TopicPartition>,
     /// Announced to the caller as leaving, and not let go of yet.
     leaving: Vec<TopicPartition>,
@@ -191,18 +191,18 @@ impl Joined {
         given.map_err(|error| self.error("handing over partitions of", &error))
     }
 
-    fn pass_on(&mut self, share: RebalanceEvent) -> RebalanceEvent {
-        tracing::debug!(target: "kafka", group = self.group, ?share, "a rebalance");
-        match &share {
+    fn pass_on(&mut self, event: RebalanceEvent) -> RebalanceEvent {
+        tracing::debug!(target: "kafka", group = self.group, ?event, "a rebalance");
+        match &event {
             RebalanceEvent::Assigned(which) => self.held.extend(which.iter().cloned()),
             RebalanceEvent::Revoking(which) | RebalanceEvent::Lost(which) => which.iter().for_each(|at| {
                 self.held.remove(at);
             }),
         }
-        if let RebalanceEvent::Revoking(which) = &share {
+        if let RebalanceEvent::Revoking(which) = &event {
             self.leaving.clone_from(which);
         }
-        share
+        event
     }
 
     /// Joins as a new member without partitions. After its timeout the library has left the group,
@@ -272,11 +272,15 @@ impl Joined {
 
 const COMMITTING: &str = "committing offsets of";
 
-fn enter(cluster: &Cluster, group: &str, topics: &[String]) -> Result<BaseConsumer<Shares>, LogError> {
-    let shares = Shares {
+fn enter(
+    cluster: &Cluster,
+    group: &str,
+    topics: &[String],
+) -> Result<BaseConsumer<RebalanceEvents>, LogError> {
+    let shares = RebalanceEvents {
         complaints: cluster.complaints.clone(),
         prefix: cluster.name(""),
-        told: Mutex::default(),
+        events: Mutex::default(),
         rebalances: AtomicU64::new(0),
         closing: AtomicBool::new(false),
     };
@@ -292,10 +296,10 @@ impl Member for Joined {
         self.poll_commit()?;
         let deadline = Deadline::after(timeout);
         loop {
-            let told = lock(&self.consumer.context().told).pop_front();
-            if let Some(share) = told {
-                return match share {
-                    Ok(share) => Ok(Some(self.pass_on(share))),
+            let next = lock(&self.consumer.context().events).pop_front();
+            if let Some(event) = next {
+                return match event {
+                    Ok(event) => Ok(Some(self.pass_on(event))),
                     Err(error) => Err(self.error("following the sharing-out of", &error)),
                 };
             }
@@ -317,7 +321,7 @@ impl Member for Joined {
                 Some(Err(error)) => return Err(self.error("taking part in", &error)),
                 Some(Ok(_)) | None => {}
             }
-            if is_drained && deadline.passed() && lock(&self.consumer.context().told).is_empty() {
+            if is_drained && deadline.passed() && lock(&self.consumer.context().events).is_empty() {
                 return Ok(None);
             }
         }
@@ -349,8 +353,8 @@ impl Drop for Joined {
             }
         }
         self.consumer.context().closing.store(true, Ordering::SeqCst);
-        let told = std::mem::take(&mut *lock(&self.consumer.context().told));
-        let unseen = told.into_iter().filter_map(|share| match share {
+        let left = std::mem::take(&mut *lock(&self.consumer.context().events));
+        let unseen = left.into_iter().filter_map(|event| match event {
             Ok(RebalanceEvent::Revoking(which)) => Some(which),
             _ => None,
         });

@@ -9,7 +9,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
 use rdkafka::producer::{self, BaseProducer, DeliveryResult, Producer};
 
-use super::client_errors::Complaints;
+use super::client_errors::ClientErrors;
 use super::options::KafkaOptions;
 use super::record::offset;
 use crate::check::lock;
@@ -32,7 +32,7 @@ pub(super) struct Delivered {
 
 /// Callbacks of a producer: logs, errors, deliveries.
 pub(super) struct ProducerContext {
-    pub complaints: Complaints,
+    pub complaints: ClientErrors,
     pub delivered: Mutex<Delivered>,
 }
 
@@ -44,7 +44,7 @@ impl ClientContext for ProducerContext {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.complaints.hear(&error, reason);
+        self.complaints.record(&error, reason);
     }
 }
 
@@ -66,7 +66,7 @@ impl producer::ProducerContext for ProducerContext {
 }
 
 /// Connects once more as a producer, because that client reports the reason of a failed connection.
-pub(super) fn probe_refusal(options: &KafkaOptions, complaints: &Complaints) {
+pub(super) fn probe_refusal(options: &KafkaOptions, complaints: &ClientErrors) {
     let context = ProducerContext { complaints: complaints.clone(), delivered: Mutex::default() };
     let producer: Result<BaseProducer<ProducerContext>, _> =
         BaseProducer::from_config_and_context(&options.admin(), context);

@@ -24,7 +24,7 @@ use super::compare::{compare, filler};
 use super::{CopyLease, CopyProgress, CopyReport, CopyStep, OnProgress, no_copy, partitions};
 use crate::check::lock;
 use crate::embedded::StoredBatch;
-use crate::kafka::client_errors::Complaints;
+use crate::kafka::client_errors::ClientErrors;
 use crate::kafka::delivery::Wait;
 use crate::kafka::record::{headers, offset, timestamp};
 use crate::kafka::state::{key, value};
@@ -181,7 +181,7 @@ struct Deliveries {
 }
 
 struct Context {
-    complaints: Complaints,
+    complaints: ClientErrors,
     deliveries: Mutex<Deliveries>,
 }
 
@@ -191,7 +191,7 @@ impl ClientContext for Context {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.complaints.hear(&error, reason);
+        self.complaints.record(&error, reason);
     }
 }
 
@@ -250,7 +250,7 @@ impl<'a> Dense<'a> {
                     self.wait_while(at, |waiting| waiting >= full)?;
                 }
                 Err((error, _)) => {
-                    self.look(at)?;
+                    self.delivered(at)?;
                     return Err(self.error(at, &error));
                 }
             }
@@ -264,12 +264,12 @@ impl<'a> Dense<'a> {
 
     /// Fails once nothing was delivered for as long as any call may take.
     fn wait_while(&self, at: &TopicPartition, busy: impl Fn(i32) -> bool) -> Result<(), LogError> {
-        let (mut delivered, mut since) = (self.look(at)?, Instant::now());
+        let (mut delivered, mut since) = (self.delivered(at)?, Instant::now());
         let limit = self.lease.to.cluster.options.timeout;
         let wait = Wait::begin();
         while busy(self.producer.in_flight_count()) {
             wait.step(&self.producer);
-            let now = self.look(at)?;
+            let now = self.delivered(at)?;
             if now > delivered {
                 (delivered, since) = (now, Instant::now());
             } else if since.elapsed() >= limit {
@@ -277,11 +277,11 @@ impl<'a> Dense<'a> {
                 return Err(self.lease.to.cluster.unavailable(&doing(at), limit, reason));
             }
         }
-        self.look(at).map(|_| ())
+        self.delivered(at).map(|_| ())
     }
 
     /// Messages delivered so far; fails if one got another offset than expected.
-    fn look(&self, at: &TopicPartition) -> Result<u64, LogError> {
+    fn delivered(&self, at: &TopicPartition) -> Result<u64, LogError> {
         let deliveries = lock(&self.producer.context().deliveries);
         match (&deliveries.misplaced, &deliveries.failed) {
             (Some((belongs, stands)), _) => {
