@@ -83,7 +83,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`LakeError::Pipeline`] if a source is no table, two pipelines have one name, or pipelines
-    /// read each other in a circle.
+    /// read each other in a cycle.
     pub fn new(pipelines: &[Pipeline]) -> Result<Self> {
         let ordered = in_order(pipelines.to_vec())?;
         let raw: BTreeSet<String> = raw_tables().into_iter().map(|raw| raw.spec.name.clone()).collect();
@@ -338,7 +338,7 @@ mod tests {
         let unknown = refused(&[pipeline("a.sql", "a", "\"nothing\"")]);
         assert!(unknown.contains("a.sql") && unknown.contains("\"nothing\" is not a table"), "{unknown}");
         let circle = refused(&[pipeline("a.sql", "a", "\"b\""), pipeline("b.sql", "b", "\"a\"")]);
-        assert!(circle.contains("a, b read each other in a circle"), "{circle}");
+        assert!(circle.contains("a, b depend on each other in a cycle"), "{circle}");
     }
 
     #[test]

@@ -227,7 +227,7 @@ fn mappings_pipelines_and_zones_that_cannot_be_used_touch_nothing() {
         ),
         (
             pipeline("sum(gpu_ms_held / 1000.0) AS n FROM usage_1h"),
-            "sum() over floats depends on the order of rows; sum whole numbers",
+            "sum() over floats depends on the order of rows; sum integers",
         ),
         (pipeline("count(*) AS n FROM nowhere"), "nowhere"),
         (pipeline("count(* AS n FROM usage_1h"), "own/mine.sql:"),
