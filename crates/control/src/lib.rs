@@ -17,8 +17,9 @@
 //! ```no_run
 //! use tidegate_control::service::{Hooks, Service, ServiceConfig};
 //!
-//! # fn main() -> Result<(), tidegate_control::service::ServiceError> {
-//! # let log: std::sync::Arc<dyn tidegate_log::EventLog> = unimplemented!();
+//! # fn run(
+//! #     log: std::sync::Arc<dyn tidegate_log::EventLog>,
+//! # ) -> Result<(), tidegate_control::service::ServiceError> {
 //! let config = ServiceConfig::read("slurm.toml".as_ref())?;
 //! let service = Service::open(config, "tidegate-data".as_ref(), &log)?;
 //! service.describe().iter().for_each(|line| println!("{line}"));

@@ -182,7 +182,7 @@ fn lends(known: &ExecutorState, time: Range<i64>) -> Vec<Option<String>> {
     lends.map(|intent| intent.decision.canary.clone()).collect()
 }
 
-fn told(entries: &[JournalEntry]) -> Vec<&CanaryEvent> {
+fn canary_events(entries: &[JournalEntry]) -> Vec<&CanaryEvent> {
     let told = entries.iter().filter_map(|entry| match &entry.event {
         JournalEvent::Canary(told) => Some(&**told),
         _ => None,
@@ -208,7 +208,7 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
     let ended_us = entries.iter().find(ended).unwrap().at_us;
     let before = lends(&known, 0..ended_us);
     assert!(before.len() > 2 && before.iter().all(|by| by.as_deref() == Some("bold")), "{before:?}");
-    let events = told(&entries);
+    let events = canary_events(&entries);
     assert!(matches!(events[0], CanaryEvent::Began { by: None, .. }) && events.len() == 2, "{events:?}");
     let CanaryEvent::Ended { why, rolled_back: true, .. } = events[1] else { panic!("{events:?}") };
     assert!(why.contains("last 3 actions failed"), "{why}");
@@ -220,7 +220,7 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
     run(&mut second, &mut target, 26 * HOUR_US);
     assert!(second.acting_canary().is_none());
     let (known, entries) = read(&journal);
-    assert_eq!(told(&entries).len(), 2);
+    assert_eq!(canary_events(&entries).len(), 2);
     let after = lends(&known, ended_us..i64::MAX);
     assert!(!after.is_empty() && after.iter().all(Option::is_none), "{after:?}");
     assert!(target.effects().iter().any(|deed| deed.kind == Kind::Lend));
@@ -229,7 +229,7 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
     step(&mut second, &mut target, &approved);
     assert!(second.acting_canary().is_some());
     let (_, entries) = read(&journal);
-    assert!(matches!(told(&entries)[2], CanaryEvent::Began { by: Some(by), .. } if by == "anna"));
+    assert!(matches!(canary_events(&entries)[2], CanaryEvent::Began { by: Some(by), .. } if by == "anna"));
     // Changed content is a new canary; one no longer named ends without a rollback.
     drop(second);
     target.run_until(target.sim().now_us() + 2 * MINUTE_US);
@@ -238,7 +238,7 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
     step(&mut third, &mut target, &[]);
     assert!(third.acting_canary().is_some());
     let (_, entries) = read(&journal);
-    assert!(matches!(told(&entries)[3], CanaryEvent::Ended { rolled_back: false, .. }));
+    assert!(matches!(canary_events(&entries)[3], CanaryEvent::Ended { rolled_back: false, .. }));
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_canary_of_owners_that_nobody_knows_never_begins() {
     let mut executor = pilot(patient("base"), "one", journal.clone(), tried, &setting);
     run(&mut executor, &mut target, 20 * HOUR_US);
     let (known, entries) = read(&journal);
-    assert!(told(&entries).is_empty() && executor.acting_canary().is_none());
+    assert!(canary_events(&entries).is_empty() && executor.acting_canary().is_none());
     let lends = lends(&known, 0..i64::MAX);
     assert!(!lends.is_empty() && lends.iter().all(Option::is_none));
 }

@@ -21,8 +21,8 @@
 //!     fn reopen(&mut self) {}
 //! }
 //!
-//! if needs::can("a temporary folder", Command::new("mkdir").arg("/tmp/conformance")) {
-//!     let log = EmbeddedLog::open("/tmp/conformance", Default::default())?;
+//! if needs::can("a scratch folder", Command::new("mkdir").arg("scratch")) {
+//!     let log = EmbeddedLog::open("scratch", Default::default())?;
 //!     conformance::offsets_are_found_by_time(&mut Embedded(log));
 //! }
 //! # Ok::<(), tidegate_log::LogError>(())

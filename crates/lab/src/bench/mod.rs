@@ -35,6 +35,7 @@ use tidegate_workspace::{CommandError, CommandResult, say};
   tidegate bench agent --json
   tidegate bench autopilot --json
   tidegate bench ledger --hours 24 --nodes 6 --json
+  tidegate bench simulator
   tidegate bench codec --json
 
 Every bench generates its input from a seed, works in a temporary folder and removes it. Quote figures of a release build.")]

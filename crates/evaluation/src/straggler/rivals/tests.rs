@@ -8,7 +8,7 @@ const RANKS: usize = 32;
 
 /// A job of 4 nodes and 2 stages in which rank `r` computes `compute(step, r)` seconds in step
 /// `step`, and all end after `2 * slowest` seconds; observed without loss.
-fn tell(method: &mut dyn Method, steps: u64, compute: impl Fn(u64, usize) -> f64) -> Vec<Alarm> {
+fn alarms_of(method: &mut dyn Method, steps: u64, compute: impl Fn(u64, usize) -> f64) -> Vec<Alarm> {
     let node = |rank: usize| 100 + rank as u32 / 8;
     let shape = JobShape {
         attempt: 1,
@@ -75,7 +75,7 @@ fn long_stage(_: u64, rank: usize) -> f64 {
 fn all_are_quiet_on_a_healthy_job() {
     for mut method in all() {
         // BOCPD may find changes in anything; verified ones it may not.
-        let alarms = tell(method.as_mut(), 900, healthy);
+        let alarms = alarms_of(method.as_mut(), 900, healthy);
         assert!(alarms.is_empty(), "{}: {}", method.name(), alarms.len());
     }
 }
@@ -83,7 +83,7 @@ fn all_are_quiet_on_a_healthy_job() {
 #[test]
 fn a_slow_rank_of_40_percent_is_found_by_those_that_can() {
     for mut method in all() {
-        let alarms = tell(method.as_mut(), 900, |step, rank| slow_later(step, rank, 0.4));
+        let alarms = alarms_of(method.as_mut(), 900, |step, rank| slow_later(step, rank, 0.4));
         assert!(!alarms.is_empty(), "{}", method.name());
         let (first, started_us) = (alarms[0], 800_000_000);
         assert!(first.said_us > started_us, "{}", method.name());
@@ -98,32 +98,32 @@ fn a_slow_rank_of_40_percent_is_found_by_those_that_can() {
 
 #[test]
 fn nvrx_blames_the_whole_long_stage_without_groups() {
-    assert_eq!(tell(&mut Nvrx::new(Against::AllRanks), 400, long_stage).len(), 16);
-    assert!(tell(&mut Nvrx::new(Against::Group), 400, long_stage).is_empty());
-    assert!(tell(&mut Nvrx::new(Against::OwnBest), 400, long_stage).is_empty());
+    assert_eq!(alarms_of(&mut Nvrx::new(Against::AllRanks), 400, long_stage).len(), 16);
+    assert!(alarms_of(&mut Nvrx::new(Against::Group), 400, long_stage).is_empty());
+    assert!(alarms_of(&mut Nvrx::new(Against::OwnBest), 400, long_stage).is_empty());
 }
 
 #[test]
 fn nvrx_does_not_see_what_is_below_its_threshold() {
     for against in [Against::AllRanks, Against::Group, Against::OwnBest] {
-        assert!(tell(&mut Nvrx::new(against), 900, |step, rank| slow_later(step, rank, 0.2)).is_empty());
+        assert!(alarms_of(&mut Nvrx::new(against), 900, |step, rank| slow_later(step, rank, 0.2)).is_empty());
     }
 }
 
 #[test]
 fn verification_drops_small_changes() {
     let small = |step, rank| slow_later(step, rank, 0.07);
-    assert_eq!(tell(&mut Bocpd::new(false), 700, small).len(), 1);
-    assert!(tell(&mut Bocpd::new(true), 700, small).is_empty());
-    assert!(tell(&mut Window::new(), 700, small).is_empty());
-    assert_eq!(tell(&mut Spread::new(), 700, small).len(), 1);
+    assert_eq!(alarms_of(&mut Bocpd::new(false), 700, small).len(), 1);
+    assert!(alarms_of(&mut Bocpd::new(true), 700, small).is_empty());
+    assert!(alarms_of(&mut Window::new(), 700, small).is_empty());
+    assert_eq!(alarms_of(&mut Spread::new(), 700, small).len(), 1);
 }
 
 #[test]
 fn minder_waits_four_minutes() {
     let short = |step: u64, rank: usize| if rank == 5 && (400..480).contains(&step) { 1.4 } else { 1.0 };
-    assert!(tell(&mut Minder::new(), 900, short).is_empty());
-    let alarms = tell(&mut Minder::new(), 900, |step, rank| slow_later(step, rank, 0.4));
+    assert!(alarms_of(&mut Minder::new(), 900, short).is_empty());
+    let alarms = alarms_of(&mut Minder::new(), 900, |step, rank| slow_later(step, rank, 0.4));
     let delay_s = (alarms[0].said_us - 800_000_000) / 1_000_000;
     assert!((200..300).contains(&delay_s), "{delay_s}");
 }
