@@ -31,6 +31,8 @@ const COLUMNS: [&str; 18] = [
     "Reason",
     "Priority",
 ];
+/// Place of the state among the columns.
+const STATE: usize = 10;
 /// The states that attempts and jobs end in.
 const STATES: &str = "BF,CA,CD,DL,F,NF,OOM,PR,RQ,RS,RV,TO";
 
@@ -102,20 +104,56 @@ impl SlurmClient {
         now_ms: i64,
         tracks_gpus: bool,
     ) -> Result<Vec<AttemptRecord>, CommandError> {
+        let answer = self.sacct(cluster, since_ms, now_ms, &[&format!("--state={STATES}")])?;
+        parse_attempts(&answer, tracks_gpus, |_| true)
+    }
+
+    /// Starts that Slurm undid since then, arguments as of [`Self::ended_attempts`].
+    ///
+    /// Where a component of a heterogeneous job cannot start, Slurm takes back the components that
+    /// it started in the same moment, and tries again two minutes later. Accounting keeps such an
+    /// attempt as a record of state `PENDING` with nodes, a start and an end.
+    ///
+    /// sacct cannot select by that state and an end: the answer lists every attempt that started in
+    /// that time, and the others are dropped here.
+    ///
+    /// # Errors
+    /// sacct failed, or its answer cannot be read.
+    pub fn undone_starts(
+        &self,
+        cluster: Option<&str>,
+        since_ms: i64,
+        now_ms: i64,
+        tracks_gpus: bool,
+    ) -> Result<Vec<AttemptRecord>, CommandError> {
+        // Jobs that only waited have no nodes.
+        let waited_and_had_nodes = ["--allocations", "--state=PD", "--nnodes=1-10000000"];
+        let answer = self.sacct(cluster, since_ms, now_ms, &waited_and_had_nodes)?;
+        parse_attempts(&answer, tracks_gpus, |state| state == "PENDING")
+    }
+
+    /// Records of all users in that time, with [`COLUMNS`].
+    fn sacct(
+        &self,
+        cluster: Option<&str>,
+        since_ms: i64,
+        now_ms: i64,
+        selection: &[&str],
+    ) -> Result<String, CommandError> {
         let mut arguments = vec![
             "--allusers".to_owned(),
             "--duplicates".to_owned(),
             "--parsable2".to_owned(),
             format!("--delimiter={DELIMITER}"),
-            format!("--state={STATES}"),
             format!("--starttime=uts{}", since_ms / 1000),
             // An hour more: a clock of slurmctld ahead of ours hides nothing.
             format!("--endtime=uts{}", now_ms / 1000 + 3600),
             format!("--format={}", COLUMNS.join(",")),
         ];
         arguments.extend(cluster.map(|cluster| format!("--clusters={cluster}")));
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        parse_attempts(&self.text("sacct", &arguments)?, tracks_gpus)
+        let arguments: Vec<&str> =
+            arguments.iter().map(String::as_str).chain(selection.iter().copied()).collect();
+        self.text("sacct", &arguments)
     }
 
     /// Whether slurmdbd has a record of the job that starts at this second.
@@ -129,7 +167,12 @@ impl SlurmClient {
     }
 }
 
-fn parse_attempts(answer: &str, tracks_gpus: bool) -> Result<Vec<AttemptRecord>, CommandError> {
+/// The attempts of an answer whose state is one to `keep`.
+fn parse_attempts(
+    answer: &str,
+    tracks_gpus: bool,
+    keep: impl Fn(&str) -> bool,
+) -> Result<Vec<AttemptRecord>, CommandError> {
     let unusable = |what: String| CommandError::unusable("sacct", what);
     let mut lines = answer.lines();
     let header: Vec<&str> = lines.next().unwrap_or_default().split(DELIMITER).collect();
@@ -145,11 +188,8 @@ fn parse_attempts(answer: &str, tracks_gpus: bool) -> Result<Vec<AttemptRecord>,
         let Ok(values) = <[&str; COLUMNS.len()]>::try_from(values) else {
             return Err(unusable(format!("a line has another number of columns than the first: {line:?}")));
         };
-        if let Some(record) =
-            record(&values, tracks_gpus).map_err(|what| unusable(format!("{what}: {line:?}")))?
-        {
-            records.push(record);
-        }
+        let record = record(&values, tracks_gpus).map_err(|what| unusable(format!("{what}: {line:?}")))?;
+        records.extend(record.filter(|_| keep(values[STATE])));
     }
     Ok(records)
 }
@@ -186,7 +226,12 @@ fn record(values: &[&str; COLUMNS.len()], tracks_gpus: bool) -> Result<Option<At
             .map_err(|_| format!("{value} is not a time in seconds")),
     };
     let phase = phase_in_accounting(state).ok_or_else(|| format!("{state} is not a known state of Slurm"))?;
-    let JobPhase::Over(final_state) = phase else { return Ok(None) };
+    let final_state = match phase {
+        JobPhase::Over(state) => state,
+        // Slurm undid its start: see `undone_starts`.
+        JobPhase::Waiting if ![start, end, nodes].into_iter().any(is_null) => FinalState::Requeued,
+        _ => return Ok(None),
+    };
     let id = JobId::parse(id).map_err(message)?;
     // What slurmdbd hears of a job before the job's start, as after an outage, it files under a
     // record without a partition and without its place in an array. Both are filled in a moment
@@ -228,4 +273,54 @@ fn record(values: &[&str; COLUMNS.len()], tracks_gpus: bool) -> Result<Option<At
         reason: text(reason),
         priority: text(priority).and_then(|priority| priority.parse().ok()),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// sacct's answer for a component of a heterogeneous job: its state, start, end and nodes.
+    fn answer(records: &[[&str; 4]]) -> String {
+        let mut lines = vec![COLUMNS.join("\u{1f}")];
+        for [state, start, end, nodes] in records {
+            let values = [
+                "2620078+0",
+                "wrap",
+                "ann",
+                "ai",
+                "train",
+                "normal",
+                "1795628572",
+                "1795628572",
+                start,
+                end,
+                state,
+                "0:0",
+                "billing=1,cpu=1,gres/gpu=8,mem=100M,node=1",
+                "billing=1,cpu=1,gres/gpu:h200=8,gres/gpu=8,mem=100M,node=1",
+                nodes,
+                "1-00:00:00",
+                "Resources",
+                "4294901760",
+            ];
+            lines.push(values.join("\u{1f}"));
+        }
+        lines.join("\n")
+    }
+
+    #[test]
+    fn a_start_that_slurm_undid_is_an_attempt_and_a_wait_is_none() {
+        // As sacct of 22.05 prints them.
+        let answer = answer(&[
+            ["PENDING", "1795628588", "1795628588", "n1"],
+            ["PENDING", "Unknown", "Unknown", "None assigned"],
+            ["RUNNING", "1795628713", "Unknown", "n1"],
+            ["COMPLETED", "1795628713", "1795628716", "n1"],
+        ]);
+        let undone = parse_attempts(&answer, true, |state| state == "PENDING").unwrap();
+        let found: Vec<_> = undone.iter().map(|it| (it.start_ms, it.end_ms, it.final_state)).collect();
+        assert_eq!(found, [(Some(1_795_628_588_000), Some(1_795_628_588_000), FinalState::Requeued)]);
+        assert_eq!((undone[0].allocated.milli, undone[0].has_allocation), (Some(8000), true));
+        assert_eq!(parse_attempts(&answer, true, |_| true).unwrap().len(), 2);
+    }
 }

@@ -29,7 +29,7 @@ const CLOCKS_MS: i64 = 60_000;
 /// Each query of accounting reaches back this far before the last one.
 pub(super) const OVERLAP_MS: i64 = 600_000;
 /// How often accounting is queried while the queue shows no end.
-const ACCOUNT_EVERY_MS: i64 = 60_000;
+pub(super) const ACCOUNT_EVERY_MS: i64 = 60_000;
 
 /// Compares observations with its state and collects events.
 #[derive(Debug)]
@@ -328,6 +328,12 @@ impl Tracker {
         let open =
             |job: &Job| job.missing.is_some() || job.attempts.iter().any(|attempt| attempt.over.is_some());
         self.accounting && (!lately || self.state.jobs.values().any(open))
+    }
+
+    /// Whether a component of a heterogeneous job waits or runs. Only of those does Slurm undo a
+    /// start, see [`undone_starts`](tidegate_slurm::SlurmClient::undone_starts).
+    pub(super) fn has_heterogeneous_jobs(&self) -> bool {
+        self.state.jobs.keys().any(|id| id.contains('+'))
     }
 
     /// Time from which on accounting is queried.

@@ -8,12 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fmt, fs, io};
 
 use tidegate_events::Event;
+use tidegate_slurm::sacct::AttemptRecord;
 use tidegate_slurm::{CommandError, SlurmClient};
 
 use super::inventory::Answers;
 use super::observed::ObservedJob;
 use super::state::State;
-use super::tracker::Tracker;
+use super::tracker::{ACCOUNT_EVERY_MS, Tracker};
 use crate::checkpoint::Checkpoint;
 use crate::reading::Sink;
 
@@ -82,6 +83,8 @@ pub struct Watcher {
     tracker: Tracker,
     setup: Option<Found>,
     inventoried_ms: Option<i64>,
+    /// When accounting was last asked for starts that Slurm undid.
+    undone_asked_ms: Option<i64>,
     /// Whether the last query of accounting failed.
     accounting_failed: bool,
     saved_ms: i64,
@@ -135,6 +138,7 @@ impl Watcher {
             tracker,
             setup: None,
             inventoried_ms: None,
+            undone_asked_ms: None,
             accounting_failed: false,
             saved_ms: 0,
             saved: true,
@@ -219,9 +223,7 @@ impl Watcher {
     }
 
     fn ask_accounting(&mut self, now_ms: i64, found: &Found) {
-        let since_ms = self.tracker.account_since_ms(now_ms);
-        let name = found.name.as_deref();
-        match self.client.ended_attempts(name, since_ms, now_ms, found.tracks_gpus) {
+        match self.attempts(now_ms, found) {
             Ok(attempts) => {
                 let records: Vec<_> = attempts.into_iter().map(ObservedJob::from_accounting).collect();
                 self.tracker.accounting(now_ms, &records);
@@ -237,6 +239,24 @@ impl Watcher {
                 self.accounting_failed = true;
             }
         }
+    }
+
+    /// What accounting has of attempts that ended. Those whose start was undone are asked for now
+    /// and then, because the answer is long: a job waits two minutes after it, so that none is
+    /// missed.
+    fn attempts(&mut self, now_ms: i64, found: &Found) -> Result<Vec<AttemptRecord>, CommandError> {
+        let since_ms = self.tracker.account_since_ms(now_ms);
+        let (name, tracks_gpus) = (found.name.as_deref(), found.tracks_gpus);
+        let mut attempts = self.client.ended_attempts(name, since_ms, now_ms, tracks_gpus)?;
+        let due = match self.undone_asked_ms {
+            None => true,
+            Some(asked_ms) => now_ms - asked_ms >= ACCOUNT_EVERY_MS && self.tracker.has_heterogeneous_jobs(),
+        };
+        if due {
+            attempts.extend(self.client.undone_starts(name, since_ms, now_ms, tracks_gpus)?);
+            self.undone_asked_ms = Some(now_ms);
+        }
+        Ok(attempts)
     }
 
     fn inventory(&mut self, now_ms: i64, found: &Found) -> Result<Vec<Event>, CommandError> {

@@ -139,7 +139,7 @@ impl JobMapper {
         id.step = id.step.or(step.as_deref());
         let requested = self.gpus(self.gpus.as_ref(), row)?;
         let held = self.gpus(self.gpus_held.as_ref(), row)?;
-        let nothing_held = self.gpus_held.is_some() && held.milli.is_none();
+        let allocated = self.gpus_held.as_ref().map(|_| held.milli.is_some());
         // If only one of the two is given, it serves for both.
         let (requested, held) = match (requested.milli, held.milli) {
             (None, Some(_)) => (&held, &held),
@@ -150,7 +150,7 @@ impl JobMapper {
             return Err(missing("gpus"));
         }
         let state = self.state.read(row);
-        let timeline = self.timeline(row, times, state.as_deref(), nothing_held)?;
+        let timeline = self.timeline(row, times, state.as_deref(), allocated)?;
         let number = count(self.attempt.as_ref(), row)?;
         let attempt_id = timeline.start_ms.map(|start_ms| number.unwrap_or(start_ms));
         let attempt = Attempt { cluster: &cluster, id, attempt_id, timeline };
@@ -185,12 +185,14 @@ impl JobMapper {
         attempt.id.step.map_or(job, |step| xxh3_64_with_seed(step.as_bytes(), job))
     }
 
+    /// `allocated`: whether the row says that anything was allocated; `None` where the mapping has
+    /// no such column.
     fn timeline<'s>(
         &self,
         row: Row<'_>,
         times: &mut TimeReader,
         name: Option<&'s str>,
-        nothing_held: bool,
+        allocated: Option<bool>,
     ) -> Result<Timeline<'s>, Reject> {
         let mut read = |time: Option<&TimeField>| time.map_or(Ok(None), |time| time.read(row, times));
         let submit_ms = read(Some(&self.submit_time))?.ok_or_else(|| missing("submit_time"))?;
@@ -203,13 +205,17 @@ impl JobMapper {
         let without =
             |what: &str| missing(&format!("{what} of a job in state {}", name.unwrap_or("UNKNOWN")));
         let (start_ms, end) = match state {
+            // Slurm undid its start, because another component of the job could not start.
+            State::Pending if allocated == Some(true) && start_ms.is_some() && end_ms.is_some() => {
+                (start_ms, end_ms.map(|end_ms| (end_ms, FinalState::Requeued)))
+            }
             State::Pending => (None, None),
             State::Running => (Some(start_ms.ok_or_else(|| without("start_time"))?), None),
             State::Final(state) => {
                 let end_ms = end_ms.ok_or_else(|| without("end_time"))?;
                 // Slurm records a job cancelled in the queue with a start equal to its end, and
                 // without devices.
-                let start_ms = start_ms.filter(|start_ms| !(nothing_held && *start_ms == end_ms));
+                let start_ms = start_ms.filter(|start_ms| allocated != Some(false) || *start_ms != end_ms);
                 (start_ms, Some((end_ms, state)))
             }
         };

@@ -91,6 +91,19 @@ fn a_pending_array_stands_for_all_its_tasks() {
     assert_eq!(jobs.len(), 15);
 }
 
+/// Slurm took it back because another component of the job could not start.
+#[test]
+fn a_pending_record_with_an_end_is_an_attempt() {
+    let undone = "9+0|teamA|ann|2024-03-01T09:00:00|2024-03-01T09:00:00|2024-03-01T10:00:00|2024-03-01T10:00:01|PENDING|0:0|\
+                  gres/gpu=8|cpu=1,gres/gpu=8,node=1|n1|1-00:00:00|Resources";
+    let jobs = events(&[undone]);
+    let kinds: Vec<_> =
+        jobs.iter().map(JobEvent::kind).filter(|kind| *kind != JobEventKind::Waiting).collect();
+    assert_eq!(kinds, [JobEventKind::Submitted, JobEventKind::Started, JobEventKind::Ended]);
+    let ended = jobs.last().unwrap();
+    assert_eq!((ended.final_state.as_deref(), gpu_ms(&jobs)), (Some("REQUEUED"), 8 * 1000));
+}
+
 /// Minutes after 09:00, reason and priority of the WAITING events of a job that was submitted at
 /// 09:00.
 fn waits(
@@ -160,9 +173,11 @@ fn states_are_canonical() {
         );
         assert_eq!((ended.exit_code, ended.exit_signal), (Some(1), Some(9)));
     }
-    for (name, kinds) in [("RUNNING", 2), ("COMPLETING", 2), ("PENDING", 1)] {
-        assert_eq!(events(&[&completed("1").replace("COMPLETED", name)]).len(), kinds, "{name}");
+    for name in ["RUNNING", "COMPLETING"] {
+        assert_eq!(events(&[&completed("1").replace("COMPLETED", name)]).len(), 2, "{name}");
     }
+    let times = "2024-03-01T10:00:00|2024-03-01T11:00:00|COMPLETED";
+    assert_eq!(events(&[&completed("1").replace(times, "Unknown|Unknown|PENDING")]).len(), 1);
 }
 
 #[test]
