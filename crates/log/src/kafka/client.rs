@@ -1,8 +1,9 @@
 //! [`Cluster`]: the clients of one Kafka cluster, with requests that are retried until a deadline.
 //! Partitions are in `partitions.rs`, topics in `topics.rs`.
 
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::admin::AdminClient;
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext};
@@ -15,21 +16,44 @@ use super::options::KafkaOptions;
 use super::producer_context::probe_refusal;
 use super::topic_cache::TopicCache;
 use crate::LogError;
+use crate::check::lock;
 
+/// A client of Kafka that gets no answer for this long is replaced by a new one.
+///
+/// A broker that was away for longer than its session says for a moment that there are no brokers.
+/// librdkafka 2.12 then forgets all of them, those of the configuration too, and never connects
+/// again (its issue 5301).
+pub(super) const STALLED: Duration = Duration::from_secs(12);
 /// Time limit for a leader to report the end of its partition.
 pub(super) const LEADER: Duration = Duration::from_secs(1);
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 pub(super) type Client = BaseConsumer<Context>;
 
-pub(super) struct Cluster {
-    pub options: KafkaOptions,
-    pub complaints: ClientErrors,
+/// The clients that send a log's requests.
+pub(super) struct Clients {
     /// Sees the end of what is committed: the last stable offset.
     pub committed: Client,
     /// Sees the end of all there is, unfinished transactions too: the high watermark.
     pub all: Client,
     pub admin: AdminClient<Context>,
+}
+
+impl Clients {
+    fn new(options: &KafkaOptions, complaints: &ClientErrors) -> KafkaResult<Self> {
+        Ok(Self {
+            committed: create(&options.consumer("read_committed"), complaints)?,
+            all: create(&options.consumer("read_uncommitted"), complaints)?,
+            admin: AdminClient::from_config_and_context(&options.admin(), Context(complaints.clone()))?,
+        })
+    }
+}
+
+pub(super) struct Cluster {
+    pub options: KafkaOptions,
+    pub complaints: ClientErrors,
+    /// Replaced when they get no answer, see [`STALLED`].
+    clients: Mutex<Arc<Clients>>,
     pub topics: TopicCache,
 }
 
@@ -39,15 +63,36 @@ impl Cluster {
         let complaints = ClientErrors::default();
         let refused =
             |error| refused(&options, "the configuration of its client", &error, "mend that property");
-        let committed = create(&options.consumer("read_committed"), &complaints).map_err(refused)?;
-        let all = create(&options.consumer("read_uncommitted"), &complaints).map_err(refused)?;
-        let admin = AdminClient::from_config_and_context(&options.admin(), Context(complaints.clone()));
-        let admin = admin.map_err(refused)?;
-        Ok(Self { options, complaints, committed, all, admin, topics: TopicCache::default() })
+        let clients = Clients::new(&options, &complaints).map_err(refused)?;
+        let clients = Mutex::new(Arc::new(clients));
+        Ok(Self { options, complaints, clients, topics: TopicCache::default() })
+    }
+
+    /// The present clients; each try of a request asks for them anew.
+    pub fn clients(&self) -> Arc<Clients> {
+        lock(&self.clients).clone()
+    }
+
+    /// Replaces clients that get no answer, unless another thread has done it.
+    fn replace(&self, stalled: &Arc<Clients>) {
+        let mut clients = lock(&self.clients);
+        if !Arc::ptr_eq(&clients, stalled) {
+            return;
+        }
+        match Clients::new(&self.options, &self.complaints) {
+            Ok(new) => {
+                tracing::info!(target: "kafka", "clients that get no answer are replaced");
+                let old = std::mem::replace(&mut *clients, Arc::new(new));
+                drop(clients);
+                // It may take a moment to end its connections.
+                drop(old);
+            }
+            Err(error) => tracing::warn!(target: "kafka", %error, "no new clients"),
+        }
     }
 
     pub fn id(&self, deadline: Deadline) -> Result<String, LogError> {
-        let id = self.committed.client().fetch_cluster_id(deadline.left());
+        let id = self.clients().committed.client().fetch_cluster_id(deadline.left());
         id.ok_or_else(|| self.timed_out("asking for the cluster's id", deadline, "no answer"))
     }
 
@@ -79,6 +124,7 @@ impl Cluster {
         mut request: impl FnMut(Duration) -> KafkaResult<T>,
     ) -> Result<T, LogError> {
         let mut pause = Duration::from_millis(10);
+        let (mut clients, mut since) = (self.clients(), Instant::now());
         loop {
             match request(deadline.request()) {
                 Ok(answer) => return Ok(answer),
@@ -97,6 +143,11 @@ impl Cluster {
                             mend: mend.into(),
                         });
                     }
+                    // Those of a call that ends here are replaced for the next one.
+                    if is_passing(&error) && (deadline.passed() || since.elapsed() >= STALLED) {
+                        self.replace(&clients);
+                        (clients, since) = (self.clients(), Instant::now());
+                    }
                     if deadline.passed() || !is_passing(&error) {
                         return Err(self.error(doing, &error, deadline.limit));
                     }
@@ -110,7 +161,7 @@ impl Cluster {
     /// Polls the client for errors. librdkafka reports them only to callers that poll.
     fn poll_errors(&self) {
         for _ in 0..16 {
-            match self.committed.poll(Duration::ZERO) {
+            match self.clients().committed.poll(Duration::ZERO) {
                 Some(Err(error)) => self.complaints.record(&error, &error.to_string()),
                 Some(Ok(_)) => {}
                 None => break,

@@ -37,6 +37,13 @@ impl Groups {
         Ok(client)
     }
 
+    /// Drops the client of a group after a failure, so that the next call opens a new one: see
+    /// [`STALLED`](super::client::STALLED).
+    fn forget(&self, group: &str) {
+        let client = lock(&self.0).remove(group);
+        drop(client);
+    }
+
     pub fn commit(
         &self,
         cluster: &Cluster,
@@ -47,17 +54,19 @@ impl Groups {
     ) -> Result<(), LogError> {
         let client = self.client(cluster, group)?;
         let (doing, mut members) = (format!("committing an offset of group {group}"), None);
-        cluster.retry_for_topic(topic, &doing, deadline, |_| {
-            let mut offsets = TopicPartitionList::new();
-            offsets.add_partition_offset(topic, partition as i32, Offset::Offset(at as i64))?;
-            match client.commit(&offsets, CommitMode::Sync) {
-                Err(error) if error.rdkafka_error_code() == Some(Code::UnknownMemberId) => {
-                    members = Some(error);
-                    Ok(())
+        cluster
+            .retry_for_topic(topic, &doing, deadline, |_| {
+                let mut offsets = TopicPartitionList::new();
+                offsets.add_partition_offset(topic, partition as i32, Offset::Offset(at as i64))?;
+                match client.commit(&offsets, CommitMode::Sync) {
+                    Err(error) if error.rdkafka_error_code() == Some(Code::UnknownMemberId) => {
+                        members = Some(error);
+                        Ok(())
+                    }
+                    done => done,
                 }
-                done => done,
-            }
-        })?;
+            })
+            .inspect_err(|_| self.forget(group))?;
         match members {
             Some(error) => {
                 let mend = "it has members, and Kafka takes its progress from them alone: stop them, or commit as a member";
@@ -75,15 +84,17 @@ impl Groups {
         deadline: Deadline,
     ) -> Result<Option<u64>, LogError> {
         let client = self.client(cluster, group)?;
-        cluster.retry_for_topic(topic, &format!("asking for an offset of group {group}"), deadline, |left| {
-            let mut asked = TopicPartitionList::new();
-            asked.add_partition(topic, partition as i32);
-            let committed = client.committed_offsets(asked, left)?;
-            match committed.elements().first().map(|found| (found.error(), found.offset())) {
-                Some((Err(error), _)) => Err(error),
-                Some((Ok(()), Offset::Offset(at))) => Ok(Some(offset(at))),
-                _ => Ok(None),
-            }
-        })
+        cluster
+            .retry_for_topic(topic, &format!("asking for an offset of group {group}"), deadline, |left| {
+                let mut asked = TopicPartitionList::new();
+                asked.add_partition(topic, partition as i32);
+                let committed = client.committed_offsets(asked, left)?;
+                match committed.elements().first().map(|found| (found.error(), found.offset())) {
+                    Some((Err(error), _)) => Err(error),
+                    Some((Ok(()), Offset::Offset(at))) => Ok(Some(offset(at))),
+                    _ => Ok(None),
+                }
+            })
+            .inspect_err(|_| self.forget(group))
     }
 }

@@ -11,7 +11,7 @@ use rdkafka::error::KafkaResult;
 use rdkafka::groups::GroupList;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{Client, Cluster, LEADER, refresh_leaders};
+use super::client::{Client, Clients, Cluster, LEADER, refresh_leaders};
 use super::deadline::Deadline;
 use super::record::offset;
 use crate::{Extent, LogError};
@@ -19,26 +19,28 @@ use crate::{Extent, LogError};
 impl Cluster {
     /// From the first record to the end of what is committed.
     pub fn extent(&self, topic: &str, partition: u32, deadline: Deadline) -> Result<Extent, LogError> {
-        let (start, end) = self.watermarks(&self.committed, topic, partition, deadline)?;
+        let (start, end) = self.watermarks(|clients| &clients.committed, topic, partition, deadline)?;
         Ok(Extent { start, end: end.max(start) })
     }
 
     /// The end of all that was ever written, finished or not.
     pub fn high_watermark(&self, topic: &str, partition: u32, deadline: Deadline) -> Result<u64, LogError> {
-        Ok(self.watermarks(&self.all, topic, partition, deadline)?.1)
+        Ok(self.watermarks(|clients| &clients.all, topic, partition, deadline)?.1)
     }
 
     fn watermarks(
         &self,
-        of: &Client,
+        of: fn(&Clients) -> &Client,
         topic: &str,
         partition: u32,
         deadline: Deadline,
     ) -> Result<(u64, u64), LogError> {
         let doing = format!("asking for the ends of {topic}/{partition}");
         let (low, high) = self.retry_for_topic(topic, &doing, deadline, |left| {
-            let asked = of.fetch_watermarks(topic, partition as i32, left.min(LEADER));
-            asked.inspect_err(|_| refresh_leaders(of, topic, left))
+            let clients = self.clients();
+            let client = of(&clients);
+            let asked = client.fetch_watermarks(topic, partition as i32, left.min(LEADER));
+            asked.inspect_err(|_| refresh_leaders(client, topic, left))
         })?;
         Ok((offset(low), offset(high)))
     }
@@ -82,8 +84,9 @@ impl Cluster {
         self.retry_for_topic(topic, &format!("looking for a time in {topic}/{partition}"), deadline, |left| {
             let mut wanted = TopicPartitionList::new();
             wanted.add_partition_offset(topic, partition as i32, Offset::Offset(time_ms))?;
-            let found = self.committed.offsets_for_times(wanted, left.min(LEADER));
-            let found = found.inspect_err(|_| refresh_leaders(&self.committed, topic, left))?;
+            let client = &self.clients().committed;
+            let found = client.offsets_for_times(wanted, left.min(LEADER));
+            let found = found.inspect_err(|_| refresh_leaders(client, topic, left))?;
             let found = found.elements().first().map(|found| (found.error(), found.offset()));
             match found {
                 Some((Err(error), _)) => Err(error),
@@ -104,7 +107,7 @@ impl Cluster {
             let mut wanted = TopicPartitionList::new();
             wanted.add_partition_offset(topic, partition as i32, Offset::Offset(before as i64))?;
             let options = AdminOptions::new().request_timeout(Some(left)).operation_timeout(Some(left));
-            let done = block_on(self.admin.delete_records(&wanted, &options))?;
+            let done = block_on(self.clients().admin.delete_records(&wanted, &options))?;
             done.elements().iter().try_for_each(|element| element.error())
         })
     }
@@ -113,7 +116,7 @@ impl Cluster {
     pub fn groups(&self, deadline: Deadline) -> Result<Vec<String>, LogError> {
         let prefix = self.name("");
         self.retry("listing consumer groups", deadline, |left| {
-            let groups = self.committed.fetch_group_list(None, left)?;
+            let groups = self.clients().committed.fetch_group_list(None, left)?;
             let names = groups.groups().iter().map(|group| group.name().to_owned());
             Ok(names.filter(|name| name.starts_with(&prefix)).collect())
         })
@@ -121,6 +124,6 @@ impl Cluster {
 
     /// A group as Kafka describes it.
     pub fn group_list(&self, group: &str, timeout: Duration) -> KafkaResult<GroupList> {
-        self.committed.fetch_group_list(Some(group), timeout)
+        self.clients().committed.fetch_group_list(Some(group), timeout)
     }
 }

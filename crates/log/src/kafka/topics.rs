@@ -105,7 +105,7 @@ impl Cluster {
 
     fn look_up(&self, topic: &str, deadline: Deadline) -> Result<Option<u32>, LogError> {
         let found = self.retry(&format!("looking up topic {topic}"), deadline, |left| {
-            let metadata = self.committed.fetch_metadata(Some(topic), left)?;
+            let metadata = self.clients().committed.fetch_metadata(Some(topic), left)?;
             let found = metadata.topics().iter().find(|found| found.name() == topic);
             match found.and_then(|found| Some((found, found.error()?))) {
                 Some((_, error)) => Err(KafkaError::MetadataFetch(error.into())),
@@ -139,7 +139,7 @@ impl Cluster {
     pub fn list(&self, deadline: Deadline) -> Result<BTreeMap<String, u32>, LogError> {
         let prefix = self.name("");
         self.retry("listing topics", deadline, |left| {
-            let metadata = self.committed.fetch_metadata(None, left)?;
+            let metadata = self.clients().committed.fetch_metadata(None, left)?;
             let ours = metadata.topics().iter().filter_map(|topic| {
                 Some((topic.name().strip_prefix(&prefix)?.to_owned(), topic.partitions().len() as u32))
             });
@@ -157,7 +157,7 @@ impl Cluster {
     ) -> Result<u32, LogError> {
         let doing = format!("creating topic {topic}");
         let brokers = self.retry(&doing, deadline, |left| {
-            Ok(self.committed.fetch_metadata(Some(topic), left)?.brokers().len() as u16)
+            Ok(self.clients().committed.fetch_metadata(Some(topic), left)?.brokers().len() as u16)
         })?;
         let replication = self.options.replication.unwrap_or(brokers.clamp(1, 3));
         let in_sync = replication.saturating_sub(1).max(1).to_string();
@@ -166,7 +166,7 @@ impl Cluster {
         new = settings.iter().fold(new, |new, (key, value)| new.set(key, value));
         self.retry(&doing, deadline, |left| {
             let options = AdminOptions::new().request_timeout(Some(left)).operation_timeout(Some(left));
-            match block_on(self.admin.create_topics([&new], &options))?.pop() {
+            match block_on(self.clients().admin.create_topics([&new], &options))?.pop() {
                 Some(Err((_, code))) if code != Code::TopicAlreadyExists => Err(KafkaError::AdminOp(code)),
                 _ => Ok(()),
             }
@@ -190,8 +190,9 @@ impl Cluster {
         };
         for partition in 0..count {
             let left = deadline.request();
-            let asked = self.all.fetch_watermarks(topic, partition as i32, left.min(LEADER));
-            let Err(error) = asked.inspect_err(|_| refresh_leaders(&self.all, topic, left)) else { continue };
+            let client = &self.clients().all;
+            let asked = client.fetch_watermarks(topic, partition as i32, left.min(LEADER));
+            let Err(error) = asked.inspect_err(|_| refresh_leaders(client, topic, left)) else { continue };
             match error.rdkafka_error_code().map(kind) {
                 Some(Kind::Passing | Kind::UnknownTopic) => {
                     return Ok(Err(format!("partition {partition} does not answer: {error}")));

@@ -3,14 +3,14 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::OwnedHeaders;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
-use super::client::Cluster;
+use super::client::{Cluster, STALLED};
 use super::client_errors::is_passing;
 use super::deadline::Deadline;
 use super::delivery::Wait;
@@ -47,16 +47,21 @@ impl Writer {
     /// Takes the transactional id over: an unfinished transaction of its former holder is finished
     /// or given up by then.
     pub fn take(cluster: &Cluster, transactional_id: &str, deadline: Deadline) -> Result<Self, LogError> {
-        let context = ProducerContext { complaints: cluster.complaints.clone(), delivered: Mutex::default() };
         let config = cluster.options.producer(transactional_id);
         let doing = "opening a producer";
-        let producer: BaseProducer<ProducerContext> = BaseProducer::from_config_and_context(&config, context)
-            .map_err(|error| cluster.error(doing, &error, Duration::ZERO))?;
         loop {
-            match producer.init_transactions(deadline.request()) {
-                Ok(()) => return Ok(Self { producer, usable: AtomicBool::new(true) }),
-                Err(error) if retriable(&error) && !deadline.passed() => producer.poll(Duration::ZERO),
-                Err(error) => return Err(cluster.error(doing, &error, cluster.options.timeout)),
+            let context =
+                ProducerContext { complaints: cluster.complaints.clone(), delivered: Mutex::default() };
+            let producer: BaseProducer<ProducerContext> =
+                BaseProducer::from_config_and_context(&config, context)
+                    .map_err(|error| cluster.error(doing, &error, Duration::ZERO))?;
+            let since = Instant::now();
+            while since.elapsed() < STALLED {
+                match producer.init_transactions(deadline.request()) {
+                    Ok(()) => return Ok(Self { producer, usable: AtomicBool::new(true) }),
+                    Err(error) if retriable(&error) && !deadline.passed() => producer.poll(Duration::ZERO),
+                    Err(error) => return Err(cluster.error(doing, &error, cluster.options.timeout)),
+                }
             }
         }
     }
@@ -85,6 +90,11 @@ impl Writer {
             return Err(self.lost(&error));
         }
         let sent = send(self).and_then(|()| self.flush(deadline));
+        if let Err(error @ KafkaError::Flush(_)) = &sent
+            && !deadline.passed()
+        {
+            return Err(self.lost(error));
+        }
         let delivered = lock(&self.producer.context().delivered).clone();
         // The error of a message says more than the error of its transaction.
         if let Some(error) = delivered.failed.as_ref().or(sent.as_ref().err()) {
@@ -125,20 +135,27 @@ impl Writer {
         }
     }
 
-    /// Waits until every message is delivered or lost. The client's own flush sleeps in steps of
-    /// 100 ms.
+    /// Waits until every message is delivered or lost; an error where none was for [`STALLED`]. The
+    /// client's own flush sleeps in steps of 100 ms.
     fn flush(&self, deadline: Deadline) -> Result<(), KafkaError> {
         let wait = Wait::begin();
-        while self.producer.in_flight_count() > 0 {
-            if deadline.passed() {
+        let (mut open, mut since) = (i32::MAX, Instant::now());
+        loop {
+            let left = self.producer.in_flight_count();
+            match left {
+                ..=0 => return Ok(()),
+                left if left < open => (open, since) = (left, Instant::now()),
+                _ => {}
+            }
+            if deadline.passed() || since.elapsed() >= STALLED {
                 return Err(KafkaError::Flush(Code::OperationTimedOut));
             }
             wait.step(&self.producer);
         }
-        Ok(())
     }
 
     fn commit(&self, cluster: &Cluster, deadline: Deadline) -> Result<(), Failure> {
+        let since = Instant::now();
         loop {
             let error = match self.producer.commit_transaction(deadline.request()) {
                 Ok(()) => return Ok(()),
@@ -148,7 +165,9 @@ impl Writer {
                 KafkaError::Transaction(inner) if inner.txn_requires_abort() => {
                     return Err(self.give_up(cluster, &error, deadline));
                 }
-                error if retriable(error) && !deadline.passed() => thread::sleep(Duration::from_millis(5)),
+                error if retriable(error) && !deadline.passed() && since.elapsed() < STALLED => {
+                    thread::sleep(Duration::from_millis(5));
+                }
                 error => return Err(self.lost(error)),
             }
         }
