@@ -22,7 +22,7 @@ suite NAME:
 
 # The golden cases of pipelines/, in two of the five ways.
 pipelines:
-    cargo run --locked -- pipeline test --quick
+    cargo run --locked -- pipeline test --quick pipelines/tests
 
 # Writes the generated pages and drawings anew.
 bless:

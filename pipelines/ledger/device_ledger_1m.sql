@@ -25,7 +25,7 @@
 --! team         = "Team of the job that held the GPUs; NULL if none did."
 --! user_name    = "User of the job that held the GPUs."
 --! job_id       = "Job that held the GPUs."
---! class        = "Class of the time, as in ledger_1m."
+--! class        = "Class of the time: one of ledger_classes."
 --! formula      = "Evidence for the class: capacity (nodes and reservations), queue (waiting jobs against free GPUs), hold (scheduler and agent), samples (activity of the GPU), steps (reports of the job)."
 --! gpu_ms       = "GPU x ms."
 --! cost_micros  = "Cost by the price book, millionths of its currency: gpu_ms x price of a GPU-hour, split where the price changed; NULL if no price is known."

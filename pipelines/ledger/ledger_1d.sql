@@ -19,7 +19,7 @@
 --! team         = "Team, as in ledger_1h."
 --! user_name    = "User of the job that held the GPUs."
 --! job_id       = "Job that held the GPUs."
---! class        = "Class of the time, as in ledger_1m."
+--! class        = "Class of the time: one of ledger_classes."
 --! formula      = "Evidence for the class, as in ledger_1m."
 --! gpu_ms       = "GPU x ms."
 --! cost_micros  = "Cost by the price book, as in ledger_1h; NULL if no price is known."

@@ -21,7 +21,7 @@
 --! team         = "Team of the job that held the GPUs. Where only pool samples are known: owner of the quota. Else NULL."
 --! user_name    = "User of the job that held the GPUs."
 --! job_id       = "Job that held the GPUs."
---! class        = "Class of the time, as in ledger_1m."
+--! class        = "Class of the time: one of ledger_classes."
 --! formula      = "Evidence for the class: capacity (nodes and reservations), queue (waiting jobs against free GPUs), hold (scheduler and agent), samples (activity of the GPU), steps (reports of the job)."
 --! gpu_ms       = "GPU x ms."
 --! cost_micros  = "Cost by the price book, millionths of its currency; NULL if no price is known."
@@ -36,11 +36,8 @@ WITH stretches AS (
     SELECT window_start, cluster, pool, node, NULL, NULL, team, user_name, job_id, class, formula, sign * gpu_ms(gpus, counted_from, clip_from, clip_to), CAST(NULL AS BIGINT)
     FROM stretches
     UNION ALL
-    -- Cost of the interval up to one time less the cost up to an earlier one, so that parts of an
-    -- interval add up wherever it is split.
     SELECT s.window_start, s.cluster, s.pool, s.node, NULL, NULL, s.team, s.user_name, s.job_id, s.class, s.formula, 0,
-           s.sign * (cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, least(s.clip_to, p.clip_to)), p.price_micros_per_gpu_hour)
-                     - cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, greatest(s.clip_from, p.clip_from)), p.price_micros_per_gpu_hour))
+           s.sign * gpu_cost_micros(s.gpus, s.counted_from, greatest(s.clip_from, p.clip_from), least(s.clip_to, p.clip_to), p.price_micros_per_gpu_hour)
     FROM stretches s
     JOIN price_of p ON p.window_start = s.window_start AND p.cluster = s.cluster
                    AND coalesce(p.pool, '') = coalesce(s.pool, '') AND coalesce(p.gpu_model, '') = coalesce(s.gpu_model, '')

@@ -13,7 +13,7 @@
 --! team         = "Team of the job that held the GPUs. Where only pool samples are known: owner of the quota. Else NULL."
 --! user_name    = "User of the job that held the GPUs."
 --! job_id       = "Job that held the GPUs."
---! class        = "Class of the time: not_provisioned, unhealthy, drained, no_demand, fragmented, quota_stranded, gang_wait, unallocated_busy, empty_held, idle_held, active, startup, recovery, restore, redone, checkpoint, data_stall, communication_stall, productive, unknown; or imbalance, which is negative: more is held than exists."
+--! class        = "Class of the time: one of ledger_classes."
 --! formula      = "Evidence for the class: capacity (nodes and reservations), queue (waiting jobs against free GPUs), hold (scheduler and agent), samples (activity of the GPU), steps (reports of the job)."
 --! gpu_ms       = "GPU x ms."
 --! cost_micros  = "Cost by the price book, millionths of its currency; NULL if no price is known."
@@ -27,10 +27,8 @@ WITH minutes AS (
     SELECT window_start, cluster, pool, node, team, user_name, job_id, class, formula, sign * gpu_ms(gpus, counted_from, clip_from, clip_to) AS gpu_ms, CAST(NULL AS BIGINT) AS cost_micros
     FROM minutes
     UNION ALL
-    -- As in ledger_1h, so that parts of an interval add up wherever it is split.
     SELECT s.window_start, s.cluster, s.pool, s.node, s.team, s.user_name, s.job_id, s.class, s.formula, 0,
-           s.sign * (cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, least(s.clip_to, p.to_time)), p.price_micros_per_gpu_hour)
-                     - cost_micros(gpu_ms(s.gpus, s.counted_from, s.counted_from, greatest(s.clip_from, p.from_time)), p.price_micros_per_gpu_hour))
+           s.sign * gpu_cost_micros(s.gpus, s.counted_from, greatest(s.clip_from, p.from_time), least(s.clip_to, p.to_time), p.price_micros_per_gpu_hour)
     FROM minutes s
     JOIN price_of p ON p.cluster = s.cluster AND coalesce(p.pool, '') = coalesce(s.pool, '') AND coalesce(p.gpu_model, '') = coalesce(s.gpu_model, '')
     WHERE p.from_time < s.clip_to AND coalesce(p.to_time > s.clip_from, true)

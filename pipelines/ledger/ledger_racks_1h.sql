@@ -10,7 +10,7 @@
 --! rack           = "Rack; NULL if not reported, and for time of no known node."
 --! switch         = "Switch that the nodes were connected to; NULL as for rack."
 --! switches_above = "Switches above that one, lowest first, comma separated."
---! class          = "Class of the time, as in ledger_1m."
+--! class          = "Class of the time: one of ledger_classes."
 --! formula        = "Evidence for the class, as in ledger_1m."
 --! gpu_ms         = "GPU x ms."
 --! cost_micros    = "Cost by the price book, millionths of its currency; NULL if no price is known."

@@ -12,7 +12,7 @@
 --! user_name  = "User of the job."
 --! job_id     = "Job."
 --! gpu_model  = "Model of the GPUs; NULL if not known, or if there are several."
---! class      = "As in ledger_1m. Without an agent, activity of held GPUs is unknown."
+--! class      = "Class of the time: one of ledger_classes. Without an agent, activity of held GPUs is unknown."
 --! formula    = "As in ledger_1m."
 --! gpus_milli = "Thousandths of a GPU; negative for the class imbalance."
 --! counted_from = "Time from which GPU x ms are accumulated and rounded down. The value up to one time less the value up to an earlier one adds up wherever the interval is split."

@@ -69,47 +69,25 @@ WITH attempt_spans AS (
            CASE WHEN coalesce(step <= rank_reached, false) OR coalesce(step <= reached_before, false) THEN 1 ELSE 0 END AS is_redone
     FROM ordered
 ), timed AS (
-    -- The same rows, with the length.
-    SELECT *,
-           greatest(least(begin_us + duration_us, to_limit_us) - from_us, 0) AS used_us
+    -- The same rows, with the length; NULL outside attempts.
+    SELECT *, CASE WHEN in_attempt IS NOT NULL THEN greatest(least(begin_us + duration_us, to_limit_us) - from_us, 0) END AS used_us
     FROM clipped
-), restored AS (
-    -- The same rows; least() ignores NULL, so a missing value is checked first.
-    SELECT *, CASE WHEN restore_us IS NOT NULL THEN least(restore_us, used_us) END AS restored_us FROM timed
 ), divided AS (
-    -- The same rows, with the redone or fresh time that is left.
-    SELECT *, CASE is_redone WHEN 1 THEN used_us - coalesce(restored_us, 0) ELSE 0 END AS redone_us,
-           CASE is_redone WHEN 1 THEN 0 ELSE used_us - coalesce(restored_us, 0) END    AS fresh_us
-    FROM restored
-), saved AS (
-    -- The same rows, with the part for saving.
-    SELECT *, CASE WHEN checkpoint_us IS NOT NULL THEN least(checkpoint_us, fresh_us) END AS saved_us FROM divided
-), stalled AS (
-    -- The same rows, with the part for input.
-    SELECT *, CASE WHEN data_wait_us IS NOT NULL THEN least(data_wait_us, fresh_us - coalesce(saved_us, 0)) END AS stalled_us FROM saved
-), left_over AS (
-    -- The same rows, with the time left.
-    SELECT *, fresh_us - coalesce(saved_us, 0) - coalesce(stalled_us, 0) AS left_us FROM stalled
-), waited AS (
-    -- The same rows, with the part for other ranks.
-    SELECT *, CASE WHEN communication_us IS NOT NULL
-                   THEN least(communication_us, left_us - least(coalesce(compute_us, 0), left_us)) END AS waited_us
-    FROM left_over
+    -- The same rows, with the parts as a struct.
+    SELECT *, split_step(used_us, is_redone, restore_us, checkpoint_us, data_wait_us, communication_us, compute_us) AS parts
+    FROM timed
 )
 SELECT cluster, job_id, in_attempt AS attempt, in_run AS run, rank, step,
        CASE WHEN in_attempt IS NOT NULL
             THEN plus_ms(arrow_cast(0, 'Timestamp(Microsecond, Some("UTC"))'), from_us / 1000) END AS from_time,
-       CASE WHEN in_attempt IS NOT NULL THEN used_us END AS used_us,
+       used_us,
        CASE WHEN in_attempt IS NOT NULL THEN from_us - since_us END AS before_us,
        CASE WHEN in_attempt IS NULL THEN NULL
             WHEN rank_reached IS NULL THEN CASE in_run WHEN 0 THEN 'startup' ELSE 'recovery' END
             WHEN step <= rank_reached THEN 'recovery'
             ELSE 'other' END AS before,
        CASE WHEN in_attempt IS NOT NULL THEN is_redone END AS is_redone,
-       CASE WHEN in_attempt IS NOT NULL THEN restored_us END AS restore_us,
-       CASE WHEN in_attempt IS NOT NULL THEN redone_us END AS redone_us,
-       CASE WHEN in_attempt IS NOT NULL THEN saved_us END AS checkpoint_us,
-       CASE WHEN in_attempt IS NOT NULL THEN stalled_us END AS data_stall_us,
-       CASE WHEN in_attempt IS NOT NULL THEN waited_us END AS communication_stall_us,
-       CASE WHEN in_attempt IS NOT NULL THEN left_us - coalesce(waited_us, 0) END AS productive_us
-FROM waited
+       parts['restore_us'] AS restore_us, parts['redone_us'] AS redone_us, parts['checkpoint_us'] AS checkpoint_us,
+       parts['data_stall_us'] AS data_stall_us, parts['communication_stall_us'] AS communication_stall_us,
+       parts['productive_us'] AS productive_us
+FROM divided

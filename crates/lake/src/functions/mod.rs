@@ -6,6 +6,7 @@ mod latest;
 mod occupancy;
 mod quantiles;
 mod scalar;
+mod split_step;
 mod sweep;
 
 use datafusion::logical_expr::ScalarUDF;
@@ -18,7 +19,7 @@ use self::quantiles::OrderStatistic;
 use self::sweep::SweepAggregate;
 
 /// Name, usage and description of every function added to SQL, for the reference.
-pub const DOCS: [(&str, &str, &str); 20] = [
+pub const DOCS: [(&str, &str, &str); 22] = [
     (
         "gpu_ms",
         "gpu_ms(gpus_milli, begin, from, to)",
@@ -51,6 +52,16 @@ pub const DOCS: [(&str, &str, &str); 20] = [
         "cost_micros",
         "cost_micros(gpu_ms, price_micros_per_gpu_hour)",
         "Cost of GPU time in millionths of the currency: gpu_ms × price / 3,600,000, rounded half up.",
+    ),
+    (
+        "gpu_cost_micros",
+        "gpu_cost_micros(gpus_milli, begin, from, to, price_micros_per_gpu_hour)",
+        "Cost of gpu_ms(gpus_milli, begin, from, to): the cost from `begin` up to `to` less the cost up to `from`. Parts of one hold at one price add up exactly, wherever it is cut.",
+    ),
+    (
+        "split_step",
+        "split_step(duration_us, is_redone, restore_us, checkpoint_us, data_wait_us, communication_us, compute_us)",
+        "Parts of a training step as a struct: restore_us, redone_us, checkpoint_us, data_stall_us, communication_stall_us, productive_us. Each takes, in this order, at most what the ones before it left; together they are the duration. A part that is not reported is NULL.",
     ),
     (
         "log_bucket",

@@ -10,11 +10,12 @@ use arrow::datatypes::{DataType, Field, Int64Type, TimestampMicrosecondType};
 use datafusion::common::{Result, cast::as_int64_array, exec_err};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
 
+use super::split_step::{parts_type, split_step};
 use crate::table::timestamp_type;
 use crate::window::{MICROS_PER_MS, floor_to};
 
 /// All scalar functions.
-pub(super) fn functions() -> [Function; 12] {
+pub(super) fn functions() -> [Function; 14] {
     let time = timestamp_type();
     let int = DataType::Int64;
     [
@@ -33,6 +34,13 @@ pub(super) fn functions() -> [Function; 12] {
         Function::new("us_known", vec![int.clone(), int.clone()], int.clone(), us_known),
         Function::new("part_of", vec![int.clone(); 4], int.clone(), part_of),
         Function::new("cost_micros", vec![int.clone(), int.clone()], int.clone(), cost_micros),
+        Function::new(
+            "gpu_cost_micros",
+            vec![int.clone(), time.clone(), time.clone(), time.clone(), int.clone()],
+            int.clone(),
+            gpu_cost_micros,
+        ),
+        Function::new("split_step", vec![int.clone(); 7], parts_type(), split_step),
         Function::new("log_bucket", vec![int.clone()], int.clone(), log_bucket),
         Function::new(
             "window_starts",
@@ -100,12 +108,15 @@ fn gpu_ms(args: &[ArrayRef]) -> Result<ArrayRef> {
     let (begin, from, to) = (times(&args[1]), times(&args[2]), times(&args[3]));
     let rows = (0..gpus.len()).map(|i| {
         let known = gpus.is_valid(i) && begin.is_valid(i) && from.is_valid(i) && to.is_valid(i);
-        known.then(|| {
-            let ms = |t: &TimestampMicrosecondArray| t.value(i).div_euclid(MICROS_PER_MS);
-            tidegate_events::gpu_ms_between(gpus.value(i).max(0) as u64, ms(begin), ms(from), ms(to))
-        })
+        known.then(|| gpu_ms_of(gpus.value(i), begin.value(i), from.value(i), to.value(i)))
     });
     Ok(Arc::new(rows.collect::<Int64Array>()))
+}
+
+/// GPU x ms of thousandths of a GPU; times in µs.
+fn gpu_ms_of(gpus_milli: i64, begin: i64, from: i64, to: i64) -> i64 {
+    let ms = |time: i64| time.div_euclid(MICROS_PER_MS);
+    tidegate_events::gpu_ms_between(gpus_milli.max(0) as u64, ms(begin), ms(from), ms(to))
 }
 
 fn ms_between(args: &[ArrayRef]) -> Result<ArrayRef> {
@@ -199,11 +210,29 @@ const MS_PER_HOUR: i128 = 3_600_000;
 
 fn cost_micros(args: &[ArrayRef]) -> Result<ArrayRef> {
     let (gpu_ms, price) = (args[0].as_primitive::<Int64Type>(), args[1].as_primitive::<Int64Type>());
-    let cost = |gpu_ms: i64, price: i64| {
-        held((i128::from(gpu_ms) * i128::from(price) + MS_PER_HOUR / 2).div_euclid(MS_PER_HOUR))
-    };
-    let out: Int64Array = arrow::compute::binary(gpu_ms, price, cost)?;
+    let out: Int64Array = arrow::compute::binary(gpu_ms, price, cost_of)?;
     Ok(Arc::new(out))
+}
+
+/// Cost in millionths of the currency, rounded half up.
+fn cost_of(gpu_ms: i64, price_micros_per_gpu_hour: i64) -> i64 {
+    let product = i128::from(gpu_ms) * i128::from(price_micros_per_gpu_hour);
+    held((product + MS_PER_HOUR / 2).div_euclid(MS_PER_HOUR))
+}
+
+/// The difference of two rounded costs from the same start, so that adjacent parts leave no gap.
+fn gpu_cost_micros(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let (gpus, price) = (as_int64_array(&args[0])?, as_int64_array(&args[4])?);
+    let (begin, from, to) = (times(&args[1]), times(&args[2]), times(&args[3]));
+    let rows = (0..gpus.len()).map(|i| {
+        let known = args.iter().all(|arg| arg.is_valid(i));
+        known.then(|| {
+            let begin = begin.value(i);
+            let up_to = |time: i64| cost_of(gpu_ms_of(gpus.value(i), begin, begin, time), price.value(i));
+            up_to(to.value(i)).saturating_sub(up_to(from.value(i)))
+        })
+    });
+    Ok(Arc::new(rows.collect::<Int64Array>()))
 }
 
 /// Saturates at the bounds of `i64`.
@@ -268,6 +297,24 @@ mod tests {
         // 100,000 GPUs for a year of 8766 h at 10 an hour: 10^5 x 8766 x 10^7.
         assert_eq!(of(cost_micros, &[3_155_760_000_000_000, 10_000_000]), Some(8_766_000_000_000_000));
         assert_eq!(of(cost_micros, &[i64::MAX, i64::MAX]), Some(i64::MAX));
+    }
+
+    #[test]
+    fn costs_of_parts_of_a_hold_add_up() {
+        let time = |ms: i64| {
+            let us = TimestampMicrosecondArray::from(vec![ms * MICROS_PER_MS]).with_timezone("UTC");
+            Arc::new(us) as ArrayRef
+        };
+        let int = |n: i64| Arc::new(Int64Array::from(vec![n])) as ArrayRef;
+        let cost = |from: i64, to: i64| {
+            let args = [int(1_000), time(7), time(from), time(to), int(1_800_000)];
+            gpu_cost_micros(&args).unwrap().as_primitive::<Int64Type>().value(0)
+        };
+        // Each GPU-ms costs half a millionth; every other one is rounded up.
+        let parts: Vec<_> = (7..13).map(|ms| cost(ms, ms + 1)).collect();
+        assert_eq!(parts, [1, 0, 1, 0, 1, 0]);
+        assert_eq!(cost(7, 13), 3);
+        assert_eq!((cost(7, 9), cost(9, 13)), (1, 2));
     }
 
     #[test]

@@ -26,7 +26,7 @@ macro_rules! files {
 
 /// Catalogues that come with the binary: file and text of each.
 const SHIPPED: &[(&str, &str)] =
-    files!["gpu_peaks", "link_peaks", "mig_profiles", "pending_reasons", "xid_catalog"];
+    files!["gpu_peaks", "ledger_classes", "link_peaks", "mig_profiles", "pending_reasons", "xid_catalog"];
 
 /// The header key `catalog` of a pipeline file.
 #[derive(Debug, Clone, Deserialize)]

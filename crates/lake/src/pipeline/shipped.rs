@@ -116,7 +116,8 @@ const FILES: &[(&str, &str)] = files![
     "signals"
         / ["forecast_coverage", "forecast_scores", "node_health", "scaling_curves", "sizing", "stragglers",],
     "autopilot" / ["actions", "decisions", "plans", "prediction_scores",],
-    "catalog" / ["gpu_peaks", "link_peaks", "mig_profiles", "pending_reasons", "xid_catalog",],
+    "catalog"
+        / ["gpu_peaks", "ledger_classes", "link_peaks", "mig_profiles", "pending_reasons", "xid_catalog",],
 ];
 
 /// Folders of `pipelines/` in the order of the documentation, and what each holds.
@@ -213,9 +214,38 @@ mod tests {
 
     #[tokio::test]
     async fn the_catalogues_are_those_of_the_contract() {
-        for name in ["xid_catalog", "pending_reasons", "mig_profiles", "gpu_peaks", "link_peaks"] {
+        let names =
+            ["gpu_peaks", "ledger_classes", "link_peaks", "mig_profiles", "pending_reasons", "xid_catalog"];
+        for name in names {
             is_that_of_the_contract(name).await;
         }
+    }
+
+    /// Class and formula of each row of a CSV file.
+    fn classes_in(file: &std::path::Path) -> std::collections::BTreeSet<(String, String)> {
+        let mut csv = csv::Reader::from_path(file).unwrap();
+        let columns = csv.headers().unwrap().clone();
+        let place = |name| columns.iter().position(|column| column == name).unwrap();
+        let (class, formula) = (place("class"), place("formula"));
+        csv.records()
+            .map(|row| row.unwrap())
+            .map(|row| (row[class].to_owned(), row[formula].to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn the_catalogue_has_every_class_that_golden_cases_of_the_ledger_produce() {
+        let catalogue = classes_in(std::path::Path::new("../../schemas/ledger_classes.csv"));
+        let mut produced = std::collections::BTreeSet::new();
+        for case in std::fs::read_dir("../../pipelines/tests").unwrap() {
+            let case = case.unwrap();
+            let name = case.file_name().into_string().unwrap();
+            if name.starts_with("ledger_") {
+                produced.extend(classes_in(&case.path().join("expected.csv")));
+            }
+        }
+        assert!(produced.len() > 15, "{produced:?}");
+        assert_eq!(produced.difference(&catalogue).collect::<Vec<_>>(), [] as [&(String, String); 0]);
     }
 
     #[tokio::test]

@@ -113,3 +113,21 @@ impl Doing {
         self != Self::Nothing
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn classes_are_those_of_the_catalogue() {
+        let catalogue = include_str!("../../../../../schemas/ledger_classes.csv");
+        let named: BTreeSet<_> = (catalogue.lines().skip(1))
+            .map(|row| row.split(',').next().unwrap())
+            // The truth of a generated day never holds more than exists.
+            .filter(|class| *class != "imbalance")
+            .collect();
+        assert_eq!(Class::ALL.map(Class::name).into_iter().collect::<BTreeSet<_>>(), named);
+    }
+}
