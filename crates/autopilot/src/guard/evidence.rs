@@ -92,10 +92,12 @@ pub(super) fn forecast(ctx: &Context<'_>) -> Option<Refusal> {
             let why = match held_ppm.map(|ppm| f64::from(ppm) / 1e6) {
                 Some(held) if held >= least => return None,
                 Some(held) => {
-                    format!("of the bounds told from {owner}'s own past {held:.3} held, {least} must")
+                    format!(
+                        "only {held:.3} of the forecast bounds for {owner} held; the policy requires {least}"
+                    )
                 }
                 None => {
-                    format!("too few bounds told from {owner}'s own past have been held against what was")
+                    format!("too few forecasts for {owner} have been compared with actual demand")
                 }
             };
             return refuse(Rule::Forecast, why);
@@ -111,7 +113,7 @@ pub(super) fn forecast(ctx: &Context<'_>) -> Option<Refusal> {
     };
     let found = off.iter().find(|off| begins_s(off.reach) < ahead_s)?;
     let why = format!(
-        "bounds foreseen for {series} do not hold {}: {} since {} s; {:.3} of the truths lay between quantiles 0.1 and 0.9, {:.3} at or below 0.95",
+        "forecast bounds for {series} do not hold {}: {} for {} s; {:.3} of the actual values lay between quantiles 0.1 and 0.9, {:.3} at or below 0.95",
         match found.reach {
             Reach::Step => "an hour ahead",
             Reach::Day => "within a day",

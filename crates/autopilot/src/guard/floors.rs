@@ -30,7 +30,7 @@ pub(super) fn floors(ctx: &Context<'_>) -> Option<Refusal> {
         Change::ResizeJob { job, to_gpus, from_gpus, keep_nodes, .. } => {
             let found = ctx.state.jobs.get(job)?;
             if !matches!(found.kind, JobKind::Elastic { .. }) {
-                return refuse(Rule::Floor, format!("job {job} has one size"));
+                return refuse(Rule::Floor, format!("job {job} has only one size"));
             }
             if found.sizes().binary_search(to_gpus).is_err() {
                 return refuse(Rule::Floor, format!("{to_gpus} GPUs is not a size job {job} declared"));
@@ -46,7 +46,10 @@ pub(super) fn floors(ctx: &Context<'_>) -> Option<Refusal> {
             let service = ctx.policy.service_floor(owner, pool, f64::from(share.demand_gpus.unwrap_or(0)));
             let least = share.floor_gpus.max(ctx.state.lent_gpus(owner, pool)).max(service);
             (*to_gpus < least).then_some(())?;
-            refuse(Rule::Floor, format!("{owner} keeps at least {least} GPUs of {pool}, floor and loans"))
+            refuse(
+                Rule::Floor,
+                format!("{owner} must keep at least {least} GPUs of {pool}, for its floor and its loans"),
+            )
         }
         _ => None,
     }
@@ -86,10 +89,10 @@ fn lend(ctx: &Context<'_>, from: &str, pool: &str, more: u32) -> Option<Refusal>
         return refuse(Rule::Floor, format!("{from} has no share of {pool}"));
     };
     if !share.lendable {
-        return refuse(Rule::Floor, format!("what {from} has of {pool} may not be lent"));
+        return refuse(Rule::Floor, format!("the share of {from} in {pool} may not be lent"));
     }
     let Some(demand) = share.demand_gpus else {
-        return refuse(Rule::Floor, format!("what {from} needs of {pool} is not known"));
+        return refuse(Rule::Floor, format!("the demand of {from} in {pool} is unknown"));
     };
     let subject = Object::Owner(from.to_owned());
     let opening = unseen(ctx, Kind::Lend).filter(|past| past.subject == subject && past.direction != 0);
@@ -102,7 +105,7 @@ fn lend(ctx: &Context<'_>, from: &str, pool: &str, more: u32) -> Option<Refusal>
         let quota = share.quota_gpus;
         return refuse(
             Rule::Floor,
-            format!("{from} would keep {quota} less {lent} lent, {least} must stay (need {demand})"),
+            format!("{from} would keep {quota} GPUs less {lent} lent; {least} must stay (demand {demand})"),
         );
     }
     let owner = ctx.state.owners.get(from)?;
@@ -111,5 +114,5 @@ fn lend(ctx: &Context<'_>, from: &str, pool: &str, more: u32) -> Option<Refusal>
         ctx.state.loans.values().filter(|loan| loan.from == from).map(|loan| u64::from(loan.gpus)).sum();
     let floor = u64::from(ctx.policy.floors.owners.get(from).copied().unwrap_or(0));
     (all < away + more + floor).then_some(())?;
-    refuse(Rule::Floor, format!("{from} keeps {floor} GPUs of {all} in all, {away} are lent"))
+    refuse(Rule::Floor, format!("{from} must keep {floor} of its {all} GPUs; {away} would be lent"))
 }

@@ -24,7 +24,10 @@ fn dwell(ctx: &Context<'_>) -> Option<Refusal> {
     let last = ctx.history.about(&subject).rev().find(changed)?;
     let ago_us = ctx.now_us - last.at_us;
     (ago_us < dwell_s * 1_000_000).then_some(())?;
-    refuse(Rule::Dwell, format!("{subject} was changed {} s ago, it rests for {dwell_s}", ago_us / 1_000_000))
+    refuse(
+        Rule::Dwell,
+        format!("{subject} was changed {} s ago; it must rest for {dwell_s} s", ago_us / 1_000_000),
+    )
 }
 
 /// A loan is extended only near its end, and by at most a term. That bounds extensions, which use
@@ -41,7 +44,7 @@ fn too_early(ctx: &Context<'_>, id: &str) -> Option<Refusal> {
     }
     let (more_s, term_s) = ((expires_us - ctx.now_us) / 1_000_000, ctx.policy.lend.term_s);
     (more_s > term_s).then_some(())?;
-    refuse(Rule::Dwell, format!("loan {id} would last {more_s} s more, a term is {term_s}"))
+    refuse(Rule::Dwell, format!("loan {id} would last another {more_s} s; a term is {term_s} s"))
 }
 
 /// The rest doubles after each further failure in a row. Repeated identical failures leave the
@@ -83,7 +86,7 @@ fn cooldown(ctx: &Context<'_>) -> Option<Refusal> {
     (ago_us < rest_s * 1_000_000).then_some(())?;
     refuse(
         Rule::Cooldown,
-        format!("it failed {} s ago ({reason}), it rests for {rest_s}", ago_us / 1_000_000),
+        format!("it failed {} s ago ({reason}); it must rest for {rest_s} s", ago_us / 1_000_000),
     )
 }
 

@@ -42,7 +42,8 @@ fn right_size(builder: &PlanBuilder<'_>, id: &JobId, job: &Job) -> Option<Advice
     let keeps = |gpus: u32| curve.rate_ppm(gpus) as f64 / rate.max(1) as f64;
     let points = curve.points().iter().map(|point| point.gpus).take_while(|gpus| *gpus < held);
     let better = points.into_iter().find(|gpus| keeps(*gpus) >= builder.policy.advice.keeps_share)?;
-    let reason = format!("{better} of its {held} GPUs do {:.0} % of the work", keeps(better) * 100.0);
+    let reason =
+        format!("{better} instead of {held} GPUs would do {:.0} % of the work", keeps(better) * 100.0);
     Some(Advice { what: Advised::RightSize, object: Object::Job(id.clone()), now: held, better, reason })
 }
 
@@ -82,7 +83,7 @@ fn placement(
         takes
     });
     let (now, better) = (u32::try_from(on.len()).ok()?, u32::try_from(fewest.count()).ok()?);
-    let reason = format!("{held} GPUs are spread over {now} racks, {better} have as many");
+    let reason = format!("its {held} GPUs are spread over {now} racks; they would fit into {better}");
     let object = Object::Job(id.clone());
     (now > better && left == 0).then_some(Advice { what: Advised::Placement, object, now, better, reason })
 }

@@ -190,7 +190,7 @@ impl<'a> PlanBuilder<'a> {
     pub(super) fn stopped(&mut self, kind: Kind, footprint: &Footprint, object: Object) -> bool {
         let stopped = self.policy.mode(kind, footprint) == Mode::Stop;
         if stopped {
-            self.noop(kind, Some(object), "the policy says stop for it".to_owned(), None, Vec::new());
+            self.noop(kind, Some(object), "the policy's mode for it is stop".to_owned(), None, Vec::new());
         }
         stopped
     }
@@ -222,7 +222,7 @@ impl<'a> PlanBuilder<'a> {
     pub(super) fn note_if_idle(&mut self, kind: Kind) {
         if !self.report.considered.iter().any(|considered| considered.kind == kind) {
             let looked = self.report.looked_at.get(&kind).copied().unwrap_or(0);
-            self.noop(kind, None, format!("{looked} looked at, nothing calls for it"), None, Vec::new());
+            self.noop(kind, None, format!("{looked} considered; none needs it"), None, Vec::new());
         }
     }
 
@@ -371,9 +371,9 @@ impl<'a> PlanBuilder<'a> {
             return Some("its owner has not opted in");
         }
         if !matches!(job.state, JobState::Running { .. }) {
-            return Some("it does not run");
+            return Some("it is not running");
         }
-        self.disturbed.contains(id).then_some("another decision of this plan is about it")
+        self.disturbed.contains(id).then_some("another decision of this plan changes it")
     }
 }
 

@@ -56,22 +56,22 @@ fn defragment(builder: &mut PlanBuilder<'_>, pool: &PoolName, id: &JobId, gang: 
     let state = builder.state;
     let limit = state.share(&gang.owner, pool).and_then(|share| share.limit_gpus);
     if limit.is_some_and(|limit| builder.occupancy.used(&gang.owner, pool) + gang.gpus > limit) {
-        return Err("its owner is at its limit: room would not start it".to_owned());
+        return Err("its owner has reached its limit, so free GPUs would not start it".to_owned());
     }
     let rooms = builder.free_rooms();
     let free = rooms.get(pool).cloned().unwrap_or_default();
     let missing = free.clone().missing_after(gang.gpus);
     if missing == 0 {
-        return Err("there is room, the scheduler can start it".to_owned());
+        return Err("enough GPUs are free; the scheduler can start it".to_owned());
     }
     if free.gpus() < gang.gpus {
-        return Err(format!("{} GPUs are free, too few in any arrangement", free.gpus()));
+        return Err(format!("only {} GPUs are free, too few however they are arranged", free.gpus()));
     }
     let leaves = |job: &Job| job.pool == *pool && job.running_since_us().is_none() && job.held_gpus() > 0;
     if state.jobs.values().any(leaves)
         || builder.decisions().iter().any(|d| makes_room(&d.action.change, gang))
     {
-        return Err("room is on its way".to_owned());
+        return Err("GPUs are already being freed for it".to_owned());
     }
     let (emptied, moved) = choose(builder, pool, gang, missing)?;
     let hold_ms = builder.policy.resize.hold_s * 1000;
@@ -80,13 +80,17 @@ fn defragment(builder: &mut PlanBuilder<'_>, pool: &PoolName, id: &JobId, gang: 
     let predicted = builder.predict(benefit, cost as f64, None, 0.8, hold_ms);
     if !builder.worth_it(&predicted) {
         return Err(format!(
-            "moving {} jobs costs {} GPU-s, more than it is worth",
+            "moving {} jobs would cost {} GPU-s, more than it gains",
             moved.len(),
             cost / 1000
         ));
     }
     let names: Vec<&str> = emptied.iter().map(|name| name.as_str()).collect();
-    let why = format!("gathers {} for job {id} of {} GPUs, and fits elsewhere", names.join(", "), gang.gpus);
+    let why = format!(
+        "job {id} ({} GPUs) needs {} as a whole, and this job fits elsewhere",
+        gang.gpus,
+        names.join(", ")
+    );
     let held: u32 = moved.iter().map(|(_, job)| job.held_gpus()).sum();
     for (mover, job) in moved {
         let wanted: BTreeSet<&NodeName> = job.placement.keys().collect();
@@ -159,7 +163,7 @@ fn choose<'a>(
     }
     if freed < missing {
         return Err(format!(
-            "{missing} GPUs are missing in whole nodes for {}, what can be moved frees {freed}",
+            "{missing} GPUs in whole nodes are missing for {}; moving jobs would free only {freed}",
             gang.gpus
         ));
     }

@@ -64,11 +64,11 @@ pub(super) fn plan_drains(builder: &mut PlanBuilder<'_>) {
         let others = racks.iter().filter(|other| **other != rack).count();
         let gone = going.get(&candidate.node.pool).copied().unwrap_or(0);
         let refused = if others >= builder.policy.blast.racks as usize {
-            Some("nodes of other racks are out by our doing".to_owned())
+            Some("the autopilot already has nodes of other racks out of service".to_owned())
         } else if !above_floor(builder, &candidate.node.pool, gone + candidate.node.gpus) {
-            Some(format!("pool {} would be below its floor", candidate.node.pool))
+            Some(format!("pool {} would fall below its floor", candidate.node.pool))
         } else if !candidate.fatal && !builder.worth_it(&candidate.predicted) {
-            Some("waiting costs less than a mistake".to_owned())
+            Some("keeping the node costs less than draining it by mistake".to_owned())
         } else {
             None
         };
@@ -126,9 +126,9 @@ fn candidate<'a>(
             .sum();
         let predicted =
             builder.predict(p * (at_risk as f64 + away), (1.0 - p) * away, None, p, rules.repair_s * 1000);
-        let fatal = if node.health.fatal { "a fatal signal, " } else { "" };
+        let fatal = if node.health.fatal { "fatal signal; " } else { "" };
         let reason = format!(
-            "{fatal}bad with probability {bad:.3} by {families} kinds of evidence ({})",
+            "{fatal}bad with probability {bad:.3}, from {families} kinds of evidence ({})",
             node.health.families.join(", ")
         );
         return Some(DrainCandidate { name, node, predicted, reason, fatal: node.health.fatal, moves: None });
@@ -137,7 +137,7 @@ fn candidate<'a>(
         return straggler(builder, name, node, &jobs, slow);
     }
     let reason = format!(
-        "bad with probability {bad:.3} by {families} kinds of evidence: {} by {} are asked",
+        "bad with probability {bad:.3}, from {families} kinds of evidence; the policy requires {} from {}",
         rules.bad, rules.families
     );
     builder.noop(Kind::DrainNode, Some(Object::Node(name.clone())), reason, None, Vec::new());
@@ -154,13 +154,13 @@ fn straggler<'a>(
 ) -> Option<DrainCandidate<'a>> {
     let object = || Some(Object::Node(name.clone()));
     let Some((id, job)) = jobs.iter().copied().max_by_key(|(_, job)| job.held_gpus()) else {
-        let reason = format!("slow by {slow:.3}, but nobody is slowed");
+        let reason = format!("slower by {slow:.3}, but no job runs on it");
         builder.noop(Kind::DrainNode, object(), reason, None, Vec::new());
         return None;
     };
     let held = job.held_gpus();
     let Some(end_us) = job.expected_end_us else {
-        let reason = format!("slows job {id} by {slow:.3}; when the job ends is not known");
+        let reason = format!("slows job {id} by {slow:.3}; the end of the job is unknown");
         builder.noop(Kind::DrainNode, object(), reason, None, Vec::new());
         return None;
     };
@@ -169,7 +169,7 @@ fn straggler<'a>(
     let benefit = remaining_ms as f64 * slow * f64::from(held);
     let predicted = builder.predict(benefit, loss as f64, None, 0.8, remaining_ms);
     let reason = format!(
-        "slows job {id} of {held} GPUs by {slow:.3} for {} s more: {:.1} GPU-hours against {:.1} lost by moving",
+        "slows job {id} ({held} GPUs) by {slow:.3} for another {} s: that loses {:.1} GPU-hours, moving it loses {:.1}",
         remaining_ms / 1000,
         benefit / 3.6e6,
         loss as f64 / 3.6e6
@@ -192,7 +192,7 @@ fn drain(builder: &mut PlanBuilder<'_>, candidate: &DrainCandidate<'_>) {
     let noop = Alternative {
         what: "noop".to_owned(),
         net_gpu_ms: -candidate.predicted.net_gpu_ms(),
-        why_not: "waiting costs more".to_owned(),
+        why_not: "keeping the node costs more".to_owned(),
     };
     let action = builder.decide(ActionSpec {
         change,
@@ -230,7 +230,7 @@ fn move_gang(builder: &mut PlanBuilder<'_>, candidate: &DrainCandidate<'_>, afte
         notice_ms: if notice { builder.policy.preempt.notice_s * 1000 } else { 0 },
         after,
         predicted,
-        reason: format!("moves off node {}: {}", candidate.name, candidate.reason),
+        reason: format!("moves off node {}, which {}", candidate.name, candidate.reason),
         alternatives: Vec::new(),
     });
 }
@@ -254,7 +254,7 @@ pub(super) fn plan_moves(builder: &mut PlanBuilder<'_>) {
         if builder.worth_it(&candidate.predicted) {
             move_gang(builder, &candidate, Vec::new());
         } else {
-            let reason = format!("waiting costs less than moving; {}", candidate.reason);
+            let reason = format!("staying costs less than moving; {}", candidate.reason);
             builder.noop(
                 Kind::DrainNode,
                 Some(Object::Node(name.clone())),
@@ -276,7 +276,7 @@ pub(super) fn plan_returns(builder: &mut PlanBuilder<'_>) {
         builder.count_considered(Kind::ReturnNode, 1);
         let object = Object::Node(name.clone());
         let DrainedBy::Autopilot { action, .. } = &drain.by else {
-            let reason = format!("the drain is somebody else's: {}", drain.reason);
+            let reason = format!("drained by someone else: {}", drain.reason);
             builder.noop(Kind::ReturnNode, Some(object), reason, None, Vec::new());
             continue;
         };
@@ -288,10 +288,12 @@ pub(super) fn plan_returns(builder: &mut PlanBuilder<'_>) {
         let bad = f64::from(node.health.bad_ppm.unwrap_or(1_000_000)) / 1e6;
         let why_not = match good_us {
             _ if node.health.fatal || bad >= 0.5 => Some(format!("still bad with probability {bad:.3}")),
-            None => Some("no check has found it well since".to_owned()),
-            Some(for_us) if for_us < rules.good_for_s * 1_000_000 => {
-                Some(format!("found well for {} s, {} are asked", for_us / 1_000_000, rules.good_for_s))
-            }
+            None => Some("no health check has passed since the drain".to_owned()),
+            Some(for_us) if for_us < rules.good_for_s * 1_000_000 => Some(format!(
+                "health checks have passed for {} s; the policy requires {} s",
+                for_us / 1_000_000,
+                rules.good_for_s
+            )),
             Some(_) => None,
         };
         if let Some(why) = why_not {
@@ -303,13 +305,13 @@ pub(super) fn plan_returns(builder: &mut PlanBuilder<'_>) {
         let predicted = builder.predict(gained * (1.0 - bad), gained * bad, None, 1.0 - bad, day_ms);
         builder.decide(ActionSpec {
             change: Change::ReturnNode { node: name.clone(), drained_by: action.clone() },
-            inverse: Some(Change::DrainNode { node: name.clone(), reason: "taken out again".to_owned() }),
+            inverse: Some(Change::DrainNode { node: name.clone(), reason: "drained again".to_owned() }),
             preconditions: vec![Precondition::NodeDrainedByUs { node: name.clone(), action: action.clone() }],
             effect_ends_us: None,
             notice_ms: 0,
             after: Vec::new(),
             predicted,
-            reason: format!("found well for {} s", good_us.unwrap_or(0) / 1_000_000),
+            reason: format!("health checks have passed for {} s", good_us.unwrap_or(0) / 1_000_000),
             alternatives: Vec::new(),
         });
     }

@@ -54,26 +54,29 @@ pub(super) fn promised(builder: &mut PlanBuilder<'_>, of: Series<'_>, within_ms:
 
 /// Text about a service's Erlang C floor, for a reason.
 pub(super) fn promise_to_requests(gpus: u32) -> String {
-    if gpus == 0 { String::new() } else { format!(" ({gpus} by its promise to requests, Erlang C)") }
+    if gpus == 0 { String::new() } else { format!(" ({gpus} of them for its promise to requests, Erlang C)") }
 }
 
 /// GPUs the owner could lend from the pool, or why none.
 pub(super) fn headroom(builder: &mut PlanBuilder<'_>, of: Series<'_>) -> Result<Headroom, String> {
     let rules = builder.policy.lend.clone();
     let share = builder.state.share(of.owner, of.pool).ok_or("it has no share of the pool")?;
-    let demand = share.demand_gpus.ok_or("its demand is not known")?;
+    let demand = share.demand_gpus.ok_or("its demand is unknown")?;
     let stale_us = builder.policy.freshness.most_s.max(2 * rules.reclaim_within_s) * 1_000_000;
     let as_of = builder.as_of(of).ok_or("there is no forecast of its demand")?;
     if builder.now_us - as_of > stale_us {
-        return Err(format!("the forecast ends {} s ago", (builder.now_us - as_of) / 1_000_000));
+        return Err(format!("the forecast's data ended {} s ago", (builder.now_us - as_of) / 1_000_000));
     }
-    let coverage = builder.coverage(of).ok_or("too few forecasts have been held against what happened")?;
+    let coverage = builder.coverage(of).ok_or("too few forecasts have been compared with actual demand")?;
     if coverage < rules.least_coverage {
-        return Err(format!("only {coverage:.3} of the bounds foreseen held, {} must", rules.least_coverage));
+        return Err(format!(
+            "only {coverage:.3} of the forecast bounds held; the policy requires {}",
+            rules.least_coverage
+        ));
     }
     let level = level_for(builder, Some(coverage));
     let within_ms = (rules.term_s + rules.reclaim_within_s) * 1000;
-    let far = "the forecast does not reach that far";
+    let far = "the forecast does not cover that period";
     let bound = builder.highest(of, level, within_ms).ok_or(far)?;
     let sudden = promised(builder, of, rules.reclaim_within_s * 1000).ok_or(far)?;
     let highest = bound.max(sudden).max(f64::from(demand));
@@ -84,8 +87,8 @@ pub(super) fn headroom(builder: &mut PlanBuilder<'_>, of: Series<'_>) -> Result<
     let away = builder.out_of_service(of);
     let spare = i64::from(share.quota_gpus) - i64::from(away) - keep.max(floor) - lent;
     let why = format!(
-        "{} of {} needs at most {bound:.1} GPUs within {} s at level {level:.3} (held: {coverage:.3}) and {sudden:.1} before a loan \
-         could be back, {} are kept back{}, {lent} are lent, {away} out of service",
+        "{} (quota {}) needs at most {bound:.1} GPUs within {} s at quantile {level:.3} (coverage {coverage:.3}) and at most \
+         {sudden:.1} before a loan could return; {} are kept back{}, {lent} are lent, {away} are out of service",
         of.owner,
         share.quota_gpus,
         within_ms / 1000,
@@ -113,7 +116,7 @@ pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
             if let Err(why) = lend(builder, of, &mut waiting, &growing) {
                 let net = 0;
                 let noop =
-                    Alternative { what: "noop".to_owned(), net_gpu_ms: net, why_not: "taken".to_owned() };
+                    Alternative { what: "noop".to_owned(), net_gpu_ms: net, why_not: "chosen".to_owned() };
                 builder.noop(Kind::Lend, Some(object), format!("{owner} in {pool}: {why}"), None, vec![noop]);
             }
         }
@@ -177,12 +180,12 @@ fn lend(
     let rules = builder.policy.lend.clone();
     let loans = || builder.state.loans.values().filter(|loan| loan.from == of.owner && loan.pool == of.pool);
     if loans().any(|loan| loan.reclaiming_gpus > 0) || reclaims_now(builder, of) {
-        return Err("it is taking back".to_owned());
+        return Err("it is taking GPUs back".to_owned());
     }
     let newest = loans().map(|loan| loan.since_us).max();
     if let Some(since) = newest.filter(|since| builder.now_us - since < rules.step_every_s * 1_000_000) {
         return Err(format!(
-            "the last step was {} s ago, steps are {} s apart",
+            "it last lent {} s ago; the policy requires {} s between loans",
             (builder.now_us - since) / 1_000_000,
             rules.step_every_s
         ));
@@ -204,7 +207,8 @@ fn lend(
     // A share of a u32, rounded down.
     let step = rules.step_gpus.max((f64::from(quota) * rules.step_share) as u32);
     let most = room.spare.min(most).min(i64::from(step));
-    let most = u32::try_from(most).map_err(|_| format!("its floor of {owner_floor} GPUs leaves nothing"))?;
+    let most =
+        u32::try_from(most).map_err(|_| format!("its floor of {owner_floor} GPUs leaves nothing to lend"))?;
     let most_ever = u32::try_from(room.spare).unwrap_or(0);
     let found = borrower(builder, of, waiting, most_ever);
     let growers = if found.is_err() { grows_on_loan(builder, of, most, growing) } else { None };
@@ -222,7 +226,7 @@ fn lend(
     let predicted = builder.predict(used * (1.0 - lost), room.risk(builder, gpus), None, room.level, term_ms);
     if !builder.worth_it(&predicted) {
         return Err(format!(
-            "{gpus} GPUs would not be worth it: net {} GPU-s at worst",
+            "lending {gpus} GPUs would not be worth it: net {} GPU-s at worst",
             predicted.net_low_gpu_ms() / 1000
         ));
     }
@@ -258,7 +262,7 @@ fn lend(
     let noop = Alternative {
         what: "noop".to_owned(),
         net_gpu_ms: 0,
-        why_not: "lending gains more, also at worst".to_owned(),
+        why_not: "lending gains more, even in the worst case".to_owned(),
     };
     builder.decide(ActionSpec {
         change,
@@ -334,8 +338,8 @@ fn borrower(
     }
     match best {
         Some((gpus, owner)) => Ok((owner.clone(), gpus)),
-        None if too_large => Err("those who wait need more at once than there is to spare"),
-        None => Err("nobody waits who could use it on a loan"),
+        None if too_large => Err("each waiting job needs more GPUs than there are to spare"),
+        None => Err("no waiting job could use a loan"),
     }
 }
 
@@ -380,7 +384,7 @@ fn choose(
         }
     }
     if chosen.is_empty() {
-        return Err(format!("no whole node is free within {most} GPUs"));
+        return Err(format!("no free node has at most {most} GPUs"));
     }
     if let Some(left) = builder.free.get_mut(&of.pool.to_owned()) {
         *left = left.saturating_sub(gpus);

@@ -68,7 +68,7 @@ impl Rise {
 }
 
 fn rise(builder: &mut PlanBuilder<'_>, of: Series<'_>, share: &Share) -> Result<Rise, String> {
-    let now = share.demand_gpus.ok_or("its demand is not known")?;
+    let now = share.demand_gpus.ok_or("its demand is unknown")?;
     let rules = &builder.policy.lend;
     let (least, fresh_us) =
         (rules.least_coverage, builder.policy.freshness.most_s.max(2 * rules.reclaim_within_s) * 1_000_000);
@@ -77,15 +77,15 @@ fn rise(builder: &mut PlanBuilder<'_>, of: Series<'_>, share: &Share) -> Result<
     let step_ms = ahead_ms / looks;
     let as_of = builder.as_of(of).ok_or("there is no forecast of its demand")?;
     if builder.now_us - as_of > fresh_us {
-        return Err(format!("the forecast ends {} s ago", (builder.now_us - as_of) / 1_000_000));
+        return Err(format!("the forecast's data ended {} s ago", (builder.now_us - as_of) / 1_000_000));
     }
-    let coverage = builder.coverage(of).ok_or("too few forecasts have been held against what happened")?;
+    let coverage = builder.coverage(of).ok_or("too few forecasts have been compared with actual demand")?;
     if coverage < least {
-        return Err(format!("only {coverage:.3} of the bounds foreseen held, {least} must"));
+        return Err(format!("only {coverage:.3} of the forecast bounds held; the policy requires {least}"));
     }
     let level = level_for(builder, Some(coverage));
     let more = |bound: f64| (bound.ceil().clamp(0.0, 4e9) as u32).min(share.quota_gpus).saturating_sub(now);
-    let far = "the forecast does not reach that far";
+    let far = "the forecast does not cover that period";
     let (mut gpus, mut begins) = (0, None);
     for look in 1..=looks {
         gpus = more(builder.highest(of, level, look * step_ms).ok_or(far)?);
@@ -113,7 +113,7 @@ fn reserve(
 ) -> Result<(), String> {
     let there = builder.state.reservations.get(name);
     if there.is_some_and(|there| there.writer == Writer::Other) {
-        return Err(format!("somebody else wrote {name} last: it is theirs"));
+        return Err(format!("someone else changed reservation {name} last"));
     }
     let each = node_gpus(builder, of.pool)?;
     let rise = rise(builder, of, share)?;
@@ -121,17 +121,17 @@ fn reserve(
     let from = there.map_or(0, |there| there.gpus);
     let begun = there.is_some_and(|there| there.start_us <= builder.now_us);
     let reason = format!(
-        "demand may rise by {} GPUs (level {:.3}), by {} every other time, from {} s on",
+        "demand may rise by {} GPUs at quantile {:.3} and by {} at the median, starting in {} s",
         rise.gpus,
         rise.level,
         rise.half,
         (rise.from_us - builder.now_us) / 1_000_000
     );
     if wanted == from {
-        return Err(format!("{reason}: {from} are reserved"));
+        return Err(format!("{reason}; {from} are already reserved"));
     }
     if wanted < from && (begun || from - wanted <= each) {
-        return Err(format!("{reason}: {from} are reserved, and it ends by itself"));
+        return Err(format!("{reason}; the reservation of {from} ends by itself"));
     }
     let (start_us, end_us) = times(there, &rise, wanted > from);
     let over_ms = (end_us - start_us.max(builder.now_us)) / 1000;
@@ -142,7 +142,7 @@ fn reserve(
     let (benefit, cost) = if wanted > from { (missing, idle) } else { (idle, missing) };
     let predicted = builder.predict(benefit, cost, None, rise.level, over_ms);
     if !builder.worth_it(&predicted) {
-        return Err(format!("{reason}: {wanted} reserved instead of {from} would not be worth it"));
+        return Err(format!("{reason}; reserving {wanted} instead of {from} would not be worth it"));
     }
     let change = |from_gpus, to_gpus| {
         Change::AdjustReservation(Adjustment::Reservation {
@@ -167,7 +167,7 @@ fn reserve(
         notice_ms: 0,
         after: Vec::new(),
         predicted,
-        reason: format!("{reason}: {wanted} are reserved instead of {from}"),
+        reason: format!("{reason}; reserves {wanted} instead of {from}"),
         alternatives: Vec::new(),
     });
     Ok(())
@@ -188,6 +188,6 @@ fn node_gpus(builder: &PlanBuilder<'_>, pool: &str) -> Result<u32, String> {
     sizes.dedup();
     match sizes[..] {
         [each] if each > 0 => Ok(each),
-        _ => Err(format!("its nodes have {sizes:?} GPUs, and whole nodes of one size are reserved")),
+        _ => Err(format!("its nodes have {sizes:?} GPUs; a reservation needs whole nodes of one size")),
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
         }
     }
     if rest > 0 {
-        let reason = format!("{rest} more jobs wait; room is made for {AT_ONCE} at a time");
+        let reason = format!("{rest} more jobs wait; a plan frees GPUs for at most {AT_ONCE}");
         builder.noop(Kind::Preempt, None, reason, None, Vec::new());
     }
 }
@@ -72,12 +72,14 @@ fn make_room<'a>(
         if let Some(free) = builder.free.get_mut(&job.pool) {
             *free = left;
         }
-        return Err(format!("{free} GPUs are free, the scheduler can start it"));
+        return Err(format!("{free} GPUs are free; the scheduler can start it"));
     }
     if let Some(limit) = builder.state.share(&job.owner, &job.pool).and_then(|share| share.limit_gpus)
         && builder.occupancy.used(&job.owner, &job.pool) + job.gpus > limit
     {
-        return Err(format!("its owner is at the limit of {limit} GPUs: room would not start it"));
+        return Err(format!(
+            "its owner has reached its limit of {limit} GPUs, so free GPUs would not start it"
+        ));
     }
     let need = job.gpus - free;
     let hold_ms = builder.policy.resize.hold_s * 1000;
@@ -101,7 +103,7 @@ fn make_room<'a>(
         options.values().map(|ways| ways.iter().map(|way| way.choice).collect()).collect();
     let Some(taken) = cheapest(&groups, need) else {
         let most: u32 = groups.iter().map(|group| group.iter().map(|c| c.frees).max().unwrap_or(0)).sum();
-        return Err(format!("{need} GPUs are missing, those that may be disturbed free {most}"));
+        return Err(format!("it lacks {need} GPUs; jobs that may be disturbed would free only {most}"));
     };
     let picked: Vec<(&JobId, VictimOption)> = options
         .iter()
@@ -113,12 +115,12 @@ fn make_room<'a>(
     let benefit = f64::from(job.gpus) * hold_ms as f64 * builder.missing_ratio();
     let predicted = builder.predict(benefit, cost as f64, None, 0.8, hold_ms);
     if !builder.worth_it(&predicted) {
-        return Err(format!("freeing {need} GPUs costs {} GPU-s, more than it is worth", cost / 1000));
+        return Err(format!("freeing {need} GPUs would cost {} GPU-s, more than it gains", cost / 1000));
     }
     let chosen: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
     let alternatives = alternatives(&options, &chosen);
     let freed: u32 = picked.iter().map(|(_, way)| way.choice.frees).sum();
-    let why = format!("makes room for job {id} of {} GPUs, which waits for {need} more", job.gpus);
+    let why = format!("job {id} ({} GPUs) waits for {need} more", job.gpus);
     for (victim, way) in picked {
         let part = benefit * f64::from(way.choice.frees) / f64::from(freed.max(1));
         let other = &builder.state.jobs[victim];

@@ -68,7 +68,7 @@ fn quota(
     let horizon_ms = rules.horizon_s * 1000;
     let of = Series { owner, pool };
     let demand =
-        builder.typical(of, rules.quantile, horizon_ms).ok_or("demand over the horizon is not known")?;
+        builder.typical(of, rules.quantile, horizon_ms).ok_or("demand over the horizon is unknown")?;
     let target = demand.ceil().clamp(0.0, 4e9) as u32;
     let (from, step) = (share.quota_gpus, rules.step_gpus);
     let lent = builder.state.lent_gpus(owner, pool);
@@ -82,7 +82,7 @@ fn quota(
         from + step
     } else {
         return Err(format!(
-            "{target} GPUs at level {} against a quota of {from}; {} of {capacity} in the pool are shared out",
+            "demand of {target} GPUs at quantile {} against a quota of {from}; quotas take {} of the pool's {capacity} GPUs",
             rules.quantile, sold
         ));
     };
@@ -116,11 +116,11 @@ fn quota(
         notice_ms: 0,
         after: Vec::new(),
         predicted,
-        reason: format!("demand at level {} is {target} GPUs, the quota {from}", rules.quantile),
+        reason: format!("demand at quantile {} is {target} GPUs; the quota is {from}", rules.quantile),
         alternatives: vec![Alternative {
             what: "noop".to_owned(),
             net_gpu_ms: 0,
-            why_not: "the quota is further from demand than a step".to_owned(),
+            why_not: "the quota differs from demand by at least one step".to_owned(),
         }],
     });
     Ok(())
@@ -131,7 +131,7 @@ fn quota(
 fn commitment(builder: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), String> {
     let rules = builder.policy.reservation.clone();
     let Some(price) = builder.state.pools[pool].price_micros_per_gpu_hour else {
-        return Err(format!("no price of pool {pool} is known: nothing can be proposed to buy or give up"));
+        return Err(format!("pool {pool} has no known price, so no commitment can be proposed"));
     };
     let prices = Prices::from_ratio(rules.price_ratio).map_err(|error| error.to_string())?;
     let (level, horizon_ms) = (prices.critical_ratio(), rules.horizon_s * 1000);
@@ -146,13 +146,13 @@ fn commitment(builder: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), Stri
     for owner in &owners {
         demand += builder
             .typical(Series { owner, pool }, level, horizon_ms)
-            .ok_or_else(|| format!("demand of {owner} over the horizon is not known"))?;
+            .ok_or_else(|| format!("demand of {owner} over the horizon is unknown"))?;
     }
     let from = crate::guard::pool_gpus(builder.state, pool);
     let to = demand.ceil().clamp(0.0, 4e9) as u32;
     if owners.is_empty() || to.abs_diff(from) < rules.step_gpus {
         return Err(format!(
-            "{to} GPUs would be bought at a price ratio of {}, {from} are there",
+            "{to} GPUs would be bought at a price ratio of {}; the pool has {from}",
             rules.price_ratio
         ));
     }
@@ -163,8 +163,8 @@ fn commitment(builder: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), Stri
     let mut predicted = builder.predict(saved, 0.0, None, 0.7, rules.term_days as i64 * 86_400_000);
     predicted.net_micros = (saved / 3.6e6 * price as f64).round().min(9e18) as i64;
     let reason = format!(
-        "{pool}: demand at the critical ratio {level:.2} is {to} GPUs, {from} are there; one pays if it is used in {:.0} % of the \
-         hours of {} days",
+        "{pool}: demand at the critical ratio {level:.2} is {to} GPUs and the pool has {from}; a GPU pays off if it is used in \
+         {:.0} % of the hours of {} days",
         prices.break_even() * 100.0,
         rules.term_days
     );

@@ -26,7 +26,7 @@ pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
         let mut loans: Vec<(&LoanId, &Loan)> = Vec::new();
         for (id, loan) in state.loans.iter().filter(|(_, loan)| (&loan.from, &loan.pool) == (owner, pool)) {
             if loan.writer == Writer::Other {
-                let reason = "somebody else wrote it last: it is theirs".to_owned();
+                let reason = "someone else changed the loan last".to_owned();
                 builder.noop(Kind::Reclaim, Some(Object::Loan(id.clone())), reason, None, Vec::new());
             } else {
                 loans.push((id, loan));
@@ -64,7 +64,7 @@ fn of_lender(builder: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &
     }
     if left > 0 {
         let object = Some(Object::Owner(of.owner.to_owned()));
-        let reason = format!("{left} more GPUs should come back, but what holds them may not be disturbed");
+        let reason = format!("{left} more GPUs should come back, but the jobs on them may not be disturbed");
         builder.noop(Kind::Reclaim, object, reason, None, Vec::new());
     }
 }
@@ -113,7 +113,7 @@ fn need(builder: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)
     gpus = gpus.max(ends).max(over.saturating_sub(coming)).min(available);
     let known = |gpus: Option<f64>| gpus.map_or("unknown".to_owned(), |gpus| format!("{gpus:.1}"));
     let why = format!(
-        "{} has {have} of {quota} GPUs; it needs {now} now, at most {} within {} s at level {level:.3}{}, and {} loans end",
+        "{} has {have} of {quota} GPUs; it needs {now} now and at most {} within {} s at quantile {level:.3}{}; {} loans end",
         of.owner,
         known(bound),
         within_ms / 1000,
@@ -169,7 +169,7 @@ fn renew(builder: &mut PlanBuilder<'_>, of: Series<'_>, id: &LoanId, loan: &Loan
         notice_ms: 0,
         after: Vec::new(),
         predicted,
-        reason: format!("the loan is used and ends soon; {}", room.why),
+        reason: format!("the loan is in use and ends soon; {}", room.why),
         alternatives: Vec::new(),
     });
     Renewal::Renewed
@@ -333,7 +333,7 @@ fn decide(
     }
     let taken: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
     let alternatives = alternatives(&options, &taken);
-    let why = format!("{} takes {} nodes back, {free} of them free", of.owner, back.len());
+    let why = format!("{} takes back {} nodes, {free} of them free", of.owner, back.len());
     for (id, way) in picked {
         let benefit = owner_gain(builder, need, way.choice.frees);
         let cause = Cause { benefit, after: after.clone(), why: &why, alternatives: alternatives.clone() };
@@ -405,7 +405,7 @@ fn from_number(builder: &mut PlanBuilder<'_>, need: &Need, id: &LoanId, loan: &L
     let alternatives = alternatives(&options, &taken);
     for (job_id, way) in picked {
         let benefit = owner_gain(builder, need, way.choice.frees);
-        let why = format!("{} takes {gpus} GPUs back", loan.from);
+        let why = format!("{} takes back {gpus} GPUs", loan.from);
         let cause =
             Cause { benefit, after: vec![action.clone()], why: &why, alternatives: alternatives.clone() };
         disturb(builder, job_id, &state.jobs[job_id], &way, cause);

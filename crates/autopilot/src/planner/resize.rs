@@ -112,22 +112,22 @@ pub(super) fn why_not(
         return Some(why.to_owned());
     }
     if grow == GrowBy::Never {
-        return Some("it cannot be made larger".to_owned());
+        return Some("it cannot grow".to_owned());
     }
     if sizes.last().is_none_or(|most| *most <= held) {
-        return Some(format!("{held} GPUs are its most"));
+        return Some(format!("{held} GPUs are its maximum"));
     }
     if job.curve.is_none() {
-        return Some("how it scales is not known".to_owned());
+        return Some("its scaling is unknown".to_owned());
     }
     if room == 0 {
-        return Some("nothing is free beyond what waits".to_owned());
+        return Some("no GPUs are free beyond those that waiting jobs need".to_owned());
     }
     let pause_ms = job.checkpoint.resize_ms.unwrap_or(builder.policy.resize.pause_s * 1000);
     let dwell_us = (builder.policy.resize.dwell_pauses * pause_ms as f64 * 1000.0) as i64;
     if let Some(resized) = job.resized_us.filter(|at| builder.now_us - at < dwell_us) {
         return Some(format!(
-            "resized {} s ago, rests for {} s",
+            "resized {} s ago; its size stays for {} s",
             (builder.now_us - resized) / 1_000_000,
             dwell_us / 1_000_000
         ));
@@ -139,7 +139,7 @@ pub(super) fn why_not(
         ..Footprint::default()
     };
     (builder.policy.mode(Kind::ResizeJob, &footprint) == crate::policy::Mode::Stop)
-        .then(|| "the policy says stop for it".to_owned())
+        .then(|| "the policy's mode for it is stop".to_owned())
 }
 
 /// How long a job could use more GPUs: while they stay free, and while it has work at this size.
@@ -197,7 +197,7 @@ fn grow(builder: &mut PlanBuilder<'_>, id: &JobId, job: &Job, to: u32) {
     let held = job.held_gpus();
     let object = Object::Job(id.clone());
     if to <= held {
-        let reason = "others gain more from what is free".to_owned();
+        let reason = "other jobs gain more from the free GPUs".to_owned();
         return builder.noop(Kind::ResizeJob, Some(object), reason, None, Vec::new());
     }
     let hold = hold_ms(builder, job, to);
@@ -205,13 +205,13 @@ fn grow(builder: &mut PlanBuilder<'_>, id: &JobId, job: &Job, to: u32) {
     let Gain { useful: gain, cost, notice, .. } = self::gain(builder, job, by, to, hold);
     let predicted = builder.predict(gain as f64, cost as f64, None, 0.8, hold);
     let reason = format!(
-        "from {held} to {to} GPUs gains {:.2} GPU-hours in {} s and costs {:.2}",
+        "growing from {held} to {to} GPUs gains {:.2} GPU-hours in {} s and costs {:.2}",
         gain as f64 / 3.6e6,
         hold / 1000,
         cost as f64 / 3.6e6
     );
     if (gain as f64) < builder.policy.resize.gain_ratio * cost as f64 || !builder.worth_it(&predicted) {
-        let reason = format!("{reason}: not enough");
+        let reason = format!("{reason}: too little");
         return builder.noop(Kind::ResizeJob, Some(object), reason, Some(predicted), Vec::new());
     }
     let keep: BTreeSet<NodeName> = job.placement.keys().cloned().collect();
@@ -225,7 +225,7 @@ fn grow(builder: &mut PlanBuilder<'_>, id: &JobId, job: &Job, to: u32) {
     let noop = Alternative {
         what: "noop".to_owned(),
         net_gpu_ms: 0,
-        why_not: "growing gains more, also at worst".to_owned(),
+        why_not: "growing gains more, even in the worst case".to_owned(),
     };
     builder.decide(ActionSpec {
         change: resize(held, to),

@@ -148,7 +148,7 @@ pub(super) fn disturb(
     let notice_ms = if way.notice { builder.policy.preempt.notice_s * 1000 } else { 0 };
     let (change, inverse, what) = if way.to_gpus == 0 {
         let change = Change::Preempt { job: id.clone(), frees_gpus: held };
-        (change, None, format!("stops, losing {} GPU-seconds", way.choice.cost / 1000))
+        (change, None, format!("it stops and loses {} GPU-seconds", way.choice.cost / 1000))
     } else {
         let keep: BTreeSet<NodeName> =
             job.placement.keys().filter(|node| !way.leaves.contains(*node)).cloned().collect();
@@ -167,7 +167,7 @@ pub(super) fn disturb(
             keep_nodes: keep,
             add_nodes: BTreeSet::new(),
         });
-        (change, back, format!("goes from {held} to {} GPUs", way.to_gpus))
+        (change, back, format!("it shrinks from {held} to {} GPUs", way.to_gpus))
     };
     builder.decide(ActionSpec {
         change,
@@ -199,7 +199,7 @@ pub(super) fn alternatives(
             Alternative {
                 what: format!("{kind} job {id}, freeing {}", way.choice.frees),
                 net_gpu_ms: -way.choice.cost,
-                why_not: "the ones taken lose less together".to_owned(),
+                why_not: "the chosen jobs lose less in total".to_owned(),
             },
         ));
     }

@@ -50,7 +50,7 @@ fn failures(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> 
     over.sort_unstable_by(|a, b| b.cmp(a));
     let failed = over.iter().take_while(|(_, _, failed)| *failed).count();
     (failed >= rules.failures as usize).then(|| {
-        format!("its last {failed} actions failed, {} are the most", rules.failures.saturating_sub(1))
+        format!("its last {failed} actions failed; at most {} may", rules.failures.saturating_sub(1))
     })
 }
 
@@ -66,8 +66,9 @@ fn outcome(intent: &Intent) -> Option<(i64, &str, bool)> {
 
 fn trips(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
     let trips = record.breaker_trips;
-    (trips >= rules.breaker_trips as usize)
-        .then(|| format!("the breaker refused {trips} of its decisions, {} end it", rules.breaker_trips))
+    (trips >= rules.breaker_trips as usize).then(|| {
+        format!("the breaker refused {trips} of its decisions; {} end the canary", rules.breaker_trips)
+    })
 }
 
 /// Its reclaims that took, or have been taking, longer than promised to the lender.
@@ -76,7 +77,7 @@ fn unmet(rules: &RollbackRules, record: &CanaryRecord<'_>, now_us: i64) -> Optio
         record.own().filter(|intent| is_late(intent, record.intents, now_us)).map(id).collect();
     (late.len() >= rules.unmet as usize).then(|| {
         format!(
-            "{} of its reclaims took longer than was promised, {} end it: {}",
+            "{} of its reclaims took longer than promised; {} end the canary: {}",
             late.len(),
             rules.unmet,
             late.join(", ")
@@ -109,7 +110,7 @@ fn loss(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
     let hours = net as f64 / 3.6e6;
     (net < 0 && -hours >= rules.loss_gpu_hours).then(|| {
         format!(
-            "its decisions lost {:.1} GPU-hours against doing nothing, {} end it",
+            "its decisions lost {:.1} GPU-hours against doing nothing; {} end the canary",
             -hours, rules.loss_gpu_hours
         )
     })
@@ -124,7 +125,7 @@ fn worse(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
         return None;
     }
     Some(format!(
-        "its {own_count} scored decisions came to {own:.2} of what they promised, the {base_count} of the others to {base:.2}: more than {} less",
+        "its {own_count} scored decisions realised {own:.2} of their prediction, the {base_count} others {base:.2}: worse by more than {}",
         rules.worse
     ))
 }

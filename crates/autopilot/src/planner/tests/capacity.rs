@@ -52,7 +52,7 @@ fn the_headroom_of_the_forecast_is_lent_in_whole_nodes() {
     state.jobs.insert("w".into(), pending(71, 60));
     let (plan, report) = planned(&state, &FixedForecast::highest(50.0));
     assert_eq!(lends(&plan), []);
-    assert!(noops(&report, Kind::Lend)[0].ends_with("more at once than there is to spare"));
+    assert!(noops(&report, Kind::Lend)[0].ends_with("more GPUs than there are to spare"));
 }
 
 #[test]
@@ -65,23 +65,23 @@ fn nothing_is_lent_on_unknown_demand() {
         noops(&report, Kind::Lend)[0].to_owned()
     };
     let fine = || FixedForecast::highest(50.0);
-    assert!(why(&base, FixedForecast { highest: None, ..fine() }).contains("does not reach"));
+    assert!(why(&base, FixedForecast { highest: None, ..fine() }).contains("does not cover"));
     assert!(why(&base, FixedForecast { coverage: None, ..fine() }).contains("too few forecasts"));
-    assert!(why(&base, FixedForecast { coverage: Some(0.8), ..fine() }).contains("0.85 must"));
+    assert!(why(&base, FixedForecast { coverage: Some(0.8), ..fine() }).contains("requires 0.85"));
     assert!(why(&base, FixedForecast { as_of_us: None, ..fine() }).contains("no forecast"));
     assert!(why(&base, FixedForecast { as_of_us: Some(NOW - 86_400 * S), ..fine() }).contains("86400 s ago"));
     assert!(why(&base, FixedForecast::highest(121.0)).contains("nothing to spare"));
     let mut state = base.clone();
     state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap().demand_gpus = None;
-    assert!(why(&state, fine()).contains("demand is not known"));
+    assert!(why(&state, fine()).contains("demand is unknown"));
     let mut state = base.clone();
     state.jobs.clear();
-    assert!(why(&state, fine()).contains("nobody waits"));
+    assert!(why(&state, fine()).contains("no waiting job"));
     let mut state = base.clone();
     for node in state.nodes.values_mut().filter(|node| node.pool == "serve") {
         node.gpu_model = "L4".into();
     }
-    assert!(why(&state, fine()).contains("nobody waits"), "work for H100 does not go to L4");
+    assert!(why(&state, fine()).contains("no waiting job"), "work for H100 does not go to L4");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn protected_and_foreign_loans_stay() {
     state.loans.get_mut("lend-1").unwrap().writer = Writer::Other;
     let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert!(of_kind(&plan, Kind::Reclaim).is_empty() && of_kind(&plan, Kind::Preempt).is_empty());
-    assert!(noops(&report, Kind::Reclaim)[0].contains("it is theirs"));
+    assert!(noops(&report, Kind::Reclaim)[0].contains("someone else"));
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn free_gpus_go_where_they_speed_up_most() {
     // 8 GPUs x 0.9 x 2 for an hour; 8 GPUs pause for 20 s.
     let predicted = of_kind(&plan, Kind::ResizeJob)[0].predicted;
     assert_eq!((predicted.benefit_gpu_ms, predicted.cost_gpu_ms), (51_840_000, 160_000));
-    assert_eq!(noops(&report, Kind::ResizeJob), ["others gain more from what is free"]);
+    assert_eq!(noops(&report, Kind::ResizeJob), ["other jobs gain more from the free GPUs"]);
     // Concave curves share: a's second step is worth less than b's first.
     let mut state = two(900_000, 600_000);
     let points = [(8, 8_000_000), (16, 15_200_000), (24, 18_000_000)];
@@ -47,7 +47,7 @@ fn growth_must_pay_for_its_pause() {
     state.jobs.get_mut("a").unwrap().remaining_work_ms = Some(8 * 60_000);
     let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert!(plan.decisions.is_empty());
-    assert!(noops(&report, Kind::ResizeJob).iter().any(|why| why.contains("not enough")));
+    assert!(noops(&report, Kind::ResizeJob).iter().any(|why| why.contains("too little")));
     // A restart loses eleven minutes of eight GPUs, which an hour of sixteen more at 0.9 outweighs.
     let mut state = two(900_000, 0);
     let JobKind::Elastic { grow, .. } = &mut state.jobs.get_mut("a").unwrap().kind else { panic!() };
@@ -66,19 +66,19 @@ fn jobs_rest_have_limits_and_owners_who_say_no() {
         noops(&report, Kind::ResizeJob)[0].to_owned()
     };
     let rests = why(&|state| state.jobs.get_mut("a").unwrap().resized_us = Some(NOW - 199 * S));
-    assert_eq!(rests, "resized 199 s ago, rests for 200 s");
+    assert_eq!(rests, "resized 199 s ago; its size stays for 200 s");
     assert_eq!(why(&|state| state.jobs.get_mut("a").unwrap().opt_in = false), "its owner has not opted in");
     assert_eq!(
         why(&|state| state.jobs.get_mut("a").unwrap().do_not_disrupt = true),
         "it is marked do-not-disrupt"
     );
-    assert_eq!(why(&|state| state.jobs.get_mut("a").unwrap().curve = None), "how it scales is not known");
+    assert_eq!(why(&|state| state.jobs.get_mut("a").unwrap().curve = None), "its scaling is unknown");
     let waits = why(&|state| drop(state.jobs.insert("w".into(), pending(16, 60))));
-    assert_eq!(waits, "nothing is free beyond what waits");
+    assert_eq!(waits, "no GPUs are free beyond those that waiting jobs need");
     let limit = |state: &mut ClusterState| {
         state.owners.get_mut("research").unwrap().shares.get_mut("train").unwrap().limit_gpus = Some(16);
     };
-    assert_eq!(why(&limit), "others gain more from what is free");
+    assert_eq!(why(&limit), "other jobs gain more from the free GPUs");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn room_is_made_by_shrinking_before_stopping() {
     state.jobs.get_mut("w").unwrap().priority = 0;
     let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert!(plan.decisions.is_empty());
-    assert!(noops(&report, Kind::Preempt)[0].starts_with("24 GPUs are missing"));
+    assert!(noops(&report, Kind::Preempt)[0].starts_with("it lacks 24 GPUs"));
 }
 
 /// A job of `gpus` on one node.

@@ -42,7 +42,7 @@ fn pools_keep_their_floors() {
     state.nodes.get_mut("t0").unwrap().health = Health { fatal: true, ..Health::default() };
     let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(drained(&plan), [], "24 of 32 GPUs are less than eight tenths");
-    assert!(noops(&report, Kind::DrainNode)[0].starts_with("pool train would be below its floor"));
+    assert!(noops(&report, Kind::DrainNode)[0].starts_with("pool train would fall below its floor"));
 }
 
 #[test]
@@ -89,7 +89,10 @@ fn only_our_own_drains_are_undone_and_only_when_healthy() {
     let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
     assert!(plan.decisions.is_empty());
     let why = noops(&report, Kind::ReturnNode);
-    assert_eq!(why, ["the drain is somebody else's: disk", "found well for 599 s, 600 are asked"]);
+    assert_eq!(
+        why,
+        ["drained by someone else: disk", "health checks have passed for 599 s; the policy requires 600 s"]
+    );
     state.nodes.get_mut("s02").unwrap().health = well(600);
     let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
     let expected = Change::ReturnNode { node: "s02".into(), drained_by: "drain_node-1".into() };

@@ -90,7 +90,9 @@ fn nodes_are_reserved_from_before_the_rise_until_after_it() {
     assert_eq!(made("", &cluster(), 60.0).0, []);
     let (all, report) = made(AHEAD, &cluster(), 40.0);
     assert_eq!(all, []);
-    assert!(noops(&report, Kind::AdjustReservation).iter().any(|why| why.ends_with("0 are reserved")));
+    assert!(
+        noops(&report, Kind::AdjustReservation).iter().any(|why| why.ends_with("0 are already reserved"))
+    );
 }
 
 #[test]

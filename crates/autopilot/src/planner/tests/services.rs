@@ -19,7 +19,10 @@ fn a_service_keeps_what_its_requests_need_and_gets_it_back() {
     let Change::Lend { gpus, .. } = of_kind(&made, Kind::Lend)[0].action.change else { panic!() };
     assert_eq!(gpus, 48);
     let reason = &of_kind(&made, Kind::Lend)[0].reason;
-    assert!(reason.contains("74 are kept back (74 by its promise to requests, Erlang C)"), "{reason}");
+    assert!(
+        reason.contains("74 are kept back (74 of them for its promise to requests, Erlang C)"),
+        "{reason}"
+    );
     let (made, _) = planned(&state, &FixedForecast::highest(50.0));
     let Change::Lend { gpus, .. } = of_kind(&made, Kind::Lend)[0].action.change else { panic!() };
     assert_eq!(gpus, 64);
