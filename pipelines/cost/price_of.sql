@@ -13,7 +13,7 @@
 --! specificity               = "3: price for pool and model; 2: for the model; 1: for the pool; 0: for any GPU of the cluster."
 --! from_time                 = "Start."
 --! to_time                   = "End; NULL while it applies. GPU time split at these times and passed to cost_micros() is priced exactly."
-WITH named AS (
+WITH gpu_kinds AS (
     -- One row per pool and model that jobs, nodes, reservations or prices name.
     SELECT cluster, pool, gpu_model FROM attempts WHERE from_time IS NOT NULL
     UNION
@@ -23,30 +23,30 @@ WITH named AS (
     UNION
     -- Reserved GPUs may have no nodes yet.
     SELECT cluster, pool, gpu_model FROM capacity WHERE kind = 'RESERVATION_SET' AND (pool IS NOT NULL OR gpu_model IS NOT NULL)
-), fitting AS (
+), matching_entries AS (
     -- One row per pool, model and matching entry of the price book.
     SELECT n.cluster, n.pool, n.gpu_model, p.price_micros_per_gpu_hour, p.currency, p.contract, p.from_time, p.to_time,
            CASE WHEN p.gpu_model IS NOT NULL THEN 2 ELSE 0 END + CASE WHEN p.pool IS NOT NULL THEN 1 ELSE 0 END AS specificity
-    FROM named n
+    FROM gpu_kinds n
     JOIN prices p ON p.cluster = n.cluster AND (p.pool IS NULL OR p.pool = n.pool)
                  AND (p.gpu_model IS NULL OR p.gpu_model = n.gpu_model)
-), cuts AS (
+), cut_times AS (
     -- One row per time at which a matching entry begins or ends.
-    SELECT cluster, pool, gpu_model, from_time AS cut_time FROM fitting
+    SELECT cluster, pool, gpu_model, from_time AS cut_time FROM matching_entries
     UNION
-    SELECT cluster, pool, gpu_model, to_time FROM fitting WHERE to_time IS NOT NULL
-), pieces AS (
+    SELECT cluster, pool, gpu_model, to_time FROM matching_entries WHERE to_time IS NOT NULL
+), intervals AS (
     -- One row per time between two of these.
-    SELECT *, lead(cut_time) OVER (PARTITION BY cluster, pool, gpu_model ORDER BY cut_time) AS next_time FROM cuts
-), ranked AS (
+    SELECT *, lead(cut_time) OVER (PARTITION BY cluster, pool, gpu_model ORDER BY cut_time) AS next_time FROM cut_times
+), ranked_entries AS (
     -- One row per such time and matching entry; place 1 is the most specific.
     SELECT f.*, c.cut_time, c.next_time,
            row_number() OVER (PARTITION BY c.cluster, c.pool, c.gpu_model, c.cut_time ORDER BY f.specificity DESC) AS place
-    FROM pieces c
-    JOIN fitting f ON f.cluster = c.cluster AND (f.pool IS NOT DISTINCT FROM c.pool) AND (f.gpu_model IS NOT DISTINCT FROM c.gpu_model)
+    FROM intervals c
+    JOIN matching_entries f ON f.cluster = c.cluster AND (f.pool IS NOT DISTINCT FROM c.pool) AND (f.gpu_model IS NOT DISTINCT FROM c.gpu_model)
                   AND f.from_time <= c.cut_time AND coalesce(f.to_time > c.cut_time, true)
 )
 SELECT cluster, pool, gpu_model, price_micros_per_gpu_hour, currency, contract, CAST(specificity AS BIGINT) AS specificity,
        cut_time AS from_time, next_time AS to_time
-FROM ranked
+FROM ranked_entries
 WHERE place = 1

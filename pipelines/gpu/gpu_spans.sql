@@ -21,6 +21,7 @@
 --! is_open     = "1 if no end of the hold was reported, else 0."
 --! crowd       = "Number of the group of overlapping holds of the GPU and its slices, in order of time. Each hold of a group starts while an earlier one lasts; a hold that starts exactly when all others end starts a new group."
 --! is_met      = "1 if the group has holds of another job, else 0. Only these can have shared the GPU."
+--! is_beside   = "1 if an earlier hold of the job, of any device, lasted when this one began, else 0."
 WITH device_indexes AS (
     -- One row per node and index of a GPU; an index that several GPUs had in turn identifies none.
     SELECT cluster, node, gpu_index, max(gpu_uuid) AS gpu_uuid
@@ -65,5 +66,7 @@ WITH device_indexes AS (
 SELECT cluster, job_id, hold_id, node, device, gpu_uuid, mig_uuid, sevenths, share_milli, quality, evidence,
        from_time, to_time, is_open, crowd,
        CASE WHEN min(job_id) OVER (PARTITION BY cluster, device, crowd) < max(job_id) OVER (PARTITION BY cluster, device, crowd)
-            THEN 1 ELSE 0 END AS is_met
+            THEN 1 ELSE 0 END AS is_met,
+       CASE WHEN max(to_time) OVER (PARTITION BY cluster, job_id ORDER BY from_time, to_time, device, mig_uuid
+                                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) > from_time THEN 1 ELSE 0 END AS is_beside
 FROM numbered

@@ -25,16 +25,10 @@
 --! fits_gpu_milli        = "The same for the profile that fits."
 --! saved_gpu_milli       = "What this would leave to other jobs on each device, thousandths of a GPU: held - fits. Times minutes it is GPU time."
 --! reason                = "Why fits is NULL: no_samples (no whole minute of its holds was sampled), shared (only minutes that it shared), unknown_model (not in mig_profiles), unknown_slice (held a slice of no known profile), no_memory or no_sm_activity (never known), several_devices (held several at once; slices cannot reach each other by NVLink or PCIe peer to peer)."
-WITH spans AS (
-    -- One row per hold; is_beside = 1 if the job held another device at the same time.
-    SELECT cluster, job_id, device, gpu_uuid, coalesce(mig_uuid, '') AS slice, from_time, to_time,
-           CASE WHEN max(to_time) OVER (PARTITION BY cluster, job_id ORDER BY from_time, to_time, device, mig_uuid
-                                        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) > from_time THEN 1 ELSE 0 END AS is_beside
-    FROM gpu_spans
-), jobs AS (
+WITH jobs AS (
     -- One row per job.
-    SELECT cluster, job_id, count(DISTINCT concat(device, ' ', slice)) AS held_devices, max(is_beside) AS is_beside
-    FROM spans
+    SELECT cluster, job_id, count(DISTINCT concat(device, ' ', coalesce(mig_uuid, ''))) AS held_devices, max(is_beside) AS is_beside
+    FROM gpu_spans
     GROUP BY cluster, job_id
 ), minutes AS (
     -- One row per minute and GPU or slice.
@@ -51,7 +45,7 @@ WITH spans AS (
                 WHEN h.from_time <= m.window_start AND h.to_time >= m.window_end THEN 'alone'
                 ELSE 'edge' END AS kind
     FROM minutes m
-    JOIN spans h ON h.cluster = m.cluster AND h.gpu_uuid = m.gpu_uuid AND h.slice = m.slice
+    JOIN gpu_spans h ON h.cluster = m.cluster AND h.gpu_uuid = m.gpu_uuid AND coalesce(h.mig_uuid, '') = m.slice
                 AND h.from_time < m.window_end AND h.to_time > m.window_start
     WINDOW of_minute AS (PARTITION BY m.cluster, m.gpu_uuid, m.slice, m.window_start)
 ), ranked AS (

@@ -17,23 +17,17 @@
 --! complementarity_ppm = "By how much the sum of their peaks of multiprocessors exceeds the peak of their sum, millionths: 0 if both peak in the same hour, higher the more they alternate."
 --! place               = "Rank in the cluster, from 1: highest complementarity first, then lowest need."
 --! is_best             = "1 if neither job is in a better pair, so these pairs do not exclude each other; else 0."
-WITH spans AS (
-    -- One row per hold; is_beside = 1 if the job held another device at the same time.
-    SELECT cluster, job_id, device, gpu_uuid, coalesce(mig_uuid, '') AS slice, from_time, to_time,
-           CASE WHEN max(to_time) OVER (PARTITION BY cluster, job_id ORDER BY from_time, to_time, device, mig_uuid
-                                        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) > from_time THEN 1 ELSE 0 END AS is_beside
-    FROM gpu_spans
-), owners AS (
+WITH owners AS (
     -- One row per job, with team and user.
     SELECT cluster, job_id, max(team) AS team, max(user_name) AS user_name FROM attempts GROUP BY cluster, job_id
 ), jobs AS (
     -- One row per job that held one whole GPU at a time.
     SELECT s.cluster, s.job_id, max(o.team) AS team, max(o.user_name) AS user_name, min(s.from_time) AS from_time, max(s.to_time) AS to_time
-    FROM spans s
+    FROM gpu_spans s
     JOIN owners o ON o.cluster = s.cluster AND o.job_id = s.job_id
     GROUP BY s.cluster, s.job_id
     -- A job on several devices at once, or on slices, is no candidate.
-    HAVING max(s.is_beside) = 0 AND max(s.slice) = ''
+    HAVING max(s.is_beside) = 0 AND count(s.mig_uuid) = 0
 ), minutes AS (
     -- One row per minute and GPU.
     SELECT window_start, plus_ms(window_start, 60000) AS window_end, cluster, gpu_uuid, gpu_model,
@@ -52,7 +46,7 @@ WITH spans AS (
                 WHEN s.from_time <= m.window_start AND s.to_time >= m.window_end THEN 'alone'
                 ELSE 'edge' END AS kind
     FROM minutes m
-    JOIN spans s ON s.cluster = m.cluster AND s.gpu_uuid = m.gpu_uuid AND s.from_time < m.window_end AND s.to_time > m.window_start
+    JOIN gpu_spans s ON s.cluster = m.cluster AND s.gpu_uuid = m.gpu_uuid AND s.from_time < m.window_end AND s.to_time > m.window_start
     WINDOW of_minute AS (PARTITION BY m.cluster, m.gpu_uuid, m.window_start)
 ), ranked AS (
     -- Minutes alone, ranked by memory, activity and bandwidth.

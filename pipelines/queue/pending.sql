@@ -77,34 +77,34 @@ SELECT k.cluster, k.job_id, k.attempt, k.team, k.user_name, k.pool, k.qos, k.gpu
        coalesce(f.layer, k.reason_layer) AS layer, k.constraint, k.reason,
        CASE
            WHEN k.reason IS NOT NULL AND k.reason_constraint IS NULL
-                THEN 'the scheduler says ' || k.reason || ', a reason that is not in pending_reasons'
+                THEN 'the scheduler reports ' || k.reason || ', a reason that pending_reasons does not list'
            WHEN k.is_open = 0
-                THEN 'the scheduler says ' || k.reason || ': ' || k.reason_meaning
+                THEN 'the scheduler reports ' || k.reason || ': ' || k.reason_meaning
            WHEN k.constraint = 'not_eligible'
-                THEN 'it becomes eligible later than this'
+                THEN 'it is not eligible yet'
            WHEN k.constraint = 'quota'
-                THEN coalesce('the scheduler says ' || k.reason || '; ', '') || 'asks ' || k.gpus_milli / 1000 || ' GPUs; '
+                THEN coalesce('the scheduler reports ' || k.reason || '; ', '') || 'it requests ' || k.gpus_milli / 1000 || ' GPUs; '
                      || k.quota_held_gpus_milli / 1000 || ' are held of a quota of ' || k.quota_gpus_milli / 1000
                      || coalesce('; ' || k.free_gpus_milli / 1000 || ' are free in the pool', '')
            WHEN coalesce(k.gpus_milli, 0) = 0
-                THEN coalesce('the scheduler says ' || k.reason || '; it asks for no GPU', 'no reason is told and it asks for no GPU')
+                THEN coalesce('the scheduler reports ' || k.reason || '; the job requests no GPU', 'the scheduler reports no reason, and the job requests no GPU')
            WHEN k.free_gpus_milli IS NULL
-                THEN coalesce('the scheduler says ' || k.reason, 'no reason is told') || '; the nodes of the pool are not known'
-           ELSE coalesce('the scheduler says ' || k.reason || '; ', 'no reason is told; ') || 'asks ' || k.gpus_milli / 1000 || ' GPUs'
-                || CASE WHEN k.asked_nodes IS NULL THEN ' (on how many nodes is not known)'
+                THEN coalesce('the scheduler reports ' || k.reason, 'the scheduler reports no reason') || '; the nodes of the pool are unknown'
+           ELSE coalesce('the scheduler reports ' || k.reason || '; ', 'the scheduler reports no reason; ') || 'it requests ' || k.gpus_milli / 1000 || ' GPUs'
+                || CASE WHEN k.asked_nodes IS NULL THEN ' on an unknown number of nodes'
                         WHEN k.asked_nodes = 1 THEN ' on one node'
-                        ELSE ' as ' || (k.asked_gpus_per_node_milli + 999) / 1000 || ' on each of ' || k.asked_nodes || ' nodes' END
+                        ELSE ', ' || (k.asked_gpus_per_node_milli + 999) / 1000 || ' on each of ' || k.asked_nodes || ' nodes' END
                 || CASE WHEN k.constraint IN ('not_provisioned', 'nodes_unavailable')
-                        THEN '; the pool has ' || k.present_gpus_milli / 1000 || ', ' || k.usable_gpus_milli / 1000 || ' of them on nodes that jobs may start on'
+                        THEN '; the pool has ' || k.present_gpus_milli / 1000 || ', ' || k.usable_gpus_milli / 1000 || ' of them on nodes where jobs may start'
                         ELSE '' END
                 || '; ' || k.free_gpus_milli / 1000 || ' are free'
                 || CASE WHEN k.free_nodes = 0 THEN ''
-                        ELSE ' on ' || k.free_nodes || ' nodes, at most ' || k.largest_free_gpus || ' on one' END
-                || CASE WHEN k.asked_nodes > 1 THEN '; ' || k.fitting_nodes || ' nodes fit' ELSE '' END
-                || CASE WHEN k.assumed_gpus_milli > 0 THEN '; ' || k.assumed_gpus_milli / 1000 || ' more are held on nodes that nobody named, taken to be the first ones'
+                        ELSE ' on ' || k.free_nodes || CASE k.free_nodes WHEN 1 THEN ' node' ELSE ' nodes' END || ', at most ' || k.largest_free_gpus || ' on one' END
+                || CASE WHEN k.asked_nodes > 1 THEN '; ' || k.fitting_nodes || CASE k.fitting_nodes WHEN 1 THEN ' node has room' ELSE ' nodes have room' END ELSE '' END
+                || CASE WHEN k.assumed_gpus_milli > 0 THEN '; ' || k.assumed_gpus_milli / 1000 || ' more are held on unknown nodes, assumed to be the first ones'
                         ELSE '' END
-                || CASE WHEN k.constraint = 'behind_others' THEN '; jobs before it wait for the same nodes'
-                        WHEN k.constraint IS NULL AND k.asked_nodes IS NOT NULL THEN '; it would fit, and no job is before it'
+                || CASE WHEN k.constraint = 'behind_others' THEN '; jobs ahead of it wait for the same nodes'
+                        WHEN k.constraint IS NULL AND k.asked_nodes IS NOT NULL THEN '; it would fit, and no job is ahead of it'
                         ELSE '' END
        END AS evidence,
        coalesce(f.starts_when, t.starts_when) AS starts_when,

@@ -2,7 +2,7 @@
 --! doc     = "Quotas and limits that a waiting job would have exceeded: one row per open wait and state of quota_use in which the quota of the job's team or QOS had no room for the job."
 --! question = "Which quotas kept a job waiting?"
 --! example  = "SELECT owner, at, until, quota_gpus_milli / 1000 AS quota_gpus, held_gpus_milli / 1000 AS held_gpus FROM wait_quotas WHERE job_id = '4711' ORDER BY at"
---! sources = ["open_wait_hours", "quota_use", "waits"]
+--! sources = ["open_wait_hours", "quota_use", "observed_waits"]
 --! [columns]
 --! cluster          = "Cluster."
 --! job_id           = "Job."
@@ -13,13 +13,10 @@
 --! until            = "Time until which this state of the quota lasted, at most the last wait of the cluster."
 --! quota_gpus_milli = "The quota, thousandths of a GPU."
 --! held_gpus_milli  = "Held of the quota, thousandths of a GPU."
-WITH observed AS (
-    -- One row per cluster: the time between its first and its last wait.
-    SELECT cluster, min(from_time) AS from_time, max(coalesce(to_time, as_of)) AS to_time FROM waits GROUP BY cluster
-), clipped AS (
+WITH clipped AS (
     -- One row per state of a quota, clipped to the observed time.
     SELECT q.*, greatest(q.from_time, o.from_time) AS clip_from, least(coalesce(q.to_time, o.to_time), o.to_time) AS clip_to
-    FROM quota_use q JOIN observed o ON o.cluster = q.cluster
+    FROM quota_use q JOIN observed_waits o ON o.cluster = q.cluster
 ), quota_hours AS (
     -- One row per state of a quota and hour that it touches.
     SELECT *, unnest(window_starts(clip_from, clip_to, 3600000, clip_from, clip_to)) AS hour FROM clipped WHERE clip_from < clip_to

@@ -102,36 +102,36 @@ WITH measured AS (
 )
 SELECT cluster, kind, name, event_time AS issued_time, target_time, horizon,
        truth AS truth_gpus_milli, p50_gpus_milli AS median_gpus_milli, truth - p50_gpus_milli AS error_gpus_milli,
-       greatest(10 * (truth - p01_gpus_milli), -990 * (truth - p01_gpus_milli)) AS p01_pinball_gpus_micro,
-       greatest(50 * (truth - p05_gpus_milli), -950 * (truth - p05_gpus_milli)) AS p05_pinball_gpus_micro,
-       greatest(100 * (truth - p10_gpus_milli), -900 * (truth - p10_gpus_milli)) AS p10_pinball_gpus_micro,
-       greatest(250 * (truth - p25_gpus_milli), -750 * (truth - p25_gpus_milli)) AS p25_pinball_gpus_micro,
-       greatest(500 * (truth - p50_gpus_milli), -500 * (truth - p50_gpus_milli)) AS p50_pinball_gpus_micro,
-       greatest(750 * (truth - p75_gpus_milli), -250 * (truth - p75_gpus_milli)) AS p75_pinball_gpus_micro,
-       greatest(900 * (truth - p90_gpus_milli), -100 * (truth - p90_gpus_milli)) AS p90_pinball_gpus_micro,
-       greatest(950 * (truth - p95_gpus_milli), -50 * (truth - p95_gpus_milli)) AS p95_pinball_gpus_micro,
-       greatest(990 * (truth - p99_gpus_milli), -10 * (truth - p99_gpus_milli)) AS p99_pinball_gpus_micro,
-       (greatest(10 * (truth - p01_gpus_milli), -990 * (truth - p01_gpus_milli))
-        + greatest(50 * (truth - p05_gpus_milli), -950 * (truth - p05_gpus_milli))
-        + greatest(100 * (truth - p10_gpus_milli), -900 * (truth - p10_gpus_milli))
-        + greatest(150 * (truth - p15_gpus_milli), -850 * (truth - p15_gpus_milli))
-        + greatest(200 * (truth - p20_gpus_milli), -800 * (truth - p20_gpus_milli))
-        + greatest(250 * (truth - p25_gpus_milli), -750 * (truth - p25_gpus_milli))
-        + greatest(300 * (truth - p30_gpus_milli), -700 * (truth - p30_gpus_milli))
-        + greatest(350 * (truth - p35_gpus_milli), -650 * (truth - p35_gpus_milli))
-        + greatest(400 * (truth - p40_gpus_milli), -600 * (truth - p40_gpus_milli))
-        + greatest(450 * (truth - p45_gpus_milli), -550 * (truth - p45_gpus_milli))
-        + greatest(500 * (truth - p50_gpus_milli), -500 * (truth - p50_gpus_milli))
-        + greatest(550 * (truth - p55_gpus_milli), -450 * (truth - p55_gpus_milli))
-        + greatest(600 * (truth - p60_gpus_milli), -400 * (truth - p60_gpus_milli))
-        + greatest(650 * (truth - p65_gpus_milli), -350 * (truth - p65_gpus_milli))
-        + greatest(700 * (truth - p70_gpus_milli), -300 * (truth - p70_gpus_milli))
-        + greatest(750 * (truth - p75_gpus_milli), -250 * (truth - p75_gpus_milli))
-        + greatest(800 * (truth - p80_gpus_milli), -200 * (truth - p80_gpus_milli))
-        + greatest(850 * (truth - p85_gpus_milli), -150 * (truth - p85_gpus_milli))
-        + greatest(900 * (truth - p90_gpus_milli), -100 * (truth - p90_gpus_milli))
-        + greatest(950 * (truth - p95_gpus_milli), -50 * (truth - p95_gpus_milli))
-        + greatest(990 * (truth - p99_gpus_milli), -10 * (truth - p99_gpus_milli))) / 21 AS mean_pinball_gpus_micro,
+       pinball(truth, p01_gpus_milli, 10) AS p01_pinball_gpus_micro,
+       pinball(truth, p05_gpus_milli, 50) AS p05_pinball_gpus_micro,
+       pinball(truth, p10_gpus_milli, 100) AS p10_pinball_gpus_micro,
+       pinball(truth, p25_gpus_milli, 250) AS p25_pinball_gpus_micro,
+       pinball(truth, p50_gpus_milli, 500) AS p50_pinball_gpus_micro,
+       pinball(truth, p75_gpus_milli, 750) AS p75_pinball_gpus_micro,
+       pinball(truth, p90_gpus_milli, 900) AS p90_pinball_gpus_micro,
+       pinball(truth, p95_gpus_milli, 950) AS p95_pinball_gpus_micro,
+       pinball(truth, p99_gpus_milli, 990) AS p99_pinball_gpus_micro,
+       (pinball(truth, p01_gpus_milli, 10)
+        + pinball(truth, p05_gpus_milli, 50)
+        + pinball(truth, p10_gpus_milli, 100)
+        + pinball(truth, p15_gpus_milli, 150)
+        + pinball(truth, p20_gpus_milli, 200)
+        + pinball(truth, p25_gpus_milli, 250)
+        + pinball(truth, p30_gpus_milli, 300)
+        + pinball(truth, p35_gpus_milli, 350)
+        + pinball(truth, p40_gpus_milli, 400)
+        + pinball(truth, p45_gpus_milli, 450)
+        + pinball(truth, p50_gpus_milli, 500)
+        + pinball(truth, p55_gpus_milli, 550)
+        + pinball(truth, p60_gpus_milli, 600)
+        + pinball(truth, p65_gpus_milli, 650)
+        + pinball(truth, p70_gpus_milli, 700)
+        + pinball(truth, p75_gpus_milli, 750)
+        + pinball(truth, p80_gpus_milli, 800)
+        + pinball(truth, p85_gpus_milli, 850)
+        + pinball(truth, p90_gpus_milli, 900)
+        + pinball(truth, p95_gpus_milli, 950)
+        + pinball(truth, p99_gpus_milli, 990)) / 21 AS mean_pinball_gpus_micro,
        CASE WHEN truth >= p10_gpus_milli AND truth <= p90_gpus_milli THEN 1 ELSE 0 END AS covered80,
        CASE WHEN truth <= p95_gpus_milli THEN 1 ELSE 0 END AS below95,
        model

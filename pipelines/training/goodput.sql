@@ -30,7 +30,7 @@
 --! queued_again_gpu_ms        = "Part of it in waits after the first: between attempts."
 --! ettr_numerator_gpu_ms      = "Time of progress: productive_gpu_ms and the stalls in such steps. Startup, recovery, restore, redone steps, checkpoints and other are excluded."
 --! ettr_denominator_gpu_ms    = "held_gpu_ms + queued_gpu_ms: time in which the run could have made progress. ETTR is numerator / denominator; summing both over jobs gives the fleet's."
-WITH reported AS (
+WITH reporting_jobs AS (
     -- One row per job that reports steps.
     SELECT cluster, job_id, count(*) AS reports, max(world_size) AS world_max_ranks FROM steps GROUP BY cluster, job_id
 ), dropped_reports AS (
@@ -38,10 +38,10 @@ WITH reported AS (
     SELECT cluster, job_id, sum(dropped) AS dropped
     FROM (SELECT cluster, job_id, attempt_id, rank, max(dropped) AS dropped FROM steps GROUP BY cluster, job_id, attempt_id, rank)
     GROUP BY cluster, job_id
-), unplaced AS (
+), unplaced_reports AS (
     -- One row per job with reports outside its attempts.
     SELECT cluster, job_id, count(*) AS reports_unplaced FROM step_parts WHERE attempt IS NULL GROUP BY cluster, job_id
-), used AS (
+), job_totals AS (
     -- One row per job: its attempts added up.
     SELECT cluster, job_id, count(*) AS attempts, count(DISTINCT run) AS runs, min(ranks) FILTER (WHERE ranks > 0) AS ranks_min,
            sum(held_gpu_ms) AS held_gpu_ms, sum(productive_gpu_ms) AS productive_gpu_ms, sum(startup_gpu_ms) AS startup_gpu_ms,
@@ -50,7 +50,7 @@ WITH reported AS (
            sum(communication_stall_gpu_ms) AS communication_stall_gpu_ms, sum(other_gpu_ms) AS other_gpu_ms
     FROM goodput_attempts
     GROUP BY cluster, job_id
-), waits AS (
+), attempt_waits AS (
     -- One row per wait, with the time from when the job was eligible.
     SELECT cluster, job_id, team, user_name, pool, is_final, attempt,
            CASE WHEN queued_from IS NULL THEN 0
@@ -62,11 +62,11 @@ WITH reported AS (
                 ELSE gpu_ms_queued END AS queued_gpu_ms,
            CASE WHEN queued_from > submit_time THEN gpu_ms_queued ELSE 0 END AS queued_again_gpu_ms
     FROM attempts
-), waited AS (
+), job_waits AS (
     -- One row per job: its waits added up.
     SELECT cluster, job_id, max(team) AS team, max(user_name) AS user_name, max(pool) FILTER (WHERE is_final = 1) AS pool,
            sum(queued_gpu_ms) AS queued_gpu_ms, sum(queued_again_gpu_ms) AS queued_again_gpu_ms
-    FROM waits
+    FROM attempt_waits
     GROUP BY cluster, job_id
 )
 SELECT t.cluster, t.job_id, w.team, w.user_name, w.pool, u.attempts, u.runs, t.reports,
@@ -76,8 +76,8 @@ SELECT t.cluster, t.job_id, w.team, w.user_name, w.pool, u.attempts, u.runs, t.r
        w.queued_gpu_ms, w.queued_again_gpu_ms,
        u.productive_gpu_ms + coalesce(u.data_stall_gpu_ms, 0) + coalesce(u.communication_stall_gpu_ms, 0) AS ettr_numerator_gpu_ms,
        u.held_gpu_ms + w.queued_gpu_ms AS ettr_denominator_gpu_ms
-FROM reported t
+FROM reporting_jobs t
 LEFT JOIN dropped_reports l ON l.cluster = t.cluster AND l.job_id = t.job_id
-LEFT JOIN unplaced n ON n.cluster = t.cluster AND n.job_id = t.job_id
-LEFT JOIN used u ON u.cluster = t.cluster AND u.job_id = t.job_id
-LEFT JOIN waited w ON w.cluster = t.cluster AND w.job_id = t.job_id
+LEFT JOIN unplaced_reports n ON n.cluster = t.cluster AND n.job_id = t.job_id
+LEFT JOIN job_totals u ON u.cluster = t.cluster AND u.job_id = t.job_id
+LEFT JOIN job_waits w ON w.cluster = t.cluster AND w.job_id = t.job_id

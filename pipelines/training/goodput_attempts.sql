@@ -22,7 +22,7 @@
 --! other_gpu_ms               = "Between steps and after the last one."
 --! from_time                  = "Time at which the attempt began to hold GPUs."
 --! to_time                    = "Time at which it released them; NULL while it holds them."
-WITH parts AS (
+WITH attempt_parts AS (
     -- One row per attempt with reports.
     SELECT cluster, job_id, attempt,
            count(DISTINCT rank) AS ranks, count(*) AS reports,
@@ -34,10 +34,10 @@ WITH parts AS (
     FROM step_parts
     WHERE attempt IS NOT NULL
     GROUP BY cluster, job_id, attempt
-), reporting AS (
+), reporting_jobs AS (
     -- One row per job with reports.
-    SELECT DISTINCT cluster, job_id FROM parts
-), timed AS (
+    SELECT DISTINCT cluster, job_id FROM attempt_parts
+), timed_attempts AS (
     -- One row per attempt of such a job, with its whole time over all ranks.
     SELECT a.cluster, a.job_id, a.attempt, a.run, a.gpu_ms_held, a.from_time, a.to_time,
            coalesce(p.ranks, 0) AS ranks, coalesce(p.reports, 0) AS reports,
@@ -45,17 +45,17 @@ WITH parts AS (
            p.startup_us, p.recovery_us, p.restore_us, p.redone_us, p.checkpoint_us, p.data_stall_us,
            p.communication_stall_us, p.productive_us
     FROM attempts a
-    JOIN reporting r ON r.cluster = a.cluster AND r.job_id = a.job_id
-    LEFT JOIN parts p ON p.cluster = a.cluster AND p.job_id = a.job_id AND p.attempt = a.attempt
+    JOIN reporting_jobs r ON r.cluster = a.cluster AND r.job_id = a.job_id
+    LEFT JOIN attempt_parts p ON p.cluster = a.cluster AND p.job_id = a.job_id AND p.attempt = a.attempt
     WHERE a.from_time IS NOT NULL
-), known AS (
+), complete_parts AS (
     -- The same rows; an attempt without a step was starting all the time.
     SELECT cluster, job_id, attempt, run, ranks, reports, gpu_ms_held, from_time, to_time, all_us,
            CASE WHEN ranks = 0 AND run = 0 THEN all_us ELSE coalesce(startup_us, 0) END  AS startup_us,
            CASE WHEN ranks = 0 AND run > 0 THEN all_us ELSE coalesce(recovery_us, 0) END AS recovery_us,
            restore_us, coalesce(redone_us, 0) AS redone_us, checkpoint_us, data_stall_us, communication_stall_us,
            coalesce(productive_us, 0) AS productive_us
-    FROM timed
+    FROM timed_attempts
 ), boundaries AS (
     -- The same rows, with the ends of the classes laid one after the other. Differences of these
     -- ends, scaled to GPU time, add up exactly.
@@ -72,7 +72,7 @@ WITH parts AS (
                + coalesce(data_stall_us, 0) + coalesce(communication_stall_us, 0) + productive_us AS to_8,
            -- Avoids a division by zero for an attempt of no length.
            greatest(all_us, 1) AS whole_us
-    FROM known
+    FROM complete_parts
 )
 SELECT cluster, job_id, attempt, run, ranks, reports, gpu_ms_held AS held_gpu_ms,
        part_of(gpu_ms_held, 0, startup_us, whole_us)                                              AS startup_gpu_ms,

@@ -19,7 +19,7 @@ use self::quantiles::OrderStatistic;
 use self::sweep::SweepAggregate;
 
 /// Name, usage and description of every function added to SQL, for the reference.
-pub const DOCS: [(&str, &str, &str); 22] = [
+pub const DOCS: [(&str, &str, &str); 23] = [
     (
         "gpu_ms",
         "gpu_ms(gpus_milli, begin, from, to)",
@@ -62,6 +62,11 @@ pub const DOCS: [(&str, &str, &str); 22] = [
         "split_step",
         "split_step(duration_us, is_redone, restore_us, checkpoint_us, data_wait_us, communication_us, compute_us)",
         "Parts of a training step as a struct: restore_us, redone_us, checkpoint_us, data_stall_us, communication_stall_us, productive_us. Each takes, in this order, at most what the ones before it left; together they are the duration. A part that is not reported is NULL.",
+    ),
+    (
+        "pinball",
+        "pinball(actual, bound, permille)",
+        "Pinball loss of a forecast quantile of level permille / 1000, times 1000: permille × (actual − bound) where the actual value lies above, (1000 − permille) × (bound − actual) where it lies below.",
     ),
     (
         "log_bucket",

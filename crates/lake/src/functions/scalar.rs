@@ -15,7 +15,7 @@ use crate::table::timestamp_type;
 use crate::window::{MICROS_PER_MS, floor_to};
 
 /// All scalar functions.
-pub(super) fn functions() -> [Function; 14] {
+pub(super) fn functions() -> [Function; 15] {
     let time = timestamp_type();
     let int = DataType::Int64;
     [
@@ -41,6 +41,7 @@ pub(super) fn functions() -> [Function; 14] {
             gpu_cost_micros,
         ),
         Function::new("split_step", vec![int.clone(); 7], parts_type(), split_step),
+        Function::new("pinball", vec![int.clone(); 3], int.clone(), pinball),
         Function::new("log_bucket", vec![int.clone()], int.clone(), log_bucket),
         Function::new(
             "window_starts",
@@ -240,6 +241,21 @@ fn held(n: i128) -> i64 {
     n.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }
 
+/// Wraps as the SQL operators do, so that no input panics.
+fn pinball(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let arg = |i: usize| args[i].as_primitive::<Int64Type>();
+    let (actual, bound, permille) = (arg(0), arg(1), arg(2));
+    let rows = (0..actual.len()).map(|i| {
+        let known = [actual, bound, permille].iter().all(|a| a.is_valid(i));
+        known.then(|| {
+            let (above, level) = (actual.value(i).wrapping_sub(bound.value(i)), permille.value(i));
+            let below = level.wrapping_sub(1_000);
+            level.wrapping_mul(above).max(below.wrapping_mul(above))
+        })
+    });
+    Ok(Arc::new(rows.collect::<Int64Array>()))
+}
+
 /// Eight buckets per power of two: 0..8 exact, then lower bounds with three significant bits after
 /// the leading one.
 fn log_bucket(args: &[ArrayRef]) -> Result<ArrayRef> {
@@ -315,6 +331,13 @@ mod tests {
         assert_eq!(parts, [1, 0, 1, 0, 1, 0]);
         assert_eq!(cost(7, 13), 3);
         assert_eq!((cost(7, 9), cost(9, 13)), (1, 2));
+    }
+
+    #[test]
+    fn pinball_loss_weighs_what_lies_above_by_the_level() {
+        assert_eq!(of(pinball, &[12, 10, 900]), Some(1_800));
+        assert_eq!(of(pinball, &[8, 10, 900]), Some(200));
+        assert_eq!(of(pinball, &[10, 10, 500]), Some(0));
     }
 
     #[test]

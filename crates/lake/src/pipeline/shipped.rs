@@ -32,6 +32,7 @@ const FILES: &[(&str, &str)] = files![
             "eligible_waits",
             "first_in_line",
             "fragmentation",
+            "observed_waits",
             "open_wait_hours",
             "pending",
             "pool_fit",

@@ -45,7 +45,7 @@ fn why_jobs_wait_is_told_in_tables_and_in_words() {
         "job 2 of cluster test, team vision, user ann, pool h100, 16 GPUs",
         "why          nodes_unavailable (layer 2, provisioning)",
         "since        2024-03-01 09:00:00 UTC",
-        "asks 16 GPUs as 8 on each of 2 nodes; the pool has 24, 8 of them on nodes that jobs may start on; 3 are free",
+        "it requests 16 GPUs, 8 on each of 2 nodes; the pool has 24, 8 of them on nodes where jobs may start; 3 are free",
         "starts when  nodes come back",
         "helps most   it starts when nodes come back",
         "begin_time (layer 4, workload)",
