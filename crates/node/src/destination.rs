@@ -78,8 +78,8 @@ pub struct DestinationArgs {
     #[arg(long = "kafka-property", value_name = "KEY=VALUE")]
     properties: Vec<String>,
 
-    /// File with librdkafka properties, a KEY=VALUE on each line; for passwords, which other users
-    /// see on a command line
+    /// File with librdkafka properties, one KEY=VALUE a line. Keep passwords here: other users can
+    /// read a command line
     #[arg(long, value_name = "FILE", env = "TIDEGATE_KAFKA_CONFIG")]
     kafka_config: Option<PathBuf>,
 

@@ -5,6 +5,8 @@ extern crate tidegate_workspace;
 
 mod autopilot;
 mod commands;
+#[cfg(test)]
+mod help;
 mod memory;
 
 use std::process::ExitCode;
@@ -14,6 +16,10 @@ use clap::{Parser, Subcommand};
 /// Useful work out of the silicon you pay for: record, query and steer a GPU cluster.
 #[derive(Parser)]
 #[command(version, about, arg_required_else_help = true)]
+#[command(after_help = "Examples:
+  tidegate up --demo
+  tidegate sql \"SELECT team, sum(gpu_ms_held) / 3600000 AS gpu_hours FROM usage_1d GROUP BY team\"
+  tidegate explain job 4711")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

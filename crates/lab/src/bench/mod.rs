@@ -38,7 +38,8 @@ use tidegate_workspace::{CommandError, CommandResult, say};
   tidegate bench simulator
   tidegate bench codec --json
 
-Every bench generates its input from a seed, works in a temporary folder and removes it. Quote figures of a release build.")]
+Every bench generates its input from a seed, works in a temporary folder and removes it. Quote only
+figures of a release build.")]
 pub struct BenchArgs {
     #[command(subcommand)]
     command: Command,
@@ -47,16 +48,27 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// From a file of Slurm accounting to queryable tables
+    #[command(after_help = "Examples:
+  tidegate bench ingest --jobs 300000 --json")]
     Ingest(ingest::IngestArgs),
     /// From the event log to queryable tables: rebuilds the lake
+    #[command(after_help = "Examples:
+  tidegate bench replay --jobs 300000 --json")]
     Replay(ingest::IngestArgs),
     /// From a log full of GPU samples to the table, by one or several processes
+    #[command(after_help = "Examples:
+  tidegate bench backlog --samples 10000000 --json
+  tidegate bench backlog --processes 1,2 --log kafka://127.0.0.1:9092/bench --json")]
     Backlog(backlog::BacklogArgs),
     /// From a log with samples, jobs and nodes of a fleet to every table, the ledger included
+    #[command(after_help = "Examples:
+  tidegate bench window --nodes 125 --minutes 10 --json")]
     Window(window::WindowArgs),
     /// Queries on a fleet's tables, compared with DuckDB and ClickHouse
     Query(query::QueryArgs),
-    /// CPU time and memory that the agent takes of a node
+    /// CPU time and memory that the agent uses on a node
+    #[command(after_help = "Examples:
+  tidegate bench agent --seconds 60 --json")]
     Agent(agent::AgentArgs),
     /// Time of a plan of a large cluster, and from an event to the verified action
     Autopilot(autopilot::AutopilotArgs),
@@ -67,6 +79,8 @@ enum Command {
     /// The demand forecaster and simple rivals on public traces
     Forecast(evaluation::ForecastArgs),
     /// Encoding and decoding of events in Protobuf, Avro and Arrow IPC
+    #[command(after_help = "Examples:
+  tidegate bench codec --json")]
     Codec(CodecArgs),
     Simulator(simulator::SimulatorArgs),
 }

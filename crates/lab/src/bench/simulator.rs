@@ -22,7 +22,7 @@ const CASES: [(&str, Backfill, usize, u32); 5] = [
 /// Simulates the same number of jobs on five clusters, with and without backfill, and reports how
 /// many jobs a minute of wall time simulates.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
+#[command(after_help = "Examples:
   tidegate bench simulator --jobs 300000 --json")]
 pub struct SimulatorArgs {
     /// Jobs of each case

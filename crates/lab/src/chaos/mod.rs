@@ -24,10 +24,11 @@ use tidegate_workspace::{CommandError, CommandResult, LogArgs, say};
   tidegate chaos log --log kafka://127.0.0.1:9092/test --runs 20 --json
   tidegate chaos log --runs 5
 
-In each run producers append a generated history of every topic, with late, doubled and unreadable records, and count what is
-acknowledged, while pipeline processes maintain the tables; on the embedded log they take turns. Processes are killed with kill -9, or
-stopped for longer than their group waits and then continued. At the end every acknowledged record is looked for in the log, and
-every table is compared, row for row, with the tables that one undisturbed process computes from the same records.
+In each run, producers append a generated history of every topic, with late, duplicate and unreadable
+records, and count acknowledgements, while pipeline processes maintain the tables; on the embedded log
+they take turns. Processes are killed with kill -9, or paused for longer than their consumer group
+tolerates. At the end, every acknowledged record must be in the log, and every table must equal, row
+for row, the one that an undisturbed process computes from the same records.
 Use a test cluster: each run leaves topics PREFIX-chaos-…")]
 pub struct ChaosArgs {
     #[command(subcommand)]
@@ -37,6 +38,9 @@ pub struct ChaosArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Producers and pipeline processes on a log, embedded or on Kafka
+    #[command(after_help = "Examples:
+  tidegate chaos log --runs 5
+  tidegate chaos log --log kafka://127.0.0.1:9092/test --runs 20 --json")]
     Log(RunArgs),
     /// One producer of a run; started by `chaos log`
     #[command(hide = true)]
@@ -59,6 +63,7 @@ struct RunArgs {
     /// Jobs in the history of a run
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     jobs: u32,
+    /// Seed of the history and of the disturbances
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print JSON

@@ -17,10 +17,12 @@ use crate::units::duration;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate agent --source nvml --cluster east --log kafka://kafka-0:9092
-  tidegate agent --source demo --log http://127.0.0.1:8428        (next to: tidegate up --ingest)
+  tidegate agent --source demo --log http://127.0.0.1:8428 --spool ./spool
 
-Records wait in the spool until the log has them, across restarts of both. SIGTERM delivers for up to 5 s and
-exits with status 0; status 4 means that another collector reports under this name.")]
+The second example sends made-up values to a `tidegate up --ingest` on the same machine.
+Records wait in the spool until the log has them, across restarts of both. On SIGTERM the agent
+delivers for up to 5 s and exits with status 0; status 4 means that another collector reports under
+this name.")]
 pub struct AgentArgs {
     /// Source of GPU metrics
     #[arg(long, value_enum, env = "TIDEGATE_SOURCE", default_value = "nvml")]

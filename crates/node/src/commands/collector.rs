@@ -32,8 +32,7 @@ pub(super) struct CollectorArgs {
     /// Bytes that may wait for the log; beyond, the oldest records are dropped and counted
     #[arg(long, value_name = "SIZE", env = "TIDEGATE_SPOOL_LIMIT", default_value = "1GiB", value_parser = spool_size)]
     spool_limit: u64,
-    /// Report under this name although another collector did so last; that one is refused from now
-    /// on
+    /// Report under this name even if another collector did so last; the log then refuses that one
     #[arg(long)]
     take_over: bool,
 }

@@ -20,8 +20,8 @@ use crate::units::duration;
   tidegate event hold --job 123 --gpus 0,1
   tidegate event release --job 123
 
-In a Slurm prolog or epilog, options default to Slurm's environment: see deploy/slurm. Only root and users that the agent
-allows (--event-uid) may report.")]
+In a Slurm prolog or epilog, options default to Slurm's environment: see deploy/slurm. Only root and
+the users that the agent allows (--event-uid) may report.")]
 pub struct EventArgs {
     #[command(subcommand)]
     report: HoldReport,
@@ -29,9 +29,13 @@ pub struct EventArgs {
 
 #[derive(Debug, Subcommand)]
 enum HoldReport {
-    /// A job holds devices from now on
+    /// Report that a job now holds devices
+    #[command(after_help = "Examples:
+  tidegate event hold --job 123 --gpus 0,1")]
     Hold(HoldArgs),
-    /// A job gives its devices back
+    /// Report that a job released its devices
+    #[command(after_help = "Examples:
+  tidegate event release --job 123")]
     Release(HoldArgs),
 }
 
@@ -43,7 +47,7 @@ struct HoldArgs {
     /// Step of the job, if the report is about a step alone
     #[arg(long, value_name = "ID")]
     step: Option<String>,
-    /// The devices: numbers in the node, or UUIDs; a release without any releases all of the job
+    /// Devices: indexes on the node, or UUIDs; `release` without them releases all of the job's
     #[arg(long, value_name = "LIST")]
     gpus: Option<String>,
     /// Thousandths of each device, if it is shared

@@ -13,6 +13,8 @@ use crate::units::duration;
 
 /// Watch a scheduler
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate watch slurm --cluster east --log kafka://kafka-0:9092")]
 pub struct WatchArgs {
     #[command(subcommand)]
     scheduler: Scheduler,
@@ -29,8 +31,9 @@ enum Scheduler {
   tidegate watch slurm --cluster east --log kafka://kafka-0:9092
   tidegate watch slurm --cluster trial --log http://127.0.0.1:8428 --spool ./spool
 
-Runs once per slurmctld, on any machine and as any user for whom squeue and scontrol show all jobs. What happened while it was
-down is recovered and recorded once: all of it with slurmdbd, otherwise as much as slurmctld remembers (MinJobAge).")]
+Run one watcher per slurmctld, on any machine, as a user for whom squeue and scontrol show all jobs.
+After downtime the watcher recovers what happened and records it once: everything with slurmdbd,
+otherwise as much as slurmctld remembers (MinJobAge).")]
 struct SlurmArgs {
     #[command(flatten)]
     collector: CollectorArgs,
@@ -40,7 +43,7 @@ struct SlurmArgs {
     /// How often to query nodes, partitions and reservations
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     inventory: Duration,
-    /// Folder where records wait until the log has them, and of the watcher's own state
+    /// Folder for records that wait for the log, and for the watcher's own state
     #[arg(long, value_name = "DIR", env = "TIDEGATE_SPOOL", default_value = "/var/lib/tidegate-watch")]
     spool: PathBuf,
     /// Folder of squeue, scontrol, sacct and sacctmgr, if they are not on the PATH

@@ -34,8 +34,9 @@ use crate::autopilot::service;
   tidegate autopilot record --policy site.toml
   tidegate autopilot slo --policy site.toml
 
-The kill switch is the file DIR/autopilot/switch in the data folder. It is read before every change of the cluster; any content other
-than `on` means off. While paused, nothing new begins; nothing is undone, and loans end by themselves.")]
+The kill switch is the file DIR/autopilot/switch in the data folder. It is read before every change
+of the cluster; any content other than `on` means off. While the autopilot is paused, no action
+starts and none is undone; loans end by themselves.")]
 pub struct AutopilotArgs {
     #[command(subcommand)]
     command: Command,
@@ -49,8 +50,9 @@ enum Command {
   tidegate autopilot run --config autopilot.toml --once
   tidegate autopilot run --config autopilot.toml --shadow candidate.toml
 
-Several may run: one holds the lease and acts, the others take over when it is gone. With the embedded log use
-`tidegate up --autopilot FILE`, which also runs the pipelines. The shipped policy only suggests.")]
+Several autopilots may run: one holds the lease and acts, and another takes over if it stops. With
+the embedded log, use `tidegate up --autopilot FILE`, which also runs the pipelines. The shipped
+policy only suggests.")]
     Run {
         /// TOML file with the cluster, the policy and the [slurm] section
         #[arg(long, value_name = "FILE")]
@@ -70,15 +72,19 @@ Several may run: one holds the lease and acts, the others take over when it is g
         #[command(flatten)]
         log: LogArgs,
     },
-    /// Begin nothing new until `resume`
+    /// Pause the autopilot: it starts no action until `resume`
+    #[command(after_help = "Examples:
+  tidegate autopilot pause --why \"maintenance of rack 7\"")]
     Pause {
-        /// Reason, for others
+        /// Reason shown to others
         #[arg(long, value_name = "TEXT")]
         why: Option<String>,
         #[command(flatten)]
         data: DataArgs,
     },
-    /// Let it act again, within its policy
+    /// Let the autopilot act again, within its policy
+    #[command(after_help = "Examples:
+  tidegate autopilot resume")]
     Resume {
         #[command(flatten)]
         data: DataArgs,
@@ -99,6 +105,9 @@ Several may run: one holds the lease and acts, the others take over when it is g
         data: DataArgs,
     },
     /// Compare predictions and results by kind of decision, and show the earned mode
+    #[command(after_help = "Examples:
+  tidegate autopilot record
+  tidegate autopilot record --policy site.toml --json")]
     Record {
         /// Policy whose rules apply [default: the shipped one]
         #[arg(long, value_name = "FILE|NAME")]
@@ -119,8 +128,8 @@ Several may run: one holds the lease and acts, the others take over when it is g
   tidegate autopilot slo
   tidegate autopilot slo --policy site.toml --json
 
-The objectives are the policy's [slo]. An alert is raised when the error budget burns too fast; it is in the journal, on /metrics, and
-sent to the [pager] of the deployment file.")]
+The policy's [slo] has the objectives. When an error budget burns too fast, the autopilot raises an
+alert: in its journal, on /metrics, and through the [pager] of the deployment file.")]
     Slo {
         /// Policy whose objectives apply [default: the shipped one]
         #[arg(long, value_name = "FILE|NAME")]

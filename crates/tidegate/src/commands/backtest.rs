@@ -27,22 +27,29 @@ use super::{CommandError, CommandResult, policy, seeds};
   tidegate backtest --from 2026-10-01 --to 2026-11-01 --serves inference --policy backfill --policy site.toml
   tidegate backtest --from 2026-10-01 --log kafka://kafka:9092 --data tidegate-data --cluster prod --json
 
-The first policy is the baseline. `static` keeps jobs and services apart, first come, first served; `backfill` adds EASY backfill; `lyra`
-(EuroSys 2023) and `gfs` (a spot quota) lend; `clairvoyant` knows the future; `lender` lends what is not needed now; `autopilot` is the
-product's planner, guard and executor with the policy `auto` (`tidegate policy show auto`), through the interface that real
-schedulers have. A FILE is a policy of your own.
+The first policy is the baseline. `static` keeps jobs and services apart, first come, first served;
+`backfill` adds EASY backfill; `lyra` (EuroSys 2023) and `gfs` (a spot quota) lend; `clairvoyant`
+knows the future; `lender` lends whatever is not needed now; `autopilot` is the product's planner,
+guard and executor with the policy `auto` (`tidegate policy show auto`), through the interface that
+real schedulers have. A FILE is a policy of your own.
 
-`made-up` draws jobs and demand for each seed, with sizes, lengths and tides as published. `ms_itp_jobs` and `philly_multigpu_attempts` are
-traces that come with the program; the demand beside them is made up. A DIR has public traces as Parquet: ms_itp_jobs, philly_jobs,
-helios_earth_vc_1min or alibaba_openb_pods and alibaba_openb_nodes for jobs, servegen_load_10min or alibaba_dlrm_instances for demand,
-sia_scaling_profiles for how elastic jobs scale. Each seed takes a window of a trace and draws what the trace lacks: which jobs are
-elastic, may run on borrowed nodes, and how often they write checkpoints. Intervals are 95 % over seeds.
+`made-up` draws jobs and demand for each seed, with sizes, lengths and daily cycles as published.
+`ms_itp_jobs` and `philly_multigpu_attempts` are traces that come with the program; their demand of
+services is made up. A DIR has public traces as Parquet: for jobs ms_itp_jobs, philly_jobs,
+helios_earth_vc_1min, or alibaba_openb_pods with alibaba_openb_nodes; for demand
+servegen_load_10min or alibaba_dlrm_instances; for the scaling of elastic jobs
+sia_scaling_profiles. Each seed takes a window of a trace and draws what the trace lacks: which jobs
+are elastic or may run on borrowed nodes, and how often they write checkpoints. Intervals are 95 %
+over seeds.
 
---from uses the site's own log: jobs that were submitted, ran or waited between --from and --to, nodes, quotas and prices. A job's work
-is the GPU time it held; jobs running at --from have the rest of it. Pools named with --serves are online services, whose demand is
-what was held and waited for there; all others are one pool for jobs. A job that is open at the end of the log runs as long as one of
-the log's jobs that had run as long, drawn by the seed, as is what the log lacks: which jobs could be elastic or run on lent nodes, and
-their checkpoints. Without nodes in the log there are as many of 8 GPUs as were ever held at once, or --train.")]
+--from uses the site's own log: its nodes, quotas and prices, and the jobs that were submitted, ran or
+waited between --from and --to. A job's work is the GPU time that it held; a job that runs at --from
+has the rest of its work left. Pools named with --serves are online services, whose demand is what was
+held and waited for there; all other pools become one pool for jobs. A job that is still running at
+the end of the log gets the length of another job that had run as long, drawn by the seed. The seed
+also draws what the log lacks: which jobs are elastic or may run on lent nodes, and their checkpoints.
+If the log has no nodes, the backtest assumes nodes of 8 GPUs: as many as were ever held at once, or
+--train.")]
 pub struct BacktestArgs {
     /// static, backfill, lyra, gfs, clairvoyant, lender, autopilot, or a policy FILE; may be given
     /// several times

@@ -20,7 +20,7 @@ use gpu_time::GpuTime;
 
 /// Explain a job or a decision in words
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
+#[command(after_help = "Examples:
   tidegate explain job 4711 --cluster prod
   tidegate explain decision lend-1b491e8c244329c8")]
 pub struct ExplainArgs {
@@ -40,12 +40,13 @@ enum Command {
   tidegate explain job 4711
   tidegate explain job 4711_3 --cluster prod --json
 
-The explanation is from committed tables: jobs, attempts and pending, and of a job that held GPUs ledger_1m, job_costs,
-goodput, goodput_attempts, mfu_jobs, bottleneck_1m, gang_spread, job_energy and memory_growth.")]
+The explanation reads committed tables: jobs, attempts and pending; for a job that held GPUs also
+ledger_1m, job_costs, goodput, goodput_attempts, mfu_jobs, bottleneck_1m, gang_spread, job_energy
+and memory_growth.")]
 struct JobArgs {
     /// Job id, as the scheduler names it
     job: String,
-    /// Its cluster; needed if several have a job of that id
+    /// Cluster of the job; required if several clusters have a job with this id
     #[arg(long)]
     cluster: Option<String>,
     /// Print JSON

@@ -38,14 +38,20 @@ pub struct ImportArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Output of Slurm's `sacct --parsable2`
+    /// Import the output of Slurm's `sacct --parsable2`
+    #[command(after_help = "Examples:
+  tidegate import sacct jobs.txt --cluster prod --timezone Europe/Berlin
+  tidegate import sacct jobs.txt --cluster prod --nodes 'gpu[01-64]:8:a100:batch'")]
     Sacct {
         /// File to read (plain or gzip); `-` is standard input
         file: PathBuf,
         #[command(flatten)]
         common: CommonArgs,
     },
-    /// A table of jobs, quotas, nodes or samples (CSV, CSV.gz or Parquet) described by a mapping
+    /// Import a table of jobs, quotas, nodes or samples (CSV, CSV.gz or Parquet) by a mapping
+    #[command(after_help = "Examples:
+  tidegate import jobs trace.parquet --map ms_itp_jobs
+  tidegate import jobs jobs.csv.gz --map my_mapping.toml")]
     Jobs {
         /// File to read; `-` is standard input
         file: PathBuf,
@@ -70,7 +76,7 @@ struct CommonArgs {
     /// Time zone of times without one, e.g. Europe/Berlin [default: the mapping's, else UTC]
     #[arg(long, value_name = "ZONE")]
     timezone: Option<String>,
-    /// Nodes of a history without any: [CLUSTER/]NAMES:GPUS[:MODEL[:POOLS]] with names as a Slurm
+    /// Nodes, for a history that has none: [CLUSTER/]NAMES:GPUS[:MODEL[:POOLS]] with names as a Slurm
     /// hostlist, or a table with the columns node, gpus, gpu_model, pool, cluster; a node without a
     /// pool is in every pool. May be repeated
     #[arg(long, value_name = "SPEC|FILE")]

@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
   tidegate insight run --log kafka://localhost:9092
   tidegate sql \"SELECT job_id, state, node, rank, class, lost_gpu_ms FROM stragglers\"
 
-`tidegate up` does this beside the pipelines; --no-insight leaves it out there.")]
+`tidegate up` does this too, unless it runs with --no-insight.")]
 pub struct InsightArgs {
     #[command(subcommand)]
     command: Command,
@@ -35,6 +35,9 @@ pub struct InsightArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Read the log and append signals and forecasts; those appended before are not repeated
+    #[command(after_help = "Examples:
+  tidegate insight run --once --data tidegate-data
+  tidegate insight run --log kafka://localhost:9092")]
     Run {
         #[command(flatten)]
         data: DataArgs,

@@ -19,10 +19,11 @@ use super::{CommandResult, PlaceArgs, Workspace};
   tidegate log copy --from embedded --to kafka://kafka-0:9092/gpu --data tidegate-data
   tidegate log copy --to kafka://kafka-0:9092/gpu --partitions 12 --data tidegate-data
 
-Stop whatever writes to the data folder first. A copy that was ended goes on when it is started again; in the end every record
-of both logs is compared. Offsets mean the same in both, so the tables in the folder go on from Kafka without being computed
-anew, and what was imported is known there. With --partitions N every topic is spread over N partitions, so that as many
-processes can share the work: then offsets change, and `tidegate pipeline backfill --log ...` computes the tables anew.")]
+First stop every process that writes to the data folder. An interrupted copy continues when you
+start it again. At the end it compares every record of both logs. Offsets stay the same, so the
+tables in the folder continue from Kafka without a rebuild, and a repeated import is recognised.
+--partitions N spreads every topic over N partitions, so that N processes can share the work. Offsets
+change then: rebuild the tables with `tidegate pipeline backfill --log URL`.")]
 pub struct LogCommand {
     #[command(subcommand)]
     command: Command,
@@ -31,15 +32,17 @@ pub struct LogCommand {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Copy the log of a data folder to Kafka, for a site that outgrew one process
+    #[command(after_help = "Examples:
+  tidegate log copy --to kafka://kafka-0:9092/gpu --data tidegate-data")]
     Copy(CopyArgs),
 }
 
 #[derive(Debug, Args)]
 struct CopyArgs {
-    /// Where the log is
+    /// The log to copy
     #[arg(long, value_enum, default_value_t = From::Embedded)]
     from: From,
-    /// Where it goes: kafka, at the address of --log; or the address itself
+    /// Target: kafka, at the address of --log; or the address itself
     #[arg(long, value_name = "kafka|URL", default_value = "kafka", value_parser = target)]
     to: To,
     /// Data folder: the event log and the lake

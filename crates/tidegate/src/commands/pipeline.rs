@@ -38,6 +38,9 @@ pub struct PipelineArgs {
 #[derive(Debug, Subcommand)]
 enum PipelineCommand {
     /// Show every pipeline: its sources, when it runs, and what it computes
+    #[command(after_help = "Examples:
+  tidegate pipeline list
+  tidegate pipeline list --pipelines my_pipelines")]
     List {
         #[command(flatten)]
         data: DataArgs,
@@ -45,6 +48,8 @@ enum PipelineCommand {
     /// Draw which table is computed from which
     Graph(graph::GraphArgs),
     /// Check pipeline files against the rules that make results repeatable
+    #[command(after_help = "Examples:
+  tidegate pipeline check my_pipelines/gpu_hours.sql")]
     Check {
         /// Files to check, together with the shipped ones
         files: Vec<PathBuf>,
@@ -52,6 +57,9 @@ enum PipelineCommand {
         data: DataArgs,
     },
     /// Process the log up to its end, commit the tables, and exit
+    #[command(after_help = "Examples:
+  tidegate pipeline run --data tidegate-data
+  tidegate pipeline run --log kafka://kafka-0:9092 --follow --listen 127.0.0.1:9000")]
     Run {
         #[command(flatten)]
         data: DataArgs,
@@ -69,14 +77,17 @@ enum PipelineCommand {
         keep: KeepArgs,
     },
     /// Rebuild every table from the log; queries see the old tables until the new ones are complete
+    #[command(after_help = "Examples:
+  tidegate pipeline backfill
+  tidegate pipeline backfill --pipelines my_pipelines")]
     Backfill {
         #[command(flatten)]
         data: DataArgs,
         #[command(flatten)]
         log: LogArgs,
     },
-    /// Run cases with known results in five ways: at once, by windows, in pieces, with crashes, out
-    /// of order
+    /// Run cases with known results in five ways: at once, by windows, in pieces, with crashes,
+    /// out of order
     Test(cases::TestArgs),
 }
 

@@ -20,7 +20,8 @@ use crate::autopilot::record;
   tidegate plan diff 0123456789abcdef fedcba9876543210
   tidegate plan diff --shadow
 
-Plans are those on record: that decided something new, and every ten minutes one that did not. Times are UTC.")]
+The journal has every plan that decided something new, and otherwise one plan every ten minutes.
+Times are UTC.")]
 pub struct PlanArgs {
     #[command(subcommand)]
     command: Command,
@@ -29,6 +30,9 @@ pub struct PlanArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show the decisions of a plan, and the reasons against others
+    #[command(after_help = "Examples:
+  tidegate plan show
+  tidegate plan show 0123456789abcdef --json")]
     Show {
         /// The plan [default: the newest recorded]
         plan: Option<String>,
@@ -37,13 +41,19 @@ enum Command {
     },
     /// Show what was considered for a node, job, owner, pool, loan or reservation, newest plan
     /// first
+    #[command(after_help = "Examples:
+  tidegate plan why n017")]
     Why {
-        /// Its name
+        /// Name of the object
         object: String,
         #[command(flatten)]
         common: Common,
     },
     /// Show decisions of one plan that another does not make
+    #[command(after_help = "Examples:
+  tidegate plan diff
+  tidegate plan diff 0123456789abcdef fedcba9876543210
+  tidegate plan diff --shadow")]
     Diff {
         /// The earlier plan [default: the one recorded before the later]
         from: Option<String>,

@@ -14,6 +14,9 @@ use super::{CommandError, CommandResult};
 
 /// Check and print policies of the autopilot
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate policy show > site.toml
+  tidegate policy check site.toml")]
 pub struct PolicyArgs {
     #[command(subcommand)]
     command: Command,
@@ -27,7 +30,8 @@ enum Command {
   tidegate policy check site.toml --against today.toml
   tidegate policy check site.toml --against today.toml --signers allowed_signers
 
-If the site requires signatures, a change that lets the autopilot do more needs two people, any other change one:
+If the site requires signatures, a change that lets the autopilot do more needs two signers, any
+other change one:
   ssh-keygen -Y sign -n tidegate-policy -f ~/.ssh/id_ed25519 site.toml && mv site.toml.sig site.toml.anna.sig")]
     Check {
         /// TOML file, laid over the shipped policy
@@ -35,9 +39,8 @@ If the site requires signatures, a change that lets the autopilot do more needs 
         /// Previous policy: show changes, and which keys let the autopilot do more
         #[arg(long, value_name = "FILE|NAME")]
         against: Option<String>,
-        /// File in OpenSSH's allowed_signers format: check the signatures beside the policy,
-        /// against
-        /// --against or the shipped policy
+        /// File in OpenSSH's allowed_signers format: check the signatures beside the policy, as a
+        /// change from --against or from the shipped policy
         #[arg(long, value_name = "FILE")]
         signers: Option<PathBuf>,
     },

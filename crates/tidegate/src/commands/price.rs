@@ -31,12 +31,16 @@ use entry::Entry;
   tidegate price import prices.csv
   tidegate price list
 
-A price holds from its time until the next one for the same pool and model. If several match a GPU, the most specific holds:
-of its pool and model, then of its model, then of its pool, then of all. The last entry for the same time holds. Columns of a file: from_time, cluster, pool, gpu_model, contract, price_per_gpu_hour, currency,
-capital_per_gpu, depreciation_months, watts_per_gpu, energy_price_per_kwh, lend_per_gpu_hour, interruptions_per_gpu_hour,
-lost_minutes, spot_share; a file with a wrong line enters nothing.
+A price applies from its start until the next price for the same pool and model. If several prices
+match a GPU, the most specific applies: for its pool and model, then its model, then its pool, then
+any. Of several entries for the same start, the last one applies.
 
-While `tidegate up --ingest` has the data folder open, send with --log http://HOST:PORT.")]
+Columns of an import file: from_time, cluster, pool, gpu_model, contract, price_per_gpu_hour,
+currency, capital_per_gpu, depreciation_months, watts_per_gpu, energy_price_per_kwh,
+lend_per_gpu_hour, interruptions_per_gpu_hour, lost_minutes, spot_share. A file with a faulty line
+enters nothing.
+
+While `tidegate up --ingest` has the data folder open, use --log http://HOST:PORT.")]
 pub struct PriceArgs {
     #[command(subcommand)]
     command: Command,
@@ -45,13 +49,17 @@ pub struct PriceArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Enter a price
+    #[command(after_help = "Examples:
+  tidegate price set --cluster prod --contract reserved --price 2.10 --currency EUR --from 2026-01-01")]
     Set {
         #[command(flatten)]
         entry: Box<Entry>,
         #[command(flatten)]
         to: ToArgs,
     },
-    /// End a price without a successor; a less specific one holds again
+    /// End a price without a successor; a less specific one applies again
+    #[command(after_help = "Examples:
+  tidegate price end --cluster prod --pool h100 --from 2026-12-01")]
     End {
         #[command(flatten)]
         scope: entry::Scope,
@@ -59,11 +67,16 @@ enum Command {
         to: ToArgs,
     },
     /// List every price with its period
+    #[command(after_help = "Examples:
+  tidegate price list")]
     List {
         #[command(flatten)]
         data: DataArgs,
     },
     /// Enter prices from a CSV file
+    #[command(after_help = "Examples:
+  tidegate price import prices.csv
+  tidegate price import prices.csv --cluster prod --log http://127.0.0.1:8428")]
     Import {
         /// File whose first line names the columns
         file: PathBuf,

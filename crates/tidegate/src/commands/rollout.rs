@@ -24,8 +24,9 @@ use crate::autopilot::record::{entries, plan};
   tidegate autopilot shadow
   tidegate autopilot shadow --days 30 --policy careful --json
 
-A decision repeated from plan to plan counts once in ten minutes. Decisions of both that were done are scored. The effect of decisions of
-the shadow alone cannot be known on one cluster: use `tidegate backtest`.")]
+A decision that recurs from plan to plan counts once every ten minutes. Decisions that both policies
+made, and that were carried out, are scored. The effect of decisions that only the shadow made cannot
+be measured on one cluster; `tidegate backtest` estimates it.")]
 pub struct ShadowArgs {
     /// Days before the newest journal entry
     #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]
@@ -46,8 +47,8 @@ pub struct ShadowArgs {
   tidegate autopilot canary
   tidegate autopilot canary --restart
 
-A canary that was rolled back stays so over restarts of the autopilot. It begins again with --restart, or when its policy, owners or rules
-in the policy file change.")]
+A canary that was rolled back stays rolled back when the autopilot restarts. It begins again with
+--restart, or when its policy, owners or rules in the policy file change.")]
 pub struct CanaryArgs {
     /// Restart the canary that was rolled back last
     #[arg(long)]

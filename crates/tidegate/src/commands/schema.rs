@@ -23,8 +23,13 @@ pub struct SchemaArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show every schema: numbers, topic and key
+    #[command(after_help = "Examples:
+  tidegate schema list")]
     List,
     /// Check that .proto files are compatible with the contract; status 1 if not
+    #[command(after_help = "Examples:
+  tidegate schema check schemas
+  tidegate schema check new_schemas --against schemas")]
     Check {
         /// Folder with the changed files
         folder: PathBuf,

@@ -14,6 +14,8 @@ use super::{CommandResult, policy, seeds};
 
 /// Test the autopilot on simulated clusters
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  tidegate sim soak --seeds 0..20")]
 pub struct SimArgs {
     #[command(subcommand)]
     command: Command,
@@ -26,9 +28,10 @@ enum Command {
   tidegate sim soak --seeds 0..20
   tidegate sim soak --seeds 0..1000 --policy site.toml --json
 
-Each seed draws a cluster, its jobs and demand, and a choice of faults: telemetry that is late or lost, a scheduler that refuses, is
-slow or lies, executors that die at a write or hang while another acts, a kill switch that is off, people who act beside it. The
-command fails if an invariant is violated.")]
+Each seed draws a cluster, its jobs and demand, and a choice of faults: late or lost telemetry; a
+scheduler that refuses, is slow or lies; executors that die at a write or hang while another acts; a
+kill switch that is off; people who change the cluster at the same time. The command fails if an
+invariant is violated.")]
     Soak(SoakArgs),
 }
 

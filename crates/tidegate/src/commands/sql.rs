@@ -19,7 +19,7 @@ use super::{CommandError, CommandResult, DataArgs, block_on, lake_url, query_mem
 
 mod prompt;
 
-/// Query the tables with SQL; without a query, a prompt
+/// Query the tables with SQL; without a query, open a prompt
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate sql describe
@@ -28,7 +28,8 @@ mod prompt;
   tidegate sql --format csv --output jobs.csv \"SELECT * FROM jobs WHERE cluster = 'prod'\"
   tidegate sql - < query.sql
 
-Queries only read, and run beside a writer: they see what it has committed. Only data goes to standard output.")]
+Queries only read. They may run beside a writer, and see what it has committed. Standard output gets
+data only.")]
 pub struct SqlArgs {
     /// The query; `-` reads it from standard input
     query: Option<String>,

@@ -28,10 +28,11 @@ const LOOK: Duration = Duration::from_secs(1);
   tidegate status --data tidegate-data
   tidegate status --log kafka://kafka-0:9092/gpu --data tidegate-data --json
 
-END is where the log ends, TABLES the offset up to which every table holds its records, LAG what is missing. IN and OUT are
-records per second that came to the log and that were committed to the tables, over one second. MOVES is how often a process
-took the partition over. Empty partitions are left out; --json has them. A process that runs for good
-also tells this, with rebalances, under GET /metrics (`tidegate up`, `tidegate pipeline run --follow --listen`).")]
+END is the end of the log, TABLES the offset up to which every table has its records, and LAG the
+difference. IN and OUT are the records per second that were appended to the log and committed to the
+tables, measured over one second. MOVES counts how often a process took over the partition. Only
+--json lists empty partitions. A running process reports the same, with rebalances, on GET /metrics
+(`tidegate up`, `tidegate pipeline run --follow --listen`).")]
 pub struct StatusArgs {
     /// Data folder: the event log and the lake
     #[arg(long, value_name = "DIR", default_value = "tidegate-data", env = "TIDEGATE_DATA")]

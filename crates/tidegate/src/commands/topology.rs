@@ -12,7 +12,7 @@ use super::{CommandResult, DataArgs, LogArgs, PaceArgs, Workspace, block_on, blo
 
 /// Import the switch and rack of each node
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
+#[command(after_help = "Examples:
   tidegate topology import topology.conf --cluster prod")]
 pub struct TopologyArgs {
     #[command(subcommand)]
@@ -30,7 +30,7 @@ enum Command {
   tidegate topology import /etc/slurm/topology.conf --cluster prod
   tidegate topology import racks.csv --cluster prod --since 2025-06-01T00:00:00Z
 
-What was told of a node first is taken to hold for the time before, too. Then:
+The first known location of a node also applies to the time before it. Then query, for example:
   tidegate sql \"SELECT switches, sum(step_us) / sum(step_reports) AS mean_step_us FROM gang_spread GROUP BY switches\"")]
 struct ImportArgs {
     /// File to read
@@ -38,7 +38,7 @@ struct ImportArgs {
     /// Cluster of the nodes
     #[arg(long)]
     cluster: String,
-    /// Time from which this holds, RFC 3339 [default: now]
+    /// Time from which these locations apply, RFC 3339 [default: now]
     #[arg(long, value_name = "TIME")]
     since: Option<DateTime<Utc>>,
     #[command(flatten)]

@@ -40,9 +40,10 @@ use truth::Truth;
   tidegate bench ledger --hours 2 --late 20000 --duplicate 20000 --missing 1000 --json
   tidegate bench ledger --hours 1 --truth truth.json --keep day && tidegate sql --data day 'SELECT * FROM jobs'
 
-A generator decides for every millisecond of every GPU what it is used for, emits events as agents, prologs, training jobs and Slurm's
-watcher would, and runs the pipelines. The same options give the same day. The command fails if a table differs from what was
-emitted or, with nothing missing, from the truth by more than a fact allows.")]
+A generator decides what every GPU does in every millisecond, emits events as agents, prologs,
+training jobs and Slurm's watcher would, and runs the pipelines. The same options give the same day.
+The command fails if a table differs from the emitted events or, if nothing is missing, from the
+truth by more than the tolerance of the fact.")]
 pub struct LedgerArgs {
     /// Seed of the generated input
     #[arg(long, default_value_t = 1)]

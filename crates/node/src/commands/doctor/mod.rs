@@ -21,8 +21,8 @@ use crate::error::CommandResult;
   tidegate doctor
   tidegate doctor --log kafka://kafka-0:9092 --json
 
-Reads the GPUs as the agent would, for two seconds. Status 0: nothing failed; 1: a check failed. Optional parts that are
-absent, such as Slurm on a Kubernetes node, are no failure. Run it as the agent's user.")]
+Reads the GPUs as the agent would, for two seconds. Status 0: no check failed; 1: a check failed. An
+absent optional part, such as Slurm on a Kubernetes node, is no failure. Run it as the agent's user.")]
 pub struct DoctorArgs {
     #[command(flatten)]
     places: SourcePlaces,

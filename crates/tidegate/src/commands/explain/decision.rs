@@ -27,9 +27,10 @@ const OTHERS: usize = 8;
   tidegate sql \"SELECT decided_time, action, object, state FROM decisions ORDER BY decided_time DESC LIMIT 10\"
   tidegate explain decision lend-1b491e8c244329c8
 
-What is said is from the autopilot's own record. The plan is made again from it: the same inputs give the same bytes.")]
+The explanation comes from the autopilot's journal. The plan is computed again from its recorded
+inputs, which gives the same bytes.")]
 pub(super) struct DecisionArgs {
-    /// The action, as the table `decisions` names it
+    /// Id of the action, as in the table `decisions`
     action: String,
     /// Print JSON
     #[arg(long)]
