@@ -290,8 +290,8 @@ fn random(seed: u64) -> (ClusterState, Random) {
 type Reasons = BTreeSet<String>;
 
 /// Takes the texts for people out of a plan and its report, so that what is left changes only when
-/// a decision does. The id of a drain hashes its reason, so it is replaced by its place in the order
-/// of appearance.
+/// a decision does. The id of a drain hashes its reason, so its place in the order of appearance
+/// replaces it.
 struct Canonical<'a> {
     ids: BTreeMap<String, usize>,
     reasons: &'a mut Reasons,

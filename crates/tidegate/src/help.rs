@@ -32,7 +32,7 @@ fn words(line: &str) -> Vec<String> {
 fn check(command: &Command, path: &str, faults: &mut Vec<String>) {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let examples = examples(&help);
-    if !examples.iter().any(|line| line.trim_start().starts_with(&format!("{path} "))) {
+    if !examples.iter().any(|line| format!("{} ", line.trim()).starts_with(&format!("{path} "))) {
         faults.push(format!("{path}: the help has no example of it"));
     }
     for line in examples {
@@ -40,7 +40,7 @@ fn check(command: &Command, path: &str, faults: &mut Vec<String>) {
             faults.push(format!("{path}: {line:?} does not parse: {error}"));
         }
     }
-    for line in help.lines().filter(|line| line.chars().count() > 120 && !line.starts_with("  ")) {
+    for line in help.lines().filter(|line| line.chars().count() > 100 && !line.starts_with("  ")) {
         faults.push(format!("{path}: a line of {} characters: {line}", line.chars().count()));
     }
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {

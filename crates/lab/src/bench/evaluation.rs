@@ -14,9 +14,10 @@ use tidegate_workspace::{CommandResult, say, seeds};
   tidegate bench stragglers --seeds 0..20
   tidegate bench stragglers --seeds 0..100 --regimes AB --no-rivals --json
 
-Each seed is a job of each regime: A steps of fixed length, B uneven sequences, C uneven machines. Faults and lookalikes of faults are
-injected at published rates and sizes; half of the jobs are clean. Seeds below 100 are for tuning. Seeds from 1000 on are for
-reports: do not tune on them. The same seeds give the same report.")]
+Each seed is a job of each regime: A steps of fixed length, B uneven sequences, C uneven machines.
+Faults and lookalikes of faults are injected at published rates and sizes; half of the jobs are
+clean. Seeds below 100 are for tuning. Seeds from 1000 on are for reports: do not tune on them. The
+same seeds give the same report.")]
 pub struct StragglerArgs {
     /// Range of seeds, B excluded
     #[arg(long, value_name = "A..B", default_value = "0..20", value_parser = seeds)]
@@ -78,9 +79,10 @@ pub fn stragglers(args: &StragglerArgs) -> CommandResult {
   tidegate bench forecast --traces traces
   tidegate bench forecast --traces traces --sets itp,philly --json
 
---traces is a folder with the public traces as Parquet: ms_itp_jobs, philly_jobs, helios_earth_vc_1min, alibaba_openb_pods,
-servegen_load_10min. Each series is forecast from 24 origins; data after an origin serves only as truth. tests/rivals/forecast.py
-runs other libraries on the same series and origins.")]
+--traces is a folder with the public traces as Parquet: ms_itp_jobs, philly_jobs,
+helios_earth_vc_1min, alibaba_openb_pods, servegen_load_10min. Each series is forecast from 24
+origins; data after an origin serves only as truth. tests/rivals/forecast.py runs other libraries on
+the same series and origins.")]
 pub struct ForecastArgs {
     /// Folder of the traces
     #[arg(long, value_name = "DIR")]

@@ -24,12 +24,12 @@ use tidegate_workspace::{CommandError, CommandResult, LogArgs, say};
   tidegate chaos log --log kafka://127.0.0.1:9092/test --runs 20 --json
   tidegate chaos log --runs 5
 
-In each run, producers append a generated history of every topic, with late, duplicate and unreadable
-records, and count acknowledgements, while pipeline processes maintain the tables; on the embedded log
-they take turns. Processes are killed with kill -9, or paused for longer than their consumer group
-tolerates. At the end, every acknowledged record must be in the log, and every table must equal, row
-for row, the one that an undisturbed process computes from the same records.
-Use a test cluster: each run leaves topics PREFIX-chaos-…")]
+In each run, producers append a generated history of every topic, with late, duplicate and
+unreadable records, and count acknowledgements, while pipeline processes maintain the tables; on the
+embedded log they take turns. Processes are killed with kill -9, or paused for longer than their
+consumer group tolerates. At the end, every acknowledged record must be in the log, and every table
+must equal, row for row, the one that an undisturbed process computes from the same records. Use a
+test cluster: each run leaves topics PREFIX-chaos-…")]
 pub struct ChaosArgs {
     #[command(subcommand)]
     command: Command,

@@ -42,14 +42,14 @@ sia_scaling_profiles. Each seed takes a window of a trace and draws what the tra
 are elastic or may run on borrowed nodes, and how often they write checkpoints. Intervals are 95 %
 over seeds.
 
---from uses the site's own log: its nodes, quotas and prices, and the jobs that were submitted, ran or
-waited between --from and --to. A job's work is the GPU time that it held; a job that runs at --from
-has the rest of its work left. Pools named with --serves are online services, whose demand is what was
-held and waited for there; all other pools become one pool for jobs. A job that is still running at
-the end of the log gets the length of another job that had run as long, drawn by the seed. The seed
-also draws what the log lacks: which jobs are elastic or may run on lent nodes, and their checkpoints.
-If the log has no nodes, the backtest assumes nodes of 8 GPUs: as many as were ever held at once, or
---train.")]
+--from uses the site's own log: its nodes, quotas and prices, and the jobs that were submitted, ran
+or waited between --from and --to. A job's work is the GPU time that it held; a job that runs at
+--from has the rest of its work left. Pools named with --serves are online services, whose demand is
+what was held and waited for there; all other pools become one pool for jobs. A job that is still
+running at the end of the log gets the length of another job that had run as long, drawn by the
+seed. The seed also draws what the log lacks: which jobs are elastic or may run on lent nodes, and
+their checkpoints. If the log has no nodes, the backtest assumes nodes of 8 GPUs: as many as were
+ever held at once, or --train.")]
 pub struct BacktestArgs {
     /// static, backfill, lyra, gfs, clairvoyant, lender, autopilot, or a policy FILE; may be given
     /// several times

@@ -29,8 +29,8 @@ use super::{
   tidegate import sacct jobs.txt --cluster prod --nodes 'gpu[01-64]:8:a100:batch' --nodes 'big[1-4]:16'
 
 A history without nodes cannot show what was free while a job waited: declare nodes with --nodes.
-Importing a file again changes nothing. Rejected rows go to the table dead_letters with file, line and reason, and the
-exit status is 3.")]
+Importing a file again changes nothing. Rejected rows go to the table dead_letters with file, line
+and reason, and the exit status is 3.")]
 pub struct ImportArgs {
     #[command(subcommand)]
     command: Command,
@@ -76,9 +76,9 @@ struct CommonArgs {
     /// Time zone of times without one, e.g. Europe/Berlin [default: the mapping's, else UTC]
     #[arg(long, value_name = "ZONE")]
     timezone: Option<String>,
-    /// Nodes, for a history that has none: [CLUSTER/]NAMES:GPUS[:MODEL[:POOLS]] with names as a Slurm
-    /// hostlist, or a table with the columns node, gpus, gpu_model, pool, cluster; a node without a
-    /// pool is in every pool. May be repeated
+    /// Nodes, for a history that has none: [CLUSTER/]NAMES:GPUS[:MODEL[:POOLS]] with names as a
+    /// Slurm hostlist, or a table with the columns node, gpus, gpu_model, pool, cluster; a node
+    /// without a pool is in every pool. May be repeated
     #[arg(long, value_name = "SPEC|FILE")]
     nodes: Vec<String>,
     /// Time from which these nodes exist, RFC 3339 [default: the first job]. Give it if exports

@@ -22,8 +22,8 @@ use super::{CommandResult, PlaceArgs, Workspace};
 First stop every process that writes to the data folder. An interrupted copy continues when you
 start it again. At the end it compares every record of both logs. Offsets stay the same, so the
 tables in the folder continue from Kafka without a rebuild, and a repeated import is recognised.
---partitions N spreads every topic over N partitions, so that N processes can share the work. Offsets
-change then: rebuild the tables with `tidegate pipeline backfill --log URL`.")]
+--partitions N spreads every topic over N partitions, so that N processes can share the work.
+Offsets change then: rebuild the tables with `tidegate pipeline backfill --log URL`.")]
 pub struct LogCommand {
     #[command(subcommand)]
     command: Command,

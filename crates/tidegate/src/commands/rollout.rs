@@ -25,8 +25,8 @@ use crate::autopilot::record::{entries, plan};
   tidegate autopilot shadow --days 30 --policy careful --json
 
 A decision that recurs from plan to plan counts once every ten minutes. Decisions that both policies
-made, and that were carried out, are scored. The effect of decisions that only the shadow made cannot
-be measured on one cluster; `tidegate backtest` estimates it.")]
+made, and that were carried out, are scored. The effect of decisions that only the shadow made
+cannot be measured on one cluster; `tidegate backtest` estimates it.")]
 pub struct ShadowArgs {
     /// Days before the newest journal entry
     #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3650))]

@@ -43,9 +43,9 @@ const MIN_TOKEN_BYTES: usize = 16;
   tidegate up --data tidegate-data --listen 127.0.0.1:9000
   tidegate up --data tidegate-data --ingest --keep gpu_samples=30 --keep gpu_1m=400
 
-Ctrl-C and SIGTERM commit received events and exit; a second one exits at once. kill -9 loses nothing
-either: acknowledged records are still in the log after a restart. crates/tidegate/demo/ATTRIBUTION.md
-has the authors and licences of the demo traces.")]
+Ctrl-C and SIGTERM commit received events and exit; a second one exits at once. kill -9 loses
+nothing either: acknowledged records are still in the log after a restart.
+crates/tidegate/demo/ATTRIBUTION.md has the authors and licences of the demo traces.")]
 pub struct UpArgs {
     #[command(flatten)]
     data: DataArgs,

@@ -16,13 +16,16 @@ use tidegate_workspace::CommandError;
   tidegate bench autopilot --nodes 1000 --jobs 500 --plans 101 --trials 20
   tidegate bench autopilot --look-every 1 --plan-every 5
 
-planner and guard: one state of a cluster of --nodes and --jobs is planned --plans times; the guard judges each decision.
+planner and guard: one state of a cluster of --nodes and --jobs is planned --plans times; the guard
+judges each decision.
 
-bad_node and demand_jump: the executor runs on a simulated cluster with its journal on an embedded, fsynced log. At a moment drawn by
-the seed a signal reports a bad node, or a service suddenly needs all of its nodes, some of which are lent.
-cluster_ms is the time on the cluster's clock until everything decided on it is verified: waits for the next observation and plan, and the
-time that the cluster takes. work_ms is the real time of append, read, plan and journal, fsyncs included. latency_ms is the sum. Appends,
-records and fsyncs are counted per verified action, from the event to the last verification, lease renewals included.")]
+bad_node and demand_jump: the executor runs on a simulated cluster with its journal on an embedded,
+fsynced log. At a moment drawn by the seed a signal reports a bad node, or a service suddenly needs
+all of its nodes, some of which are lent. cluster_ms is the time on the cluster's clock until
+everything decided on it is verified: waits for the next observation and plan, and the time that the
+cluster takes. work_ms is the real time of append, read, plan and journal, fsyncs included.
+latency_ms is the sum. Appends, records and fsyncs are counted per verified action, from the event
+to the last verification, lease renewals included.")]
 pub struct AutopilotArgs {
     /// Nodes of the planned cluster
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(20..=100_000))]

@@ -25,8 +25,8 @@ use tidegate_workspace::{CommandError, LogArgs, block_on, folder_bytes, folder_u
   tidegate bench query --json
   tidegate bench query --nodes 125 --hours 6 --beside \"$(tests/peers/install.sh)\" --json
 
---beside is a Python with duckdb and chdb; tests/peers/install.sh makes one and prints its path. All systems use the same number of
-threads. The bench fails unless all answers to a query are equal.")]
+--beside is a Python with duckdb and chdb; tests/peers/install.sh makes one and prints its path. All
+systems use the same number of threads. The bench fails unless all answers to a query are equal.")]
 pub struct QueryArgs {
     /// Seed of the generated input
     #[arg(long, default_value_t = 1)]
