@@ -310,12 +310,10 @@ impl Canonical<'_> {
                     self.value(field);
                 }
             }
-            Value::String(text) => {
-                if text.starts_with("drain_node-") {
-                    let next = self.ids.len();
-                    let nth = *self.ids.entry(text.clone()).or_insert(next);
-                    *text = format!("drain_node-{nth}");
-                }
+            Value::String(text) if text.starts_with("drain_node-") => {
+                let next = self.ids.len();
+                let nth = *self.ids.entry(text.clone()).or_insert(next);
+                *text = format!("drain_node-{nth}");
             }
             _ => {}
         }

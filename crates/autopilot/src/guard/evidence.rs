@@ -93,11 +93,11 @@ pub(super) fn forecast(ctx: &Context<'_>) -> Option<Refusal> {
                 Some(held) if held >= least => return None,
                 Some(held) => {
                     format!(
-                        "only {held:.3} of the forecast bounds for {owner} held; the policy requires {least}"
+                        "only {held:.3} of the bounds from {owner}'s own past held; the policy requires {least}"
                     )
                 }
                 None => {
-                    format!("too few forecasts for {owner} have been compared with actual demand")
+                    format!("too few bounds from {owner}'s own past have been compared with actual demand")
                 }
             };
             return refuse(Rule::Forecast, why);

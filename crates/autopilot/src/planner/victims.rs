@@ -148,7 +148,7 @@ pub(super) fn disturb(
     let notice_ms = if way.notice { builder.policy.preempt.notice_s * 1000 } else { 0 };
     let (change, inverse, what) = if way.to_gpus == 0 {
         let change = Change::Preempt { job: id.clone(), frees_gpus: held };
-        (change, None, format!("it stops and loses {} GPU-seconds", way.choice.cost / 1000))
+        (change, None, format!("this job stops and loses {} GPU-seconds", way.choice.cost / 1000))
     } else {
         let keep: BTreeSet<NodeName> =
             job.placement.keys().filter(|node| !way.leaves.contains(*node)).cloned().collect();
@@ -167,7 +167,7 @@ pub(super) fn disturb(
             keep_nodes: keep,
             add_nodes: BTreeSet::new(),
         });
-        (change, back, format!("it shrinks from {held} to {} GPUs", way.to_gpus))
+        (change, back, format!("this job shrinks from {held} to {} GPUs", way.to_gpus))
     };
     builder.decide(ActionSpec {
         change,

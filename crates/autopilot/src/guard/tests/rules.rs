@@ -234,7 +234,7 @@ fn nothing_is_lent_on_published_bounds_that_drift() {
     assert_eq!(refused(&published(&[]), &lend(&["s01"])), None);
     let low = published(&[(Reach::Day, Drift::TooLow)]);
     let why = refused(&low, &lend(&["s01"])).unwrap();
-    assert!(why.contains("TEAM serving") && why.contains("since 7200 s") && why.contains("0.900"), "{why}");
+    assert!(why.contains("TEAM serving") && why.contains("for 7200 s") && why.contains("0.900"), "{why}");
     assert!(refused(&low, &quota).is_some());
     // Reclaiming needs no forecast.
     assert_eq!(rule(&acts(""), &low, &on(), &reclaim(&["s00"], 8)), None);

@@ -122,7 +122,7 @@ fn a_canary_ends_by_failures_in_a_row_by_the_breaker_and_by_a_broken_promise() {
     assert_eq!(ended_by(&late, 0, NOW + 902 * S), None);
     assert!(ended_by(&late, 0, NOW + 903 * S).unwrap().contains("reclaim-2"));
     acted(&mut late, 3, reclaim(), &[Transition::Verified]);
-    assert!(ended_by(&late, 0, NOW).unwrap().contains("longer than was promised"));
+    assert!(ended_by(&late, 0, NOW).unwrap().contains("longer than promised"));
     let soon = CanaryRecord { began_us: NOW + 4 * S, ..of("candidate", &[], &late, 0) };
     assert_eq!(reason(&rules, &soon, NOW + 903 * S), None, "before it began");
 }
