@@ -29,6 +29,7 @@ pub mod forecast;
 pub mod guard;
 pub mod intent;
 pub mod names;
+pub mod pairs;
 pub mod planner;
 pub mod policy;
 pub mod rollout;

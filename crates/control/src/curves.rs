@@ -3,23 +3,29 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+use tidegate_autopilot::pairs;
+
 use tidegate_autopilot::state::{ClusterState, CurvePoint, ScalingCurve};
 use tidegate_events::v1::JobEventKind;
 use tidegate_events::{Event, JobFamily, v1};
 
 /// Families of jobs and curves of families.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Curves {
     /// Jobs that have not ended.
+    #[serde(with = "families")]
     jobs: BTreeMap<String, JobFamily>,
     /// Latest curve of each family and unit.
+    #[serde(with = "pairs")]
     latest: BTreeMap<(String, String), CurvePoints>,
 }
 
 /// Points of one published curve, by GPUs.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct CurvePoints {
     at_ms: i64,
+    #[serde(with = "points")]
     points: BTreeMap<u32, v1::ScalingCurve>,
 }
 
@@ -90,6 +96,59 @@ impl CurvePoints {
             CurvePoint { gpus: point.gpus, rate_ppm: u64::try_from(rate_ppm).unwrap_or(u64::MAX) }
         });
         ScalingCurve::new(points.collect()).ok()
+    }
+}
+
+/// Families of jobs in a snapshot: team, user, name and model by job.
+mod families {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+    use tidegate_events::JobFamily;
+
+    type Fields = (Option<String>, Option<String>, Option<String>, Option<String>);
+
+    pub fn serialize<S: Serializer>(jobs: &BTreeMap<String, JobFamily>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(jobs.iter().map(|(job, family)| {
+            let JobFamily { team, user_name, job_name, gpu_model } = family;
+            (job, (team, user_name, job_name, gpu_model))
+        }))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, JobFamily>, D::Error> {
+        let jobs = BTreeMap::<String, Fields>::deserialize(from)?;
+        let family = |(job, (team, user_name, job_name, gpu_model))| {
+            (job, JobFamily { team, user_name, job_name, gpu_model })
+        };
+        Ok(jobs.into_iter().map(family).collect())
+    }
+}
+
+/// Points of a curve in a snapshot: Protobuf by GPUs.
+mod points {
+    use std::collections::BTreeMap;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use tidegate_events::v1::ScalingCurve;
+    use tidegate_events::{Event, SchemaId};
+
+    pub fn serialize<S: Serializer>(points: &BTreeMap<u32, ScalingCurve>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(
+            points.iter().map(|(gpus, point)| (gpus, Event::Scaling(point.clone()).encode_to_vec())),
+        )
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<u32, ScalingCurve>, D::Error> {
+        let points = BTreeMap::<u32, Vec<u8>>::deserialize(from)?;
+        let point = |(gpus, bytes): (u32, Vec<u8>)| match Event::decode_draft(
+            SchemaId::ScalingCurve.number(),
+            &bytes,
+        ) {
+            Ok(Event::Scaling(point)) => Ok((gpus, point)),
+            _ => Err(D::Error::custom("a point of a scaling curve is not readable")),
+        };
+        points.into_iter().map(point).collect()
     }
 }
 

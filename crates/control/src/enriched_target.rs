@@ -5,11 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tidegate_autopilot::action::Action;
+use tidegate_autopilot::pairs;
 use tidegate_autopilot::state::{ClusterState, Health};
 use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, TargetError};
 use tidegate_events::v1::{NodeHealthState, NodeSignal, SignalState, StragglerSignal};
 use tidegate_events::{Event, Millis, SchemaId};
 use tidegate_log::{EventLog, LogError};
+
+use serde::{Deserialize, Serialize};
+use tidegate_log::snapshot::Position;
 
 use super::curves::Curves;
 use super::tail::Tail;
@@ -36,21 +40,31 @@ const FAMILIES: [(&str, &str); 12] = [
 pub struct EnrichedTarget<T> {
     target: T,
     tail: Tail,
+    read: ReadFromLog,
+}
+
+/// What was read from the log, to be saved and restored as a whole.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ReadFromLog {
     signals: NodeSignals,
     curves: Curves,
 }
 
 /// What signals say of nodes.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct NodeSignals {
     nodes: BTreeMap<String, Health>,
-    /// Confirmed slow nodes: slowdown by job and episode.
-    slow: BTreeMap<String, BTreeMap<(String, u64), u32>>,
+    slow: BTreeMap<String, SlowEpisodes>,
 }
+
+/// Slowdown of a confirmed slow node, by job and episode.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+struct SlowEpisodes(#[serde(with = "pairs")] BTreeMap<(String, u64), u32>);
 
 impl<T> std::fmt::Debug for EnrichedTarget<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Informed").field("known", &self.signals).finish_non_exhaustive()
+        f.debug_struct("Informed").field("read", &self.read).finish_non_exhaustive()
     }
 }
 
@@ -62,7 +76,21 @@ impl<T: Target> EnrichedTarget<T> {
     pub fn new(target: T, log: Arc<dyn EventLog>, cluster: &str) -> Result<Self, LogError> {
         let topics = [SchemaId::NodeSignal.topic(), SchemaId::JobEvent.topic()];
         let tail = Tail::new(log, cluster, &topics, None)?;
-        Ok(Self { target, tail, signals: NodeSignals::default(), curves: Curves::default() })
+        Ok(Self { target, tail, read: ReadFromLog::default() })
+    }
+
+    /// Goes on from what was read up to these positions.
+    #[must_use]
+    pub(crate) fn resumed(self, read: ReadFromLog, positions: &[Position]) -> Self {
+        Self { tail: self.tail.resumed(positions), read, ..self }
+    }
+
+    /// What was read, and up to where.
+    ///
+    /// # Errors
+    /// The log cannot be reached.
+    pub(crate) fn read_so_far(&self) -> Result<(&ReadFromLog, Vec<Position>), LogError> {
+        Ok((&self.read, self.tail.positions()?))
     }
 
     /// The inner target, e.g. to let a simulated one's time go on.
@@ -71,10 +99,10 @@ impl<T: Target> EnrichedTarget<T> {
     }
 
     fn read(&mut self) -> Result<(), LogError> {
-        let Self { tail, signals, curves, .. } = self;
+        let Self { tail, read, .. } = self;
         tail.read(|event| {
-            signals.observe(event);
-            curves.observe(event);
+            read.signals.observe(event);
+            read.curves.observe(event);
         })
     }
 }
@@ -112,7 +140,7 @@ impl NodeSignals {
         let Some(node) = &signal.node else { return };
         let episode = (signal.job_id.clone(), signal.episode);
         let is_the_nodes = matches!(&*signal.blame, "NODE" | "RANK");
-        let slow = self.slow.entry(node.clone()).or_default();
+        let slow = &mut self.slow.entry(node.clone()).or_default().0;
         match signal.state() {
             SignalState::Confirmed if is_the_nodes => {
                 slow.insert(episode, u32::try_from(signal.slowdown_ppm.max(0)).unwrap_or(u32::MAX));
@@ -128,7 +156,7 @@ impl NodeSignals {
             if let Some(health) = self.nodes.get(name) {
                 node.health = health.clone();
             }
-            let slowest = self.slow.get(name).into_iter().flat_map(BTreeMap::values).max();
+            let slowest = self.slow.get(name).into_iter().flat_map(|slow| slow.0.values()).max();
             if let Some(slowdown) = slowest {
                 node.health.slowdown_ppm = Some(*slowdown);
                 node.health.families.push("straggler".to_owned());
@@ -148,8 +176,8 @@ impl<T: Target> Target for EnrichedTarget<T> {
         self.read()
             .map_err(|e| TargetError::Unreachable { target: "the log".to_owned(), why: e.to_string() })?;
         let mut state = self.target.observe()?;
-        self.signals.enrich(&mut state);
-        self.curves.enrich(&mut state);
+        self.read.signals.enrich(&mut state);
+        self.read.curves.enrich(&mut state);
         Ok(state)
     }
 

@@ -16,33 +16,34 @@ use tidegate_events::v1::{AutopilotEvent, AutopilotEventKind as EventKind, Envel
 use tidegate_events::{Event, Micros, SchemaId};
 use tidegate_log::MAX_RECORD_BYTES;
 
+use crate::plan_archive::without_inputs;
+
 /// Reasons for doing nothing that a plan's event lists for each kind.
 const REASONS: usize = 3;
 /// Bytes left free for the other fields and the key.
 const MARGIN_BYTES: usize = 64 << 10;
 
-/// Encodes an entry as event number `seq` of its generation.
+/// Encodes an entry as event number `seq` of its generation. `body` is the entry as it is to be
+/// read back, perhaps without the inputs of a plan.
 ///
 /// # Errors
 /// The entry cannot be encoded as JSON.
 pub fn encode_entry(
     entry: &JournalEntry,
+    body: &JournalEntry,
     cluster: &str,
     holder: &str,
     seq: u64,
 ) -> Result<Event, serde_json::Error> {
     let at_ms = Micros(entry.at_us).to_millis().0;
-    let mut body = serde_json::to_string(entry)?;
+    let mut text = serde_json::to_string(body)?;
     if let (JournalEvent::Planned(planned), true) =
-        (&entry.event, body.len() + MARGIN_BYTES > MAX_RECORD_BYTES)
+        (&body.event, text.len() + MARGIN_BYTES > MAX_RECORD_BYTES)
     {
         // The state of a cluster this large does not fit a record. Without it the plan cannot be
         // made again, and `explain decision` says so.
-        let slim = PlanRecord { state: Default::default(), ..(**planned).clone() };
-        body = serde_json::to_string(&JournalEntry {
-            event: JournalEvent::Planned(Box::new(slim)),
-            ..entry.clone()
-        })?;
+        let event = JournalEvent::Planned(Box::new(without_inputs(planned)));
+        text = serde_json::to_string(&JournalEntry { event, ..body.clone() })?;
     }
     let mut event = AutopilotEvent {
         envelope: Some(Envelope {
@@ -56,7 +57,7 @@ pub fn encode_entry(
         }),
         generation: entry.generation,
         holder: holder.to_owned(),
-        body,
+        body: text,
         ..AutopilotEvent::default()
     };
     match &entry.event {

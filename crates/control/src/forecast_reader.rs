@@ -89,4 +89,4 @@ fn held(signal: &CoverageSignal, at_us: i64, into: &mut Published) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

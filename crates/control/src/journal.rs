@@ -5,12 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_autopilot::executor::{Journal, JournalEntry, JournalError};
+use tidegate_autopilot::executor::{Journal, JournalEntry, JournalError, JournalEvent};
 use tidegate_events::SchemaId;
+use tidegate_log::snapshot::Position;
 use tidegate_log::tail::Cursor;
 use tidegate_log::{Batch, EventLog, LogError, Producer, Record, TopicPartition, partition_for};
 
 use super::event::{decode_entry, encode_entry, source};
+use super::plan_archive::{PlanArchive, without_inputs};
 
 /// Payload bytes read at a time.
 const READ_BYTES: usize = 8 << 20;
@@ -31,6 +33,8 @@ pub struct LogJournal {
     broken: Option<u64>,
     /// Offset after the last record written: it must be read back before anything is done on it.
     written_to: u64,
+    /// Where inputs of plans go; without one they are recorded in the journal.
+    archive: Option<PlanArchive>,
 }
 
 impl std::fmt::Debug for LogJournal {
@@ -58,12 +62,65 @@ impl LogJournal {
             TopicPartition { topic: topic.into(), partition: partition_for(cluster.as_bytes(), partitions) };
         let cursor = Cursor::at_start(log.as_ref(), at)?;
         let (cluster, holder) = (cluster.to_owned(), holder.to_owned());
-        Ok(Self { log, cursor, cluster, holder, generation: 0, seq: 0, broken: None, written_to: 0 })
+        Ok(Self {
+            log,
+            cursor,
+            cluster,
+            holder,
+            generation: 0,
+            seq: 0,
+            broken: None,
+            written_to: 0,
+            archive: None,
+        })
+    }
+
+    /// Keeps inputs of plans in an archive, and records the plans without them.
+    #[must_use]
+    pub fn archiving(self, archive: PlanArchive) -> Self {
+        Self { archive: Some(archive), ..self }
+    }
+
+    /// Goes on where a state stands that was folded from this journal. Positions of other
+    /// partitions change nothing.
+    #[must_use]
+    pub fn resumed(mut self, positions: &[Position]) -> Self {
+        if let Some(position) = positions.iter().find(|position| position.at() == self.cursor.at) {
+            self.cursor = position.cursor();
+        }
+        self
+    }
+
+    /// How far it was read.
+    ///
+    /// # Errors
+    /// The log cannot be reached.
+    pub fn position(&self) -> Result<Position, LogError> {
+        Position::of(&self.cursor, self.log.as_ref())
+    }
+
+    /// The entry as it is recorded: a plan without its inputs, once the archive has them. A plan
+    /// that cannot be archived is recorded without them all the same: it cannot be made again, and
+    /// `explain decision` says so.
+    fn slim<'a>(&self, entry: &'a JournalEntry) -> std::borrow::Cow<'a, JournalEntry> {
+        let (Some(archive), JournalEvent::Planned(planned)) = (&self.archive, &entry.event) else {
+            return std::borrow::Cow::Borrowed(entry);
+        };
+        if let Err(error) = archive.write(planned) {
+            tracing::warn!(
+                "the inputs of plan {} are not kept, it cannot be explained: {error}",
+                planned.plan.id
+            );
+        }
+        let event = JournalEvent::Planned(Box::new(without_inputs(planned)));
+        std::borrow::Cow::Owned(JournalEntry { event, ..entry.clone() })
     }
 
     fn records(&self, entries: &[JournalEntry], first_seq: u64) -> Result<Vec<Record>, JournalError> {
         let record = |(seq, entry): (u64, &JournalEntry)| {
-            let mut event = encode_entry(entry, &self.cluster, &self.holder, seq).map_err(journal_error)?;
+            let slim = self.slim(entry);
+            let mut event =
+                encode_entry(entry, &slim, &self.cluster, &self.holder, seq).map_err(journal_error)?;
             event.record().map(Record::from).map_err(journal_error)
         };
         (first_seq..).zip(entries).map(record).collect()
@@ -102,6 +159,18 @@ impl Journal for LogJournal {
     }
 
     fn read(&mut self) -> Result<Vec<JournalEntry>, JournalError> {
+        let begun = self.cursor.clone();
+        let entries = self.read_all();
+        if entries.is_err() {
+            // What was read before the error is not handed over, so it is read again.
+            self.cursor = begun;
+        }
+        entries
+    }
+}
+
+impl LogJournal {
+    fn read_all(&mut self) -> Result<Vec<JournalEntry>, JournalError> {
         let mut entries = Vec::new();
         loop {
             let records = self.cursor.read_on(self.log.as_ref(), READ_BYTES).map_err(journal_error)?;

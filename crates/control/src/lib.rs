@@ -8,6 +8,7 @@
 //! | [`EnrichedTarget`] | health of nodes and scaling curves from the log, added to a target's state |
 //! | [`ForecastReader`] | published forecasts of demand, and whether their bounds hold |
 //! | [`LogJournal`] | the executor's journal on the log, whose order decides who holds the lease |
+//! | [`PlanArchive`] | inputs of plans, kept beside the journal to explain them |
 //! | [`ControlFolder`] | the kill switch and approvals, as files |
 //! | [`authority`] | whose SSH signatures on policies and approvals count |
 //! | [`Pager`] | alerts to Alertmanager |
@@ -21,7 +22,7 @@
 //! #     log: std::sync::Arc<dyn tidegate_log::EventLog>,
 //! # ) -> Result<(), tidegate_control::service::ServiceError> {
 //! let config = ServiceConfig::read("slurm.toml".as_ref())?;
-//! let service = Service::open(config, "tidegate-data".as_ref(), &log)?;
+//! let service = Service::open(config, "tidegate-data".as_ref(), &log, "tidegate-autopilot")?;
 //! service.describe().iter().for_each(|line| println!("{line}"));
 //! let hooks = Hooks {
 //!     stopped: &|| false,
@@ -43,6 +44,7 @@ mod event;
 mod forecast_reader;
 mod journal;
 mod pager;
+mod plan_archive;
 pub mod policy_file;
 pub mod service;
 pub mod slurm;
@@ -53,3 +55,4 @@ pub use enriched_target::EnrichedTarget;
 pub use forecast_reader::ForecastReader;
 pub use journal::LogJournal;
 pub use pager::{Pager, PagerConfig};
+pub use plan_archive::PlanArchive;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_events::Event;
+use tidegate_log::snapshot::Position;
 use tidegate_log::{EventLog, LogError, tail};
 
 /// Payload bytes read at a time.
@@ -25,6 +26,17 @@ impl Tail {
     ) -> Result<Self, LogError> {
         let tail = tail::Tail::new(log, topics, since_ms, READ_BYTES)?;
         Ok(Self { cluster: cluster.to_owned(), tail })
+    }
+
+    /// Goes on where these positions stand.
+    #[must_use]
+    pub(crate) fn resumed(self, positions: &[Position]) -> Self {
+        Self { tail: self.tail.resumed(positions), ..self }
+    }
+
+    /// How far each partition was read.
+    pub(crate) fn positions(&self) -> Result<Vec<Position>, LogError> {
+        self.tail.positions()
     }
 
     /// Passes on the events that came since the last call. After an error, the next call goes on

@@ -149,6 +149,15 @@ impl SchemaId {
         }
     }
 
+    /// Days that the log keeps records of the schema's topic at least, unless a site chooses
+    /// otherwise. Samples and step reports are most of a log, and their rows are in the tables.
+    pub const fn retained_days(self) -> u64 {
+        match self {
+            Self::GpuSampleBatch | Self::StepReport => 7,
+            _ => 400,
+        }
+    }
+
     /// What a record carries: `id << 16 | version`.
     pub const fn number(self) -> u32 {
         (self as u32) << 16 | self.version() as u32

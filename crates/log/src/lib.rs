@@ -33,6 +33,7 @@ mod error;
 pub mod fault;
 mod kafka;
 mod partition;
+pub mod snapshot;
 mod sole_member;
 pub mod tail;
 pub mod wire;
@@ -251,6 +252,17 @@ pub trait EventLog: Send + Sync {
     /// at `now_ms`, and drops what lies below the end that a run recorded `retain_ms` ago. So the
     /// first run drops nothing by age.
     fn apply_retention(&self, now_ms: i64) -> Result<(), LogError>;
+
+    /// Sets how long a topic keeps records, see [`TopicConfig::retain_ms`].
+    fn set_retention(&self, topic: &str, retain_ms: Option<u64>) -> Result<(), LogError>;
+
+    /// How far each consumer group that ever committed has come in a partition, by name. Retention
+    /// drops nothing that one of them has not passed.
+    fn consumers(&self, at: &TopicPartition) -> Result<Vec<(String, u64)>, LogError>;
+
+    /// Forgets what a consumer group committed, so that it holds nothing back any more. Returns
+    /// whether there was anything. A group whose members are running comes back.
+    fn forget_consumer(&self, group: &str) -> Result<bool, LogError>;
 
     /// The time on the log's clock; `None` where the log uses this machine's clock.
     fn clock(&self) -> Result<Option<LogClock>, LogError> {

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use crate::snapshot::Position;
 use crate::{EventLog, Extent, LogError, StoredRecord, TopicPartition};
 
 /// A reader's position in one partition.
@@ -20,6 +21,8 @@ pub struct Cursor {
     pub next: u64,
     /// Where the partition ended when it was last [refreshed](Self::refresh).
     pub end: u64,
+    /// Offset of the last record read; `None` before the first one.
+    pub last: Option<u64>,
 }
 
 /// A piece of a partition, in order.
@@ -38,7 +41,7 @@ impl Cursor {
     /// The partition does not exist, or the log cannot be reached.
     pub fn at_start(log: &dyn EventLog, at: TopicPartition) -> Result<Self, LogError> {
         let Extent { start, end } = log.extent(&at)?;
-        Ok(Self { at, next: start, end })
+        Ok(Self { at, next: start, end, last: None })
     }
 
     /// Whether the partition ended behind this position when last looked.
@@ -90,6 +93,7 @@ impl Cursor {
     pub fn read(&mut self, log: &dyn EventLog, max_bytes: usize) -> Result<Vec<StoredRecord>, LogError> {
         let Piece { records, next } = self.peek(log, max_bytes)?;
         self.next = next;
+        self.last = records.last().map(|last| last.offset).or(self.last);
         Ok(records)
     }
 
@@ -101,7 +105,7 @@ impl Cursor {
     pub fn read_on(&mut self, log: &dyn EventLog, max_bytes: usize) -> Result<Vec<StoredRecord>, LogError> {
         let records = log.read(&self.at, self.next, max_bytes)?;
         if let Some(last) = records.last() {
-            self.next = last.offset + 1;
+            (self.next, self.last) = (last.offset + 1, Some(last.offset));
         }
         Ok(records)
     }
@@ -143,13 +147,32 @@ impl Tail {
                 cursors.push(match since_ms {
                     Some(since_ms) => {
                         let next = log.offset_for_time(&at, since_ms)?;
-                        Cursor { at, next, end: next }
+                        Cursor { at, next, end: next, last: None }
                     }
                     None => Cursor::at_start(log.as_ref(), at)?,
                 });
             }
         }
         Ok(Self { log, cursors, max_bytes })
+    }
+
+    /// Puts the cursors of these partitions where `positions` stand; others stay.
+    #[must_use]
+    pub fn resumed(mut self, positions: &[Position]) -> Self {
+        for cursor in &mut self.cursors {
+            if let Some(position) = positions.iter().find(|position| position.at() == cursor.at) {
+                *cursor = position.cursor();
+            }
+        }
+        self
+    }
+
+    /// How far each partition was read.
+    ///
+    /// # Errors
+    /// The log cannot be reached.
+    pub fn positions(&self) -> Result<Vec<Position>, LogError> {
+        self.cursors.iter().map(|cursor| Position::of(cursor, self.log.as_ref())).collect()
     }
 
     /// Passes on the records that came since the last call. After an error, the next call goes on
@@ -226,7 +249,7 @@ mod tests {
         append(log.as_ref(), "a", 0, &[10, 20]);
         let at = TopicPartition { topic: "a".into(), partition: 0 };
         let mut cursor = Cursor::at_start(log.as_ref(), at.clone()).unwrap();
-        assert_eq!(cursor, Cursor { at, next: 0, end: 2 });
+        assert_eq!(cursor, Cursor { at, next: 0, end: 2, last: None });
         let piece = cursor.peek(log.as_ref(), 1 << 20).unwrap();
         assert_eq!((piece.records.len(), piece.next, cursor.next), (2, 2, 0));
         assert_eq!(cursor.read(log.as_ref(), 1 << 20).unwrap(), piece.records);

@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::facts::{HeldDevice, HoldFact, JobFact};
 use crate::roles::{RankLocation, RankPosition};
 use crate::time::DAY_US;
+use serde::{Deserialize, Serialize};
 use tidegate_events::MilliGpus;
 
 /// How long an end is remembered, µs.
 const END_RETENTION_US: i64 = 7 * DAY_US;
 
 /// What a running job holds.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Allocation {
     /// The scheduler's attempt; `None` also where only device holds were reported.
     pub attempt: Option<i64>,
@@ -92,7 +93,7 @@ impl Allocation {
 pub type NodeUse = (String, i64, i64);
 
 /// Allocations of one cluster, one per running job.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Allocations {
     jobs: BTreeMap<String, Allocation>,
     on_node: BTreeMap<String, BTreeSet<String>>,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::v1::{self, CoverageState, ForecastReach, SeriesKind};
 use tidegate_events::{Event, Micros};
 use tidegate_insight::forecast::{BoundCheck, Coverage, CoverageMonitor, Drift, LEVELS, Reach};
@@ -14,7 +15,7 @@ use crate::time::{DAY_US, HOUR_US};
 const MIN_SCORES: u64 = 20;
 
 /// Bounds for one hour, thousandths of a GPU.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Bounds {
     horizon: usize,
     p10: u64,
@@ -30,7 +31,7 @@ pub struct CoverageReport {
 }
 
 /// Published forecasts of one series.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct IssuedForecasts {
     monitor: CoverageMonitor,
     /// Forecasts whose hour has not passed, by its start.

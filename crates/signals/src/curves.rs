@@ -14,6 +14,7 @@ mod window;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, JobFamily, v1};
 use tidegate_insight::advice::scaling::{Curve, Form, Observations, Size};
 
@@ -48,8 +49,9 @@ const MAX_GPUS: u32 = 1 << 16;
 /// signals and steps of jobs are processed.
 const SETTLE_US: i64 = HINDSIGHT_US + 30 * US_PER_S;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Run {
+    #[serde(with = "crate::stored::family")]
     family: JobFamily,
     /// Nodes of the allocation; 0 if unknown.
     hosts: u32,
@@ -59,7 +61,7 @@ struct Run {
     newest_us: i64,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Family {
     observed: Observations,
     /// Steps by size, and when the last of them ended.
@@ -72,12 +74,13 @@ struct Family {
 }
 
 /// Scaling of the jobs of one cluster.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Curves {
     cluster: String,
     runs: BTreeMap<String, Run>,
     /// By family name, and whether tokens are counted.
     families: BTreeMap<(String, bool), Family>,
+    #[serde(skip)]
     out: Vec<Publication>,
 }
 

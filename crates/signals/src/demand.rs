@@ -5,6 +5,7 @@ mod series;
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::v1::SeriesKind;
 use tidegate_events::{Event, Micros, v1};
 use tidegate_insight::forecast::{JobEvent, LEVELS, size_class};
@@ -40,7 +41,7 @@ pub struct DemandChange {
     pub at_us: i64,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct OpenJob {
     id: u64,
     gpus_milli: i64,
@@ -48,11 +49,11 @@ struct OpenJob {
     pool: Option<String>,
     /// Size class at the first report. A job keeps its class when it is resized; otherwise its
     /// class would lose it without an end.
-    class: Option<&'static str>,
+    class: Option<String>,
 }
 
 /// Demand of one cluster.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Demand {
     cluster: String,
     learn_from_us: i64,
@@ -63,7 +64,9 @@ pub struct Demand {
     /// When jobs ended lately. Late or repeated events do not revive them.
     ended: BTreeMap<String, i64>,
     series: BTreeMap<(i32, String), Series>,
+    #[serde(skip)]
     changes: Vec<DemandChange>,
+    #[serde(skip)]
     out: Vec<Publication>,
 }
 
@@ -142,7 +145,8 @@ impl Demand {
         job.gpus_milli = gpus.unwrap_or(job.gpus_milli);
         job.team = fact.team.clone().or(job.team);
         job.pool = fact.pool.clone().or(job.pool);
-        job.class = job.class.or_else(|| size_class(job.gpus_milli as f64 / 1000.0));
+        let gpus = job.gpus_milli as f64 / 1000.0;
+        job.class = job.class.take().or_else(|| size_class(gpus).map(str::to_owned));
         self.add(&job, job.gpus_milli, at_us);
         let gpus = job.gpus_milli as f64 / 1000.0;
         let id = job.id;
@@ -233,7 +237,7 @@ fn series_of(job: &OpenJob) -> Vec<SeriesKey> {
     let total = Some((SeriesKind::Total.into(), "total".to_owned()));
     let pool = job.pool.clone().filter(|pool| !pool.is_empty()).map(|pool| (SeriesKind::Pool.into(), pool));
     let team = job.team.clone().filter(|team| !team.is_empty()).map(|team| (SeriesKind::Team.into(), team));
-    let class = job.class.map(|class| (SeriesKind::Class.into(), class.to_owned()));
+    let class = job.class.clone().map(|class| (SeriesKind::Class.into(), class));
     [total, pool, team, class].into_iter().flatten().collect()
 }
 

@@ -5,6 +5,7 @@ mod job_monitors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, JobFamily, Millis, v1};
 
 use crate::curves::Curves;
@@ -29,7 +30,7 @@ pub type JobKey = (String, String);
 pub type NodeKey = (String, String);
 
 /// All detectors.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Detectors {
     learn_from_us: i64,
     jobs: JobMonitors,
@@ -40,6 +41,7 @@ pub struct Detectors {
     sizing: BTreeMap<String, Sizing>,
     fleets: BTreeMap<String, Fleet>,
     curves: BTreeMap<String, Curves>,
+    #[serde(skip)]
     out: Vec<Publication>,
 }
 

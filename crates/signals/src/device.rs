@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::Millis;
 use tidegate_events::v1::GpuSampleBatch;
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
@@ -17,7 +18,7 @@ const SLOWDOWN_BITS: i64 = 0x8 | 0x20 | 0x40 | 0x80;
 const POWER_CAP_BIT: i64 = 0x4;
 
 /// Statistics of a device over one window. `None`: not measured.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct WindowStats {
     /// Start of the window, µs since 1970; [`WINDOW_US`] long.
     pub start_us: i64,
@@ -41,7 +42,7 @@ pub struct WindowStats {
     pub remap_failed: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct WindowSums {
     index: u32,
     clock: (i64, u32),
@@ -56,7 +57,7 @@ struct WindowSums {
 }
 
 /// Open windows of one node's devices, by start and UUID.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct DeviceWindows {
     open: BTreeMap<(i64, String), WindowSums>,
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, Micros, v1};
 use tidegate_insight::health::{Cause, JobEnd, XidClass, cause_of_end, xid};
 use tidegate_insight::straggler::Fault;
@@ -27,7 +28,7 @@ const ATTRIBUTABLE_STATES: [&str; 6] =
 const MIN_BLAME_PROBABILITY: f64 = 0.5;
 
 /// A fault that a node or device reported.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct ReportedFault {
     at_us: i64,
     uuid: Option<String>,
@@ -36,7 +37,7 @@ struct ReportedFault {
 }
 
 /// An attempt that ended.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EndedAttempt {
     pub job_id: String,
     pub attempt: Option<i64>,
@@ -59,7 +60,7 @@ pub struct AttributedEnd {
 }
 
 /// Recent faults of one cluster, and ends that await attribution.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EndCauses {
     cluster: String,
     faults: BTreeMap<String, VecDeque<ReportedFault>>,

@@ -1,10 +1,12 @@
 //! What job events state, as the detectors need it.
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::v1;
 
 /// Start, resize, submission or end of a job.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobFact {
+    #[serde(with = "crate::stored::job_event_kind")]
     pub kind: v1::JobEventKind,
     pub job_id: String,
     pub attempt: Option<i64>,
@@ -48,7 +50,7 @@ impl JobFact {
 }
 
 /// A device that a job holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldDevice {
     pub node: String,
     pub uuid: Option<String>,
@@ -58,7 +60,7 @@ pub struct HeldDevice {
 }
 
 /// A device hold begins or ends.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HoldFact {
     pub job_id: String,
     pub hold_id: String,

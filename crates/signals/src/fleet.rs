@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::v1;
 use tidegate_insight::health::{XidClass, xid};
 
@@ -33,7 +34,7 @@ pub enum FleetEvent {
 }
 
 /// Allocations, ends and lemons of one cluster.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Fleet {
     allocations: Allocations,
     end_causes: EndCauses,

@@ -1,22 +1,26 @@
 //! Log events as the detectors take them: parsed, with their place in event-time order.
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, JobFamily, Millis, v1};
 
 use crate::facts::{HoldFact, JobFact};
+use crate::stored;
 
 /// An event that some detector uses.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Input {
     Job {
         fact: Box<JobFact>,
         final_state: Option<String>,
+        #[serde(with = "stored::family")]
         family: Box<JobFamily>,
     },
     Hold(Box<HoldFact>),
-    Node(Box<v1::NodeEvent>),
-    Capacity(Box<v1::CapacityEvent>),
-    Samples(Box<v1::GpuSampleBatch>),
+    Node(#[serde(with = "stored::message")] Box<v1::NodeEvent>),
+    Capacity(#[serde(with = "stored::message")] Box<v1::CapacityEvent>),
+    Samples(#[serde(with = "stored::message")] Box<v1::GpuSampleBatch>),
     Step {
+        #[serde(with = "stored::message")]
         report: Box<v1::StepReport>,
         /// The run of the job whose detector has taken the report already, ahead of the order.
         processed_in: Option<u32>,

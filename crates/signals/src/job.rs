@@ -8,6 +8,7 @@ mod publication;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::v1;
 use tidegate_insight::straggler::{Detector, DeviceWindow, Fault, JobShape, Settings};
 
@@ -27,7 +28,7 @@ const SILENCE_TIMEOUT_US: i64 = 6 * 3_600 * US_PER_S;
 /// Most ranks of a job, as in [`Settings`]; further ones are ignored.
 const MAX_RANKS: u32 = 1 << 16;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 enum Phase {
     /// No report of the current attempt, or none any more.
     Idle,
@@ -41,14 +42,14 @@ enum Phase {
 }
 
 /// What was published of one episode so far.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct PublishedEpisode {
     revision: u32,
     detected_us: i64,
 }
 
 /// Monitor of one job.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobMonitor {
     cluster: String,
     job_id: String,

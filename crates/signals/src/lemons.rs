@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use tidegate_insight::health::{Lemon, NodeHours, lemons};
 
 /// Most nodes tracked per cluster.
 const MAX_NODES: usize = 1 << 16;
 
 /// Verdict on a node that is a lemon, or was one.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LemonVerdict {
     pub lemon: Lemon,
     /// Hours in use in the last 28 days, and how many of them were bad.
@@ -18,7 +19,7 @@ pub struct LemonVerdict {
 }
 
 /// Hours of all nodes of a cluster.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LemonTracker {
     names: BTreeMap<u32, String>,
     numbers: BTreeMap<String, u32>,

@@ -4,6 +4,7 @@
 //! | Stage | Files |
 //! |---|---|
 //! | Log in, log out; the only I/O | `service` |
+//! | State saved with the offsets it stands at | `service/saved`, `stored` |
 //! | Event-time order and the clock | `reorder` |
 //! | State of all detectors | `detectors` |
 //! | Stragglers, a job at a time | `job` (`roles`: which ranks are peers) |
@@ -48,6 +49,7 @@ mod reorder;
 mod roles;
 mod service;
 mod sizing;
+mod stored;
 mod time;
 
 pub use reorder::Counts;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, v1};
 use tidegate_insight::health::{DeviceHealth, HealthPrior, NodeHealth, State, node_health};
 use tidegate_insight::straggler::Fault;
@@ -24,7 +25,7 @@ const MIN_CHANGE_PPM: u32 = 100_000;
 /// Faults kept; further ones of a day add nothing.
 const MAX_FAULTS: usize = 256;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Device {
     index: Option<u32>,
     /// When the device was lost, µs since 1970.
@@ -33,7 +34,7 @@ struct Device {
 }
 
 /// A node and its last published state.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NodeMonitor {
     cluster: String,
     name: String,

@@ -12,6 +12,7 @@ mod bypass;
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, Micros};
 
 use crate::detectors::{Detectors, JobKey};
@@ -42,12 +43,13 @@ pub struct Counts {
 
 /// Reorder buffer, clock and detectors. Knows neither the log it is fed from nor the log its output
 /// goes to.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Reorder {
     buffer: Buffer,
     /// The last tick: everything up to it was applied.
     tick_us: Option<i64>,
     detectors: Detectors,
+    #[serde(skip)]
     counts: Counts,
 }
 
@@ -154,4 +156,4 @@ impl Reorder {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 /// Role of ranks that report none while others do: they are peers of each other alone.
 const UNKNOWN_ROLE: u32 = u32::MAX;
 /// Micro-batches per stage where a pipelined job reports none. From there on the bubble is small,
@@ -9,7 +11,7 @@ const UNKNOWN_ROLE: u32 = u32::MAX;
 const MICRO_BATCHES_PER_STAGE: u32 = 4;
 
 /// Place of a rank in the job's parallelism, as it reports it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct RankPosition {
     pub stage: Option<u32>,
     pub expert_group: Option<u32>,
@@ -17,7 +19,7 @@ pub struct RankPosition {
 
 /// Where a rank runs and its place in the job, as far as reports name them; for a job without
 /// reports, a device that it holds.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RankLocation {
     pub position: RankPosition,
     pub node: Option<String>,
@@ -26,7 +28,7 @@ pub struct RankLocation {
 }
 
 /// Roles of a job's ranks, in the form of [`JobShape`](tidegate_insight::straggler::JobShape).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roles {
     /// By rank: `stage * groups + group`.
     pub role: Vec<u32>,

@@ -1,16 +1,21 @@
-//! The signals service: reads the log from its beginning through [`Reorder`], and appends each
-//! result once.
+//! The signals service: reads the log through [`Reorder`], and appends each result once. It begins
+//! at its newest snapshot, or at the beginning of the log.
+
+mod saved;
 
 use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use tidegate_events::{Event, SchemaId};
+use tidegate_log::snapshot::Position;
 use tidegate_log::tail::Cursor;
 use tidegate_log::{Batch, EventLog, LogError, Producer, Record, TopicPartition, partition_for};
 
 use crate::publication::Publication;
 use crate::reorder::{Counts, Reorder};
 use crate::time::{DAY_US, US_PER_S};
+use saved::Snapshots;
 
 /// Payload bytes per read of a partition.
 const READ_BYTES: usize = 4 << 20;
@@ -55,6 +60,8 @@ pub struct ServiceStats {
     pub undecodable: u64,
     /// Events by outcome.
     pub counts: Counts,
+    /// Snapshots saved.
+    pub saved: u64,
 }
 
 /// A partition being read. The partition with the oldest events goes on first, so the order of
@@ -72,10 +79,14 @@ pub struct SignalService {
     history: Vec<Reading>,
     streams: Vec<Reading>,
     partitions: BTreeMap<String, u32>,
-    /// Producer names of the outputs that the log holds.
+    /// Producer names of the outputs that the log holds, as far as they were read or written since
+    /// the snapshot before the last. The log itself drops what is derived again from before.
     known_sources: HashSet<String>,
+    /// Names that were known when the last snapshot was saved.
+    older_sources: HashSet<String>,
     newest_us: i64,
     has_begun: bool,
+    snapshots: Option<Snapshots>,
     stats: ServiceStats,
 }
 
@@ -86,24 +97,44 @@ impl std::fmt::Debug for SignalService {
 }
 
 impl SignalService {
-    /// Opens a service that has read its own earlier outputs, and nothing else yet.
+    /// Opens a service that begins at the beginning of the log and saves no snapshots.
     ///
     /// # Errors
     /// The log's.
     pub fn new(log: Arc<dyn EventLog>) -> Result<Self, LogError> {
-        let mut service = Self {
+        let mut service = Self::empty(log);
+        service.refresh_extents()?;
+        service.read_known_sources(&BTreeMap::new())?;
+        Ok(service)
+    }
+
+    /// Opens a service that begins at the newest good snapshot in `folder` and saves its state there
+    /// every ten minutes. `group` says on the log how far it has come, so that retention keeps what
+    /// the snapshots do not hold.
+    ///
+    /// # Errors
+    /// The log's. A snapshot that cannot be used is logged and skipped.
+    pub fn with_snapshots(log: Arc<dyn EventLog>, folder: &Path, group: &str) -> Result<Self, LogError> {
+        let mut service = Self::empty(log);
+        service.refresh_extents()?;
+        service.restore(folder, group)?;
+        Ok(service)
+    }
+
+    fn empty(log: Arc<dyn EventLog>) -> Self {
+        Self {
             log,
             reorder: Reorder::new(i64::MIN),
             history: Vec::new(),
             streams: Vec::new(),
             partitions: BTreeMap::new(),
             known_sources: HashSet::new(),
+            older_sources: HashSet::new(),
             newest_us: i64::MIN,
             has_begun: false,
+            snapshots: None,
             stats: ServiceStats::default(),
-        };
-        service.read_known_sources()?;
-        Ok(service)
+        }
     }
 
     /// Reads to the present end of the log, and appends what follows. `now_ms`: the caller's clock,
@@ -127,6 +158,15 @@ impl SignalService {
             if let Some(watermark_us) = self.unread().map(|(_, newest_us)| newest_us).min() {
                 self.advance(watermark_us.saturating_sub(RunMode::Live.lag_us()))?;
             }
+            self.save_if_due(now_ms)?;
+        }
+        if self.newest_us > i64::MIN {
+            self.advance(self.newest_us.saturating_sub(RunMode::Live.lag_us()))?;
+        }
+        match mode {
+            RunMode::Live => self.save_if_due(now_ms)?,
+            // What is decided from here on would come later in a live run.
+            RunMode::Replay => self.save(now_ms)?,
         }
         if self.newest_us > i64::MIN {
             self.advance(self.newest_us.saturating_sub(mode.lag_us()))?;
@@ -183,7 +223,7 @@ impl SignalService {
                     Some(reading) => reading.cursor.refresh_or_skip(self.log.as_ref())?,
                     None => {
                         let cursor = Cursor::at_start(self.log.as_ref(), at)?;
-                        readings.push(Reading { cursor, newest_us: i64::MIN });
+                        readings.push(Reading::new(cursor));
                     }
                 }
             }
@@ -191,13 +231,16 @@ impl SignalService {
         Ok(())
     }
 
-    /// Notes the outputs of earlier runs.
-    fn read_known_sources(&mut self) -> Result<(), LogError> {
-        self.refresh_extents()?;
+    /// Notes the outputs of earlier runs that stand after `from`.
+    fn read_known_sources(&mut self, from: &BTreeMap<TopicPartition, Position>) -> Result<(), LogError> {
         for topic in OUTPUT_TOPICS.map(SchemaId::topic) {
             for partition in 0..self.partitions.get(topic).copied().unwrap_or(0) {
                 let at = TopicPartition { topic: topic.into(), partition };
-                let mut cursor = Cursor::at_start(self.log.as_ref(), at)?;
+                let mut cursor = match from.get(&at) {
+                    Some(position) => position.cursor(),
+                    None => Cursor::at_start(self.log.as_ref(), at)?,
+                };
+                cursor.refresh_or_skip(self.log.as_ref())?;
                 while cursor.is_behind() {
                     for stored in &cursor.read(self.log.as_ref(), READ_BYTES)? {
                         let event = Event::decode(stored.record.schema, &stored.record.payload);
@@ -217,7 +260,7 @@ impl SignalService {
         let Some(first) = events.first() else { return Ok(()) };
         let count = events.len() as u64;
         let (topic, key) = (first.schema().topic(), first.key());
-        if !self.known_sources.insert(source.clone()) {
+        if self.older_sources.contains(&source) || !self.known_sources.insert(source.clone()) {
             self.stats.duplicates += count;
             return Ok(());
         }
@@ -235,138 +278,4 @@ impl SignalService {
 }
 
 #[cfg(test)]
-mod tests {
-    use tidegate_events::v1;
-    use tidegate_log::{EmbeddedLog, EmbeddedOptions, TopicConfig};
-
-    use super::*;
-
-    const HOUR_MS: i64 = 3_600_000;
-
-    fn log_with_jobs(folder: &std::path::Path) -> Arc<dyn EventLog> {
-        let log = EmbeddedLog::open(folder, EmbeddedOptions::default()).unwrap();
-        for schema in [SchemaId::JobEvent, SchemaId::StragglerSignal, SchemaId::Forecast] {
-            let config = TopicConfig { partitions: 2, retain_ms: None, retain_bytes: None };
-            log.create_topic(schema.topic(), config).unwrap();
-        }
-        // Exports come in any order; here the last job comes first.
-        for hour in (1..40).rev() {
-            let mut event = Event::Job(v1::JobEvent {
-                envelope: Some(v1::Envelope {
-                    cluster: "c".into(),
-                    event_time_ms: hour * HOUR_MS,
-                    ..v1::Envelope::default()
-                }),
-                kind: v1::JobEventKind::Submitted.into(),
-                job_id: format!("j{hour}"),
-                gpus_milli: Some(1_000),
-                ..v1::JobEvent::default()
-            });
-            let at =
-                TopicPartition { topic: SchemaId::JobEvent.topic().into(), partition: (hour % 2) as u32 };
-            let producer = Producer { source: format!("test#{hour}"), epoch: 0 };
-            let records = vec![event.record().unwrap().into()];
-            log.append(&at, Batch { producer, first_seq: 0, records }).unwrap();
-        }
-        Arc::new(log)
-    }
-
-    fn records(log: &dyn EventLog) -> u64 {
-        let end = |partition| {
-            let at = TopicPartition { topic: SchemaId::Forecast.topic().into(), partition };
-            log.extent(&at).unwrap().end
-        };
-        end(0) + end(1)
-    }
-
-    #[test]
-    fn outputs_are_appended_once_across_runs() {
-        let folder = tempfile::tempdir().unwrap();
-        let log = log_with_jobs(folder.path());
-        let catch_up = |forget: bool| {
-            let mut service = SignalService::new(Arc::clone(&log)).unwrap();
-            if forget {
-                service.known_sources.clear();
-            }
-            service.catch_up(RunMode::Replay, 100 * HOUR_MS).unwrap()
-        };
-        let first = catch_up(false);
-        // The first hour is 1, and 24 hours are over at 25: the total and the class of one GPU are
-        // forecast at 30 and 36.
-        assert_eq!((first.written, first.duplicates, first.read), (2 * 2 * 16, 0, 39));
-        assert_eq!(records(log.as_ref()), 64);
-        let input = catch_up(false);
-        assert_eq!((input.written, input.duplicates), (0, 64));
-        // Another process appended the same meanwhile; the log drops the duplicates.
-        let beside = catch_up(true);
-        assert_eq!((beside.written, beside.duplicates), (0, 64));
-        assert_eq!(records(log.as_ref()), 64);
-    }
-
-    fn append(log: &dyn EventLog, mut event: Event, source: &str) {
-        let at = TopicPartition { topic: event.schema().topic().into(), partition: 0 };
-        let producer = Producer { source: source.into(), epoch: 0 };
-        let records = vec![event.record().unwrap().into()];
-        log.append(&at, Batch { producer, first_seq: 0, records }).unwrap();
-    }
-
-    fn advice(log: &dyn EventLog) -> Vec<v1::SizingAdvice> {
-        let read = |partition| {
-            let at = TopicPartition { topic: SchemaId::SizingAdvice.topic().into(), partition };
-            log.read(&at, 0, 1 << 20).unwrap()
-        };
-        let events = (0..2)
-            .flat_map(read)
-            .map(|stored| Event::decode(stored.record.schema, &stored.record.payload).unwrap());
-        let advice = events.filter_map(|event| if let Event::Sizing(it) = event { Some(it) } else { None });
-        advice.collect()
-    }
-
-    #[test]
-    fn new_prices_renew_the_advice_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let log = log_with_jobs(folder.path());
-        let config = TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None };
-        log.create_topic(SchemaId::CapacityEvent.topic(), config).unwrap();
-        let envelope = |at_ms| {
-            Some(v1::Envelope { cluster: "c".into(), event_time_ms: at_ms, ..v1::Envelope::default() })
-        };
-        let heartbeat = v1::JobEvent {
-            envelope: envelope(50 * HOUR_MS),
-            kind: v1::JobEventKind::Submitted.into(),
-            job_id: "last".into(),
-            ..v1::JobEvent::default()
-        };
-        append(log.as_ref(), Event::Job(heartbeat), "last");
-        let catch_up = || {
-            SignalService::new(Arc::clone(&log)).unwrap().catch_up(RunMode::Replay, 100 * HOUR_MS).unwrap()
-        };
-        catch_up();
-        // For the total, at the second midnight; at the first only 23 hours were known.
-        let output = advice(log.as_ref());
-        assert_eq!(output.iter().map(|it| it.term.as_str()).collect::<Vec<_>>(), ["WEEK", "MONTH", "YEAR"]);
-        assert!(output.iter().all(|it| it.reason.as_deref() == Some("NO_RESERVED_PRICE")), "{output:?}");
-        // Prices of any model and pool, and of one, valid since the first hour and entered now.
-        let mut service = SignalService::new(Arc::clone(&log)).unwrap();
-        service.catch_up(RunMode::Replay, 100 * HOUR_MS).unwrap();
-        let price = |contract: &str, micros, entered_ms, at_ms| {
-            Event::Capacity(v1::CapacityEvent {
-                envelope: envelope(at_ms),
-                kind: v1::CapacityEventKind::PriceSet.into(),
-                owner: "total".into(),
-                contract: Some(contract.into()),
-                price_micros_per_gpu_hour: Some(micros),
-                currency: Some("EUR".into()),
-                entered_ms: Some(entered_ms),
-                ..v1::CapacityEvent::default()
-            })
-        };
-        append(log.as_ref(), price("on_demand", 4_000_000, 1, HOUR_MS), "price#1");
-        service.catch_up(RunMode::Replay, 100 * HOUR_MS).unwrap();
-        let output = advice(log.as_ref());
-        assert_eq!((output.len(), output[3].on_demand_micros_per_gpu_hour), (6, Some(4_000_000)));
-        assert_eq!(output[3].envelope.as_ref().unwrap().event_time_ms, 48 * HOUR_MS);
-        // A replay derives only the second advice, which the log holds.
-        assert_eq!((catch_up().written, advice(log.as_ref()).len()), (0, 6));
-    }
-}
+mod tests;

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use tidegate_log::snapshot::{Position, SnapshotStore};
+use tidegate_log::tail::Cursor;
 use tidegate_log::{
     Appended, Batch, EventLog, LogError, MAX_BATCH_BYTES, MAX_RECORD_BYTES, Member, Producer, RebalanceEvent,
     Record, StoredRecord, TopicConfig, TopicPartition,
@@ -49,6 +51,7 @@ macro_rules! conformance_suite {
             unknown_places_are_refused, a_batch_becomes_readable_as_a_whole, appending_again_writes_nothing,
             an_overlap_writes_only_what_is_new, gaps_and_stale_epochs_are_refused, progress_survives_reopening,
             offsets_are_found_by_time, waiting_ends_when_records_come, consumer_offsets_are_kept,
+            consumers_hold_until_they_are_forgotten, retention_can_be_changed, snapshots_fit_the_log_that_they_are_of,
             trimmed_records_are_refused, retention_spares_what_groups_need,
             retention_goes_by_when_records_were_written, producers_keep_their_order, older_generations_are_fenced,
             limits_are_enforced, one_member_holds_all_that_it_asks_for
@@ -288,6 +291,86 @@ pub fn consumer_offsets_are_kept(harness: &mut dyn Harness) {
     log.commit_offset("g", &at, 5).unwrap();
     assert_eq!(log.committed_offset("g", &at).unwrap(), Some(5));
     assert_eq!(log.committed_offset("other", &at).unwrap(), Some(9));
+}
+
+/// Consumers are listed with their offsets, hold retention back, and let go once forgotten.
+pub fn consumers_hold_until_they_are_forgotten(harness: &mut dyn Harness) {
+    let config = TopicConfig { partitions: 1, retain_ms: Some(10_000), retain_bytes: None };
+    let (log, at) = topic_of(harness, "consumers", config);
+    let (gone, here) = (harness.topic("gone"), harness.topic("here"));
+    assert_eq!(log.consumers(&at).unwrap(), []);
+    let starts: Vec<_> =
+        (0..3).map(|i| log.append(&at, batch("a", 0, i * 10, 10)).unwrap().first_offset).collect();
+    let end = log.extent(&at).unwrap().end;
+    log.commit_offset(&gone, &at, starts[1]).unwrap();
+    log.commit_offset(&here, &at, end).unwrap();
+    let mut expected = vec![(gone.clone(), starts[1]), (here.clone(), end)];
+    expected.sort();
+    let mut consumers = log.consumers(&at).unwrap();
+    consumers.sort();
+    assert_eq!(consumers, expected);
+    log.apply_retention(NOW_MS).unwrap();
+    log.apply_retention(NOW_MS + 20_000).unwrap();
+    assert!(log.extent(&at).unwrap().start <= starts[1], "dropped what a consumer has not read");
+    assert!(log.forget_consumer(&gone).unwrap());
+    assert!(!log.forget_consumer(&gone).unwrap(), "nothing is left to forget");
+    assert_eq!(log.committed_offset(&gone, &at).unwrap(), None);
+    assert_eq!(log.consumers(&at).unwrap(), [(here, end)]);
+    log.apply_retention(NOW_MS + 40_000).unwrap();
+    if harness.retention_is_immediate() {
+        assert!(log.extent(&at).unwrap().start > starts[1], "nobody needs it any more");
+    }
+}
+
+/// How long a topic keeps records can be changed, for this handle and the next.
+pub fn retention_can_be_changed(harness: &mut dyn Harness) {
+    let config = TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None };
+    let (log, at) = topic_of(harness, "retention-changed", config);
+    let retain_ms = |log: &dyn EventLog| {
+        log.topics().unwrap().into_iter().find(|(topic, _)| *topic == at.topic).unwrap().1.retain_ms
+    };
+    assert_eq!(retain_ms(&*log), None);
+    for wanted in [Some(10_000), Some(20_000), None] {
+        log.set_retention(&at.topic, wanted).unwrap();
+        assert_eq!(retain_ms(&*log), wanted);
+        assert_eq!(retain_ms(&*harness.handle()), wanted);
+    }
+    log.set_retention(&at.topic, Some(30_000)).unwrap();
+    drop(log);
+    harness.reopen();
+    assert_eq!(retain_ms(&*harness.handle()), Some(30_000));
+    let unknown = harness.handle().set_retention("no-such-topic", None);
+    assert!(matches!(unknown, Err(LogError::UnknownTopic(_))), "{unknown:?}");
+}
+
+/// A snapshot stands at offsets of this log and of no other, whatever gaps the log has.
+pub fn snapshots_fit_the_log_that_they_are_of(harness: &mut dyn Harness) {
+    let (log, at) = one_partition(harness, "snapshots");
+    let folder = std::env::temp_dir().join(format!("tidegate-{}-{}", std::process::id(), at.topic));
+    let mut store = SnapshotStore::new(&folder, "test", "", 1);
+    log.append(&at, batch("a", 0, 0, 10)).unwrap();
+    log.append(&at, batch("b", 0, 0, 10)).unwrap();
+    let mut cursor = Cursor::at_start(&*log, at.clone()).unwrap();
+    cursor.read(&*log, 1 << 20).unwrap();
+    store.save(vec![Position::of(&cursor, &*log).unwrap()], b"twenty", NOW_MS).unwrap();
+    log.append(&at, batch("a", 0, 10, 5)).unwrap();
+    let decode = |state: &[u8]| Ok(state.to_vec());
+    let restored = store.restore(&*log, decode).unwrap().restored.unwrap();
+    assert_eq!(restored.state, b"twenty");
+    let mut cursor = restored.positions[0].cursor();
+    cursor.refresh(&*log).unwrap();
+    assert_eq!(payloads(&cursor.read(&*log, 1 << 20).unwrap()), expected("a", 10..15));
+    // Another log has other records at these offsets.
+    let (other, elsewhere) = one_partition(harness, "snapshots-elsewhere");
+    for seq in 0..30 {
+        other.append(&elsewhere, batch("c", 0, seq, 1)).unwrap();
+    }
+    let moved = Position { topic: elsewhere.topic.clone(), ..restored.positions[0].clone() };
+    store.save(vec![moved], b"foreign", NOW_MS).unwrap();
+    let found = store.restore(&*log, decode).unwrap();
+    assert_eq!(found.restored.unwrap().state, b"twenty");
+    assert!(found.skipped[0].1.contains("another log"), "{:?}", found.skipped);
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Reads below the start are refused after a trim; producers are not forgotten.

@@ -46,10 +46,10 @@ pub use tidegate_node::{CommandError, CommandResult, chain};
 
 pub use args::{DataArgs, KeepArgs, PaceArgs, query_memory, seeds, time_ms};
 pub use folder::{folder_bytes, folder_url, lake_url};
-pub use log_args::{LogArgs, PlaceArgs};
-pub use origin::consumer_group;
+pub use log_args::{LogArgs, PlaceArgs, Retention};
+pub use origin::{consumer_group, reader_group};
 pub use process::{
     bind, block_on, block_on_one_thread, exit_code, init_logging, name_full_disk, stop_on_signals,
 };
 pub use query::{TableCount, ask, committed, quoted, table_counts};
-pub use workspace::Workspace;
+pub use workspace::{SNAPSHOTS, Workspace};

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use tidegate_events::SchemaId;
 use tidegate_log::{KafkaLog, KafkaOptions, KafkaUrl, TopicConfig};
 
 use crate::CommandError;
@@ -41,10 +42,44 @@ pub struct LogArgs {
     #[arg(long, value_name = "N", requires = "log", value_parser = clap::value_parser!(u32).range(1..=1000))]
     partitions: Option<u32>,
 
-    /// Days that created topics keep records after they were written. Records that the tables have
-    /// not read yet are kept [default: for ever]
-    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u64).range(1..=36500))]
-    retain_days: Option<u64>,
+    /// Days that the log keeps records after they were written, of new topics and of existing ones,
+    /// or `forever`. Records that tables or snapshots still need are kept [default for new topics: 7
+    /// for gpu-samples and steps, 400 for others]
+    #[arg(long, value_name = "DAYS|forever", value_parser = retention)]
+    retain_days: Option<Retention>,
+}
+
+/// How long the log keeps records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retention {
+    /// Until everybody has passed them and they were written this many days ago.
+    Days(u64),
+    /// For ever.
+    Forever,
+}
+
+impl Retention {
+    /// As a topic's layout has it.
+    pub fn retain_ms(self) -> Option<u64> {
+        match self {
+            Self::Days(days) => Some(days * 86_400_000),
+            Self::Forever => None,
+        }
+    }
+
+    /// What new topics keep if nobody chooses otherwise.
+    pub fn default_of(topic: &str) -> Self {
+        let schema = SchemaId::ALL.into_iter().find(|schema| schema.topic() == topic);
+        schema.map_or(Self::Forever, |schema| Self::Days(schema.retained_days()))
+    }
+}
+
+fn retention(text: &str) -> Result<Retention, String> {
+    match text.parse::<u64>() {
+        Ok(days @ 1..=36_500) => Ok(Retention::Days(days)),
+        _ if text == "forever" => Ok(Retention::Forever),
+        _ => Err(format!("{text:?} is neither a number of days from 1 to 36500 nor `forever`")),
+    }
 }
 
 fn property(text: &str) -> Result<(String, String), String> {
@@ -103,11 +138,25 @@ impl LogArgs {
         arguments
     }
 
-    /// Layout of the topics that this command creates.
+    /// Layout of a topic that this command creates.
+    pub fn layout(&self, topic: &str) -> TopicConfig {
+        let retain_ms = self.retain_days.unwrap_or_else(|| Retention::default_of(topic)).retain_ms();
+        TopicConfig { partitions: self.new_partitions(), retain_ms, retain_bytes: None }
+    }
+
+    /// Layout of the topics of jobs, nodes and capacity.
     pub fn topics(&self) -> TopicConfig {
+        self.layout(SchemaId::JobEvent.topic())
+    }
+
+    /// Partitions of topics that this command creates.
+    pub fn new_partitions(&self) -> u32 {
         let on_kafka = self.kafka().is_some();
-        let partitions = if on_kafka { self.partitions.unwrap_or(DEFAULT_PARTITIONS) } else { 1 };
-        let retain_ms = self.retain_days.map(|days| days * 86_400_000);
-        TopicConfig { partitions, retain_ms, retain_bytes: None }
+        if on_kafka { self.partitions.unwrap_or(DEFAULT_PARTITIONS) } else { 1 }
+    }
+
+    /// How long existing topics are to keep records, if the command line says so.
+    pub fn retention(&self) -> Option<Retention> {
+        self.retain_days
     }
 }

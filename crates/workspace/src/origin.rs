@@ -42,6 +42,14 @@ pub fn consumer_group(data: &Path) -> Result<String, CommandError> {
     })
 }
 
+/// Consumer group of a reader that keeps its snapshots in a folder.
+pub fn reader_group(data: &Path, reader: &str) -> Result<String, CommandError> {
+    Ok(match read_origin(data)? {
+        Some(origin) => format!("tidegate-{reader}-{}", origin.lake),
+        None => format!("tidegate-{reader}"),
+    })
+}
+
 pub fn read_origin(data: &Path) -> Result<Option<Origin>, CommandError> {
     let file = data.join(ORIGIN_FILE);
     match fs::read(&file) {

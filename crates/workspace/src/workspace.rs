@@ -1,5 +1,6 @@
 //! [`Workspace`]: a data folder and its log, opened for writing.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,10 +16,13 @@ use tidegate_log::{DataDir, EmbeddedLog, EmbeddedOptions, EventLog, KafkaLog, To
 use crate::CommandError;
 use crate::folder::lake_url;
 use crate::log_args::LogArgs;
-use crate::origin::{Origin, consumer_group, read_origin, write_origin};
+use crate::origin::{Origin, consumer_group, read_origin, reader_group, write_origin};
 
 /// Subfolder where a lake is rebuilt before it replaces the one in use.
 const REBUILT_LAKE: &str = "lake.rebuilt";
+
+/// Subfolder of snapshots.
+pub const SNAPSHOTS: &str = "snapshots";
 
 /// A data folder opened for writing, with its event log.
 ///
@@ -29,16 +33,16 @@ pub struct Workspace {
     pub folder: DataDir,
     /// The embedded log, or the one on Kafka.
     pub log: Arc<dyn EventLog>,
-    topics: TopicConfig,
+    args: LogArgs,
     origin: Option<Origin>,
     sharing: Sharing,
 }
 
 impl std::fmt::Debug for Workspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { folder, topics, origin, sharing, .. } = self;
+        let Self { folder, args, origin, sharing, .. } = self;
         let mut shown = f.debug_struct("Workspace");
-        shown.field("folder", folder).field("topics", topics).field("origin", origin);
+        shown.field("folder", folder).field("args", args).field("origin", origin);
         shown.field("sharing", sharing).finish_non_exhaustive()
     }
 }
@@ -73,7 +77,6 @@ impl Workspace {
         if sharing == Sharing::Exclusive {
             remove_folder(&folder.path().join(REBUILT_LAKE))?;
         }
-        let topics = args.topics();
         let (log, origin): (Arc<dyn EventLog>, _) = match kafka {
             Some((log, prefix)) => {
                 let origin = Origin::new(&log, &prefix)?;
@@ -81,7 +84,7 @@ impl Workspace {
             }
             None => (Arc::new(EmbeddedLog::open(folder.log(), EmbeddedOptions::default())?), None),
         };
-        Ok(Self { folder, log, topics, origin, sharing })
+        Ok(Self { folder, log, args: args.clone(), origin, sharing })
     }
 
     /// Opens the lake and attaches it to the log.
@@ -101,15 +104,35 @@ impl Workspace {
         Ok(Runner::start(Arc::clone(&self.log), &consumer_group(self.folder.path())?, lake, pace).await?)
     }
 
-    /// Creates the topics that are missing.
+    /// Creates the topics that are missing, and sets how long existing ones keep records if the
+    /// command line says so.
     pub fn create_topics(&self) -> Result<(), CommandError> {
-        let existing: Vec<String> = self.log.topics()?.into_iter().map(|(topic, _)| topic).collect();
+        let mut existing: BTreeMap<String, TopicConfig> = self.log.topics()?.into_iter().collect();
         for topic in SchemaId::ALL.map(SchemaId::topic) {
-            if !existing.iter().any(|name| name == topic) {
-                self.log.create_topic(topic, self.topics)?;
+            match (existing.get(topic), self.args.retention()) {
+                (None, _) => {
+                    // Schemas may share a topic.
+                    let layout = self.args.layout(topic);
+                    self.log.create_topic(topic, layout)?;
+                    existing.insert(topic.into(), layout);
+                }
+                (Some(config), Some(chosen)) if config.retain_ms != chosen.retain_ms() => {
+                    self.log.set_retention(topic, chosen.retain_ms())?;
+                }
+                (Some(_), _) => {}
             }
         }
         Ok(())
+    }
+
+    /// Folder of the snapshots of those who read the log and keep state in memory.
+    pub fn snapshots(&self) -> PathBuf {
+        self.folder.path().join(SNAPSHOTS)
+    }
+
+    /// Name under which such a reader says on the log how far its snapshots in this folder reach.
+    pub fn reader_group(&self, reader: &str) -> Result<String, CommandError> {
+        reader_group(self.folder.path(), reader)
     }
 
     /// Folder in which a lake is rebuilt. An existing one is left over from an interrupted rebuild

@@ -34,9 +34,6 @@ use crate::slo::Cycles;
 use crate::state::ClusterState;
 use crate::target::{Target, TargetError};
 
-/// Finished actions are kept for two days; budgets look back one.
-const KEPT_US: i64 = 2 * 86_400_000_000;
-
 /// Settings of an executor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
@@ -140,9 +137,10 @@ pub struct Executor<J, F> {
     planned_us: Option<i64>,
     /// Modes earned by scorecard, as of that many scores and alerts.
     earned: BTreeMap<Kind, Mode>,
-    earned_of: (usize, u64),
+    earned_of: (u64, u64, i64),
     refused: BTreeMap<(String, Rule), i64>,
     impacts: BTreeMap<ActionId, Impact>,
+    /// When repeated refusals were last forgotten.
     forgot_us: i64,
     steps: Vec<(ActionId, &'static str)>,
     /// Shadow policy.
@@ -181,7 +179,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             generation: None,
             planned_us: None,
             earned: BTreeMap::new(),
-            earned_of: (0, 0),
+            earned_of: (0, 0, 0),
             refused: BTreeMap::new(),
             impacts: BTreeMap::new(),
             forgot_us: 0,
@@ -192,6 +190,18 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             cycles: Cycles::default(),
             cycle_us: None,
         }
+    }
+
+    /// Goes on from a state that was folded from the journal up to where the journal is read from.
+    #[must_use]
+    pub fn resumed(mut self, state: ExecutorState) -> Self {
+        self.journaled = state;
+        self
+    }
+
+    /// The journal, e.g. to learn how far it was read.
+    pub fn journal(&self) -> &J {
+        &self.journal
     }
 
     /// Records an event as soon as it leads, e.g. an adopted policy or an invalid approval.
@@ -276,10 +286,9 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             }
         }
         self.record_alerts(now_us)?;
-        if now_us - self.forgot_us > KEPT_US / 8 {
+        let repeat_us = self.settings.repeat_every_ms * 1000;
+        if now_us - self.forgot_us > repeat_us {
             self.forgot_us = now_us;
-            self.journaled.forget(now_us - KEPT_US, &self.policy);
-            let repeat_us = self.settings.repeat_every_ms * 1000;
             self.refused.retain(|_, at_us| now_us - *at_us < repeat_us);
         }
         Ok(())
@@ -298,7 +307,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
 
     fn catch_up(&mut self) -> Result<(), JournalError> {
         self.journal.read()?.into_iter().for_each(|entry| self.journaled.fold(entry));
-        let seen = (self.journaled.scores.len(), self.journaled.slo.alerts());
+        let seen = self.journaled.judged_on();
         if seen != self.earned_of {
             self.earned_of = seen;
             self.earned = self.journaled.earned(&self.policy);

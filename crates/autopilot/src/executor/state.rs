@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::journal::{JournalEntry, JournalEvent};
 use crate::action::{ActionId, Change, Kind};
 use crate::intent::{self, Intent, IntentEvent, IntentLedger, Lease, Stage};
@@ -14,8 +16,14 @@ use crate::slo::Slo;
 /// Fewest reclaim times from which a duration is derived.
 const MIN_RECLAIMS: usize = 20;
 
-/// Everything the executor remembers.
-#[derive(Debug, Clone, Default)]
+/// Finished actions are kept for two days; budgets look back one.
+const KEPT_US: i64 = 2 * 86_400_000_000;
+/// How often old ones are forgotten, in time of the journal.
+const FORGET_EVERY_US: i64 = KEPT_US / 8;
+
+/// Everything the executor remembers: a function of the journal's entries alone, whatever was read
+/// at once and whenever it was saved.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorState {
     /// The newest lease, whoever holds it.
     pub lease: Option<Lease>,
@@ -41,6 +49,10 @@ pub struct ExecutorState {
     /// Number of each proposal; actions run in the order of their decisions.
     order: BTreeMap<ActionId, u64>,
     proposals: u64,
+    /// Number of scores ever folded.
+    scores_seen: u64,
+    /// Time of the entry at which finished actions were last forgotten.
+    forgot_us: i64,
 }
 
 impl ExecutorState {
@@ -52,6 +64,10 @@ impl ExecutorState {
             return;
         }
         let at_us = entry.at_us;
+        if at_us.saturating_sub(self.forgot_us) > FORGET_EVERY_US {
+            self.forgot_us = at_us;
+            self.forget(at_us.saturating_sub(KEPT_US));
+        }
         match entry.event {
             JournalEvent::Lease(lease) => {
                 let renews = self
@@ -85,6 +101,7 @@ impl ExecutorState {
                 }
             }
             JournalEvent::Scored(score) if self.scored.insert(score.action.clone()) => {
+                self.scores_seen += 1;
                 self.scores.push(score)
             }
             JournalEvent::Scored(_) => self.rejected += 1,
@@ -104,6 +121,11 @@ impl ExecutorState {
                 policy.as_ref().map_or(i64::MAX / 1_000_000_000, |policy| policy.lend.reclaim_within_s);
             slo.tallies.record(event, before, &intent.decision, within_s * 1000);
         }
+    }
+
+    /// What the modes earned by scorecard rest on: it differs whenever they may.
+    pub(super) fn judged_on(&self) -> (u64, u64, i64) {
+        (self.scores_seen, self.slo.alerts(), self.forgot_us)
     }
 
     /// Whether an action has been scored.
@@ -204,15 +226,18 @@ impl ExecutorState {
         earned
     }
 
-    /// Forgets intents that ended before `before_us`, and all but the newest scores.
-    pub fn forget(&mut self, before_us: i64, policy: &Policy) {
+    /// Forgets intents that ended before `before_us`, and all but the newest scores, by the policy
+    /// of the last plan.
+    fn forget(&mut self, before_us: i64) {
         self.intents.forget(before_us);
         self.slo.tallies.forget(before_us);
         let Self { intents, order, scored, .. } = self;
         order.retain(|id, _| intents.get(id).is_some());
         scored.retain(|id| intents.get(id).is_some());
-        let keep = policy.record.window as usize * Kind::ALL.len();
-        self.scores.drain(..self.scores.len().saturating_sub(keep));
+        if let Some(policy) = &self.policy {
+            let keep = policy.record.window as usize * Kind::ALL.len();
+            self.scores.drain(..self.scores.len().saturating_sub(keep));
+        }
     }
 }
 

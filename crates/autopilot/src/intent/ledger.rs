@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::{FoldError, Intent, IntentEvent, Stage, Transition};
 use crate::action::{Action, ActionId, Change};
 use crate::guard::{ActionStatus, Approval, History, KillSwitch, PastAction};
@@ -10,7 +12,7 @@ use crate::guard::{ActionStatus, Approval, History, KillSwitch, PastAction};
 const DAY_US: i64 = 86_400_000_000;
 
 /// Intents by action.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct IntentLedger {
     intents: BTreeMap<ActionId, Intent>,
     approvals: BTreeMap<ActionId, Approval>,

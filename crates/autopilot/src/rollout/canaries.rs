@@ -35,7 +35,7 @@ pub enum CanaryEvent {
 }
 
 /// Status of a canary.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CanaryStatus {
     /// Name of its policy.
     pub policy: String,
@@ -53,7 +53,7 @@ impl CanaryStatus {
 }
 
 /// All canaries in the journal.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Canaries {
     all: BTreeMap<String, CanaryStatus>,
     /// When the breaker refused a canary's decision.

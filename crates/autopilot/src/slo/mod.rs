@@ -127,10 +127,11 @@ pub struct ObjectiveStatus {
 }
 
 /// Counts and firing alerts.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slo {
     /// What was counted.
     pub tallies: Tallies,
+    #[serde(with = "crate::pairs")]
     firing: BTreeMap<(Series, Burn), Alert>,
     alerts: u64,
 }

@@ -47,15 +47,16 @@ impl Cycles {
 }
 
 /// A reclaim whose promise is still open.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct OpenPromise {
     at_us: i64,
     within_ms: i64,
 }
 
 /// Counts by series and minute.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tallies {
+    #[serde(with = "crate::pairs")]
     minutes: BTreeMap<Series, BTreeMap<i64, Counts>>,
     open: BTreeMap<ActionId, OpenPromise>,
 }

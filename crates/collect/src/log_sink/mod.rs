@@ -4,6 +4,7 @@ mod http;
 
 use std::sync::Arc;
 
+use tidegate_events::SchemaId;
 use tidegate_log::{
     Appended, Batch, DataDir, EmbeddedLog, EmbeddedOptions, EventLog, LogClock, LogError, TopicConfig,
     TopicPartition,
@@ -67,7 +68,10 @@ impl LogSink for DirectLogSink {
         if let Some(partitions) = self.find(topic)? {
             return Ok(partitions);
         }
-        let config = TopicConfig { partitions: self.partitions, retain_ms: None, retain_bytes: None };
+        let days =
+            SchemaId::ALL.into_iter().find(|schema| schema.topic() == topic).map(SchemaId::retained_days);
+        let retain_ms = days.map(|days| days * 86_400_000);
+        let config = TopicConfig { partitions: self.partitions, retain_ms, retain_bytes: None };
         match self.log.create_topic(topic, config) {
             Ok(()) => Ok(self.partitions),
             // Another process created it first, with another number.

@@ -23,13 +23,26 @@ use crate::LogJournal;
 
 const HOUR_MS: i64 = 3_600_000;
 /// 2026-01-05T06:00:00Z, when forecasts are issued.
-const ISSUED_MS: i64 = 1_767_592_800_000;
+pub(crate) const ISSUED_MS: i64 = 1_767_592_800_000;
 
 /// A serving pool of 128 GPUs of which `serving` needs 40, and research jobs that wait. It takes
 /// every action and does nothing.
-struct Still {
+pub(crate) struct Still {
     now_us: i64,
     applied: BTreeSet<String>,
+    serving_nodes: u32,
+    waiting_jobs: u32,
+}
+
+impl Still {
+    pub(crate) fn at(now_us: i64) -> Self {
+        Self::sized(now_us, 16, 25)
+    }
+
+    /// A cluster of another size, in which as large a part is idle.
+    pub(crate) fn sized(now_us: i64, serving_nodes: u32, waiting_jobs: u32) -> Self {
+        Self { now_us, applied: BTreeSet::new(), serving_nodes, waiting_jobs }
+    }
 }
 
 fn job() -> Job {
@@ -64,10 +77,10 @@ impl Target for Still {
 
     fn observe(&mut self) -> Result<ClusterState, TargetError> {
         let mut state = ClusterState { cluster: "c".into(), at_us: self.now_us, ..ClusterState::default() };
-        for i in 0..17 {
+        for i in 0..=self.serving_nodes {
             // The last one is of those who wait: a loan is of GPUs as theirs.
             let node = Node {
-                pool: if i < 16 { "serve" } else { "train" }.into(),
+                pool: if i < self.serving_nodes { "serve" } else { "train" }.into(),
                 rack: None,
                 gpu_model: "H100".into(),
                 gpus: 8,
@@ -88,9 +101,9 @@ impl Target for Still {
             demand_gpus: Some(demand),
             ..Share::default()
         };
-        state.owners.insert("serving".into(), owner("serve", share(128, true, 40)));
+        state.owners.insert("serving".into(), owner("serve", share(8 * self.serving_nodes, true, 40)));
         state.owners.insert("research".into(), owner("train", share(0, false, 200)));
-        state.jobs.extend((0..25).map(|at| (format!("w{at:02}"), job())));
+        state.jobs.extend((0..self.waiting_jobs).map(|at| (format!("w{at:02}"), job())));
         state.sources.insert("slurm".into(), Source { last_event_us: Some(self.now_us) });
         Ok(state)
     }
@@ -176,7 +189,7 @@ impl Pilot {
 
     /// What was recorded: the plan, and refusals of loans.
     fn step(&mut self, at_ms: i64) -> (PlanRecord, Vec<intent::Transition>) {
-        let mut target = Still { now_us: at_ms * 1_000, applied: BTreeSet::new() };
+        let mut target = Still::at(at_ms * 1_000);
         let Self { executor, forecasts, .. } = self;
         executor.learn(|chosen| forecasts.read(chosen.published()).unwrap());
         executor.step(&mut target, &mut || KillSwitch::On, &[], at_ms * 1_000).unwrap();

@@ -6,6 +6,7 @@
 mod approvals;
 mod config;
 mod policy;
+mod saved;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -28,10 +29,12 @@ use crate::enriched_target::EnrichedTarget;
 use crate::forecast_reader::ForecastReader;
 use crate::journal::LogJournal;
 use crate::pager::Pager;
+use crate::plan_archive::PlanArchive;
 use crate::slurm::{SlurmConfig, SlurmTarget};
 
 pub use crate::error::ServiceError;
 pub use config::ServiceConfig;
+use saved::{Saved, Snapshots};
 use status::StepLines;
 
 pub use status::ServiceStatus;
@@ -69,7 +72,6 @@ impl std::fmt::Debug for Hooks<'_> {
 }
 
 /// An autopilot that has opened its cluster, ready to run.
-#[derive(Debug)]
 pub struct Service {
     config: ServiceConfig,
     executor: Executor<LogJournal, SelectedForecast>,
@@ -80,21 +82,42 @@ pub struct Service {
     candidates: Vec<String>,
     signers: Option<Signers>,
     pager: Option<Pager>,
+    log: Arc<dyn EventLog>,
+    snapshots: Snapshots,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { config, executor, target, .. } = self;
+        let mut shown = f.debug_struct("Service");
+        shown.field("config", config).field("executor", executor).field("target", target);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Service {
-    /// Opens policy, cluster, journal and pager. Changes nothing on the cluster.
+    /// Opens policy, cluster, journal and pager. Changes nothing on the cluster. The journal is read
+    /// from the newest snapshot in the data folder on; `group` says on the log how far the
+    /// snapshots reach.
     ///
     /// # Errors
     /// The policy is wrong or lacks signatures, the cluster cannot be reached, or the log has no
     /// topic for the journal.
-    pub fn open(config: ServiceConfig, data: &Path, log: &Arc<dyn EventLog>) -> Result<Self, ServiceError> {
-        let acting = config.acting_policy(log)?;
+    pub fn open(
+        config: ServiceConfig,
+        data: &Path,
+        log: &Arc<dyn EventLog>,
+        group: &str,
+    ) -> Result<Self, ServiceError> {
+        let mut snapshots = Snapshots::in_data(data, &config.cluster, group);
+        let saved = snapshots.restore(log.as_ref())?;
+        let acting = config.acting_policy(log, &saved)?;
         let slurm = SlurmTarget::open(config.slurm.clone().unwrap_or_default())?;
         let begun_ms = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
         let holder = format!("{}/{}/{begun_ms}", host.trim(), std::process::id());
         let journal = LogJournal::open(Arc::clone(log), &config.cluster, &holder)?;
+        let journal = journal.archiving(PlanArchive::in_data(data)).resumed(&saved.positions);
         let ms = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX / 1_000_000) * 1_000;
         let settings = Settings {
             holder,
@@ -106,13 +129,19 @@ impl Service {
         let names = config.slurm.as_ref().map(SlurmConfig::series_names).unwrap_or_default();
         let forecast = SelectedForecast::new(acting.policy.forecast, names);
         let forecasts = ForecastReader::new(Arc::clone(log), &config.cluster, begun_ms)?;
-        let mut target = EnrichedTarget::new(slurm, Arc::clone(log), &config.cluster)?;
+        let target = EnrichedTarget::new(slurm, Arc::clone(log), &config.cluster)?;
+        let Saved { executor: journaled, read, positions } = saved;
+        let mut target = target.resumed(read, &positions);
+        let mut begin = vec![journal.position()?];
+        begin.extend(target.read_so_far()?.1);
+        snapshots.begin(log.as_ref(), begin)?;
         if let Some(canary) = &acting.rollout.canary {
             canary.check_owners(&target.observe()?)?;
         }
         let candidates = describe_rollout(&acting.rollout);
-        let mut executor =
-            Executor::new(acting.policy, settings, journal, forecast).with_rollout(acting.rollout);
+        let mut executor = Executor::new(acting.policy, settings, journal, forecast)
+            .with_rollout(acting.rollout)
+            .resumed(journaled);
         if let Some(adopted) = acting.adopted {
             executor.record_when_leading(JournalEvent::Policy(adopted));
         }
@@ -126,6 +155,8 @@ impl Service {
             pager: pager.transpose()?,
             config,
             candidates,
+            log: Arc::clone(log),
+            snapshots,
         })
     }
 
@@ -177,9 +208,30 @@ impl Service {
             if once {
                 break;
             }
+            if self.snapshots.is_due() {
+                self.save();
+            }
             wait(Duration::from_secs(self.config.look_every_s), hooks.stopped);
         }
+        self.save();
         Ok(())
+    }
+
+    /// Saves what was folded and read so far. Failure is logged: the next start reads more.
+    fn save(&mut self) {
+        let now_ms = chrono::Utc::now().timestamp_millis();
+        let stands = self.executor.journal().position().and_then(|journal| {
+            let (read, mut positions) = self.target.read_so_far()?;
+            positions.push(journal);
+            Ok((read, positions))
+        });
+        match stands {
+            Ok((read, positions)) => {
+                let state = (self.executor.state(), read);
+                self.snapshots.save(self.log.as_ref(), state, positions, now_ms);
+            }
+            Err(error) => tracing::warn!("the state of the autopilot is not saved now: {error}"),
+        }
     }
 
     fn step(&mut self, lines: &mut StepLines, hooks: &Hooks<'_>) -> Result<(), ServiceError> {

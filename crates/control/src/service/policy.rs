@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tidegate_autopilot::executor::{ExecutorState, Journal, PolicyAdopted};
+use tidegate_autopilot::executor::{Journal, PolicyAdopted};
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::rollout::{Rollout, check_candidate};
 use tidegate_log::EventLog;
 
 use super::config::ServiceConfig;
+use super::saved::Saved;
 use crate::authority::Signers;
 use crate::error::ServiceError;
 use crate::journal::LogJournal;
@@ -29,12 +30,16 @@ impl ServiceConfig {
     ///
     /// # Errors
     /// A policy cannot be read or lacks signatures.
-    pub(super) fn acting_policy(&self, log: &Arc<dyn EventLog>) -> Result<ActingPolicy, ServiceError> {
+    pub(super) fn acting_policy(
+        &self,
+        log: &Arc<dyn EventLog>,
+        saved: &Saved,
+    ) -> Result<ActingPolicy, ServiceError> {
         let signers = self.signers()?;
         let (mut policy, adopted) = match &signers {
             None => (self.policy()?, None),
             Some(signers) => {
-                let before = last_policy(log, &self.cluster)?;
+                let before = last_policy(log, &self.cluster, saved)?;
                 let (policy, adopted) = self.signed_policy(signers, &before)?;
                 (policy, Some(adopted))
             }
@@ -131,8 +136,9 @@ impl ServiceConfig {
 
 /// The policy that acted last on the cluster, by its journal; before the first one, the shipped
 /// policy, which acts nowhere.
-fn last_policy(log: &Arc<dyn EventLog>, cluster: &str) -> Result<Policy, ServiceError> {
-    let mut state = ExecutorState::default();
-    LogJournal::open(Arc::clone(log), cluster, "")?.read()?.into_iter().for_each(|entry| state.fold(entry));
+fn last_policy(log: &Arc<dyn EventLog>, cluster: &str, saved: &Saved) -> Result<Policy, ServiceError> {
+    let mut state = saved.executor.clone();
+    let mut journal = LogJournal::open(Arc::clone(log), cluster, "")?.resumed(&saved.positions);
+    journal.read()?.into_iter().for_each(|entry| state.fold(entry));
     Ok(state.policy.unwrap_or_else(Policy::shipped))
 }

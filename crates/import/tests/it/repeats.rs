@@ -95,6 +95,18 @@ impl EventLog for Dying<'_> {
         self.log.apply_retention(now_ms)
     }
 
+    fn set_retention(&self, topic: &str, retain_ms: Option<u64>) -> Result<(), LogError> {
+        self.log.set_retention(topic, retain_ms)
+    }
+
+    fn consumers(&self, at: &TopicPartition) -> Result<Vec<(String, u64)>, LogError> {
+        self.log.consumers(at)
+    }
+
+    fn forget_consumer(&self, group: &str) -> Result<bool, LogError> {
+        self.log.forget_consumer(group)
+    }
+
     fn fence(&self) -> Result<u64, LogError> {
         self.log.fence()
     }

@@ -90,6 +90,18 @@ impl EventLog for MemoryLog {
         unimplemented!("the importer does not trim")
     }
 
+    fn set_retention(&self, _: &str, _: Option<u64>) -> Result<(), LogError> {
+        unimplemented!("the importer does not trim")
+    }
+
+    fn consumers(&self, _: &TopicPartition) -> Result<Vec<(String, u64)>, LogError> {
+        unimplemented!("the importer does not read")
+    }
+
+    fn forget_consumer(&self, _: &str) -> Result<bool, LogError> {
+        unimplemented!("the importer does not read")
+    }
+
     fn fence(&self) -> Result<u64, LogError> {
         unimplemented!("the importer does not fence")
     }

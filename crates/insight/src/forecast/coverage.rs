@@ -69,7 +69,7 @@ const CLEAR: f64 = 5.703_782_474_656_201;
 const HALF_LIFE_DAYS: f64 = 14.0;
 
 /// CUSUM of the likelihood ratio of miss shares `then` against `promised`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Cusum {
     miss: f64,
     hit: f64,
@@ -99,7 +99,7 @@ impl Cusum {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct ReachMonitor {
     narrow: Cusum,
     wide: Cusum,
@@ -137,7 +137,7 @@ impl ReachMonitor {
 }
 
 /// Whether the bounds of one published forecast held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoundCheck {
     /// The forecast step, as a number that rises by one per step.
     pub target: usize,
@@ -150,7 +150,7 @@ pub struct BoundCheck {
 }
 
 /// Monitors the published forecasts of one series.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CoverageMonitor {
     day: usize,
     every: usize,

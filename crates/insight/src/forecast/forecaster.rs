@@ -1,5 +1,7 @@
 //! Forecaster of one series: observes steps as they end, forecasts at any time.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     ForecastError,
     distribution::{Forecast, LEVELS, MEDIAN, quantiles_of_sorted},
@@ -9,7 +11,7 @@ use super::{
 };
 
 /// Settings of a [`Forecaster`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Config {
     /// Length of a step, seconds; a divisor of a day, at most a quarter of one.
     pub step_s: usize,
@@ -56,7 +58,7 @@ const MIN_SAMPLES: usize = 12;
 const MIN_STEPS: usize = 2;
 
 /// Forecasts of one series, updated step by step.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Forecaster {
     config: Config,
     day: usize,

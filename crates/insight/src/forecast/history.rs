@@ -1,7 +1,9 @@
 //! History of a series, with gaps filled and outages distinguished from lost demand.
 
+use serde::{Deserialize, Serialize};
+
 /// Values by step, without holes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct History {
     day: usize,
     /// Gaps and outages filled.
@@ -18,7 +20,7 @@ pub(super) struct History {
 }
 
 /// A sudden drop to zero that has not ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Outage {
     start: usize,
     level: f64,

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
 use super::survival::{Life, Survival};
 
 /// Upper bounds of the size classes, GPUs; the last is unbounded.
@@ -21,7 +23,7 @@ const MIN_JOBS: usize = 30;
 pub const MAX_GPUS: f64 = 1e7;
 
 /// Job event; times in µs since 1970.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum JobEvent {
     /// Submitted, asking for `gpus` (may be fractional).
     Submitted {
@@ -48,14 +50,14 @@ pub enum JobEvent {
     },
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Open {
     gpus: f64,
     submitted: i64,
     started: Option<i64>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Done {
     job: Open,
     ended: i64,
@@ -63,7 +65,7 @@ struct Done {
 
 /// Jobs of one series and what is learnt from them. An event costs one map operation; learning
 /// happens once a day.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobTable {
     open: BTreeMap<u64, Open>,
     done: VecDeque<Done>,
@@ -73,7 +75,7 @@ pub struct JobTable {
     learned: Option<Learned>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Learned {
     day: i64,
     /// From start, by class.

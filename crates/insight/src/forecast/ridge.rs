@@ -9,6 +9,7 @@ use std::f64::consts::TAU;
 
 use linfa_linalg::cholesky::CholeskyInplace;
 use ndarray::Array2;
+use serde::{Deserialize, Serialize};
 
 /// Columns shared by all horizons: state at the origin and calendar.
 const SHARED: usize = 20;
@@ -17,7 +18,7 @@ const OWN: usize = 5;
 const ALL: usize = SHARED + OWN;
 
 /// Options of the regression.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Ridge {
     /// Steps a day.
     pub(super) day: usize,

@@ -1,5 +1,7 @@
 //! Survival of jobs: GPU-weighted Kaplan–Meier on a logarithmic grid of ages.
 
+use serde::{Deserialize, Serialize};
+
 /// Shortest age resolved, seconds.
 const MIN_AGE_S: f64 = 60.0;
 /// Longest: 90 days.
@@ -11,7 +13,7 @@ const CELLS: usize = 180;
 const PRIOR: f64 = 0.5;
 
 /// One lifetime within the learning window.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Life {
     /// Age at the start of observation, seconds: jobs older than the window enter late (left
     /// truncation).
@@ -25,10 +27,29 @@ pub(super) struct Life {
 }
 
 /// Survival by age: log-linear in the logarithm of age between grid points, S(0) = 1.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Survival {
     /// ln S at each edge; edge 0 is age 0.
+    #[serde(with = "grid")]
     log: [f64; CELLS + 1],
+}
+
+/// The grid as a sequence: serde itself knows arrays of up to 32 values.
+mod grid {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::CELLS;
+
+    pub fn serialize<S: Serializer>(grid: &[f64; CELLS + 1], to: S) -> Result<S::Ok, S::Error> {
+        grid.as_slice().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[f64; CELLS + 1], D::Error> {
+        let grid = Vec::<f64>::deserialize(from)?;
+        let cells = grid.len();
+        grid.try_into().map_err(|_| D::Error::custom(format!("{cells} cells instead of {}", CELLS + 1)))
+    }
 }
 
 impl Survival {

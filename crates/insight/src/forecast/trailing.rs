@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use super::distribution::{LEVELS, quantiles_of_weighted};
 
 /// Members with one value per horizon; their spread comes from residuals.
@@ -26,7 +28,7 @@ pub(super) fn bucket(h: usize, day: usize) -> usize {
 pub(super) type Row = [f64; LEVELS.len()];
 
 /// A recorded forecast whose truth is not fully known.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Record {
     origin: usize,
     /// By anchor.
@@ -37,7 +39,7 @@ struct Record {
 }
 
 /// Settings of the trailing window.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Tuning {
     /// Steps between records.
     pub(super) stride: usize,
@@ -60,7 +62,7 @@ pub(super) struct Tuning {
 const WIDENED: [[f64; 2]; BUCKET_COUNT] =
     [[0.0; 2], [-0.1; 2], [-0.1; 2], [-0.1; 2], [-0.1; 2], [0.0; 2], [0.1; 2], [0.2; 2], [0.2; 2]];
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Trailing {
     anchors: Vec<usize>,
     day: usize,

@@ -1,12 +1,12 @@
 //! Cause of a fail-stop: joins the end of a job to the faults of its devices around it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::xid::{XidClass, xid};
 use crate::straggler::{Evidence, Fault};
 
 /// End of a job, and the nodes of its ranks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobEnd {
     /// When, µs since 1970.
     pub end_us: i64,
@@ -87,15 +87,15 @@ pub fn cause_of_end(end: &JobEnd, faults: &[Fault]) -> Option<Cause> {
     let rule = if fault.xid.is_some() { "xid" } else { "fault_without_code" };
     let others = near.len() as f64 - 1.0;
     let mut evidence = vec![
-        Evidence { rule, value: fault.xid.map_or(1.0, f64::from), weight },
-        Evidence { rule: "seconds_before_end", value: ago_s, weight: nearness },
+        Evidence { rule: rule.into(), value: fault.xid.map_or(1.0, f64::from), weight },
+        Evidence { rule: "seconds_before_end".into(), value: ago_s, weight: nearness },
     ];
     if before > 0.0 {
-        evidence.push(Evidence { rule: "faults_before_it", value: before, weight: follows });
+        evidence.push(Evidence { rule: "faults_before_it".into(), value: before, weight: follows });
     }
     if others > 0.0 {
         let weight = -(total - score).ln();
-        evidence.push(Evidence { rule: "other_faults_or_none", value: others, weight });
+        evidence.push(Evidence { rule: "other_faults_or_none".into(), value: others, weight });
     }
     Some(Cause {
         rank: fault.rank,
@@ -128,7 +128,7 @@ mod tests {
         let score = (5.0_f64 - 50.0 / 300.0).exp();
         assert!((cause.probability - score / (score + 1.0)).abs() < 1e-12);
         assert_eq!(
-            cause.evidence.iter().map(|item| item.rule).collect::<Vec<_>>(),
+            cause.evidence.iter().map(|item| &*item.rule).collect::<Vec<_>>(),
             ["xid", "seconds_before_end"]
         );
     }
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!((cause.rank, cause.xid), (1, Some(48)));
         let (first, second) = ((4.0_f64 - 40.0 / 300.0).exp(), (2.5_f64 - 10.0 / 300.0).exp() / 2.0);
         assert!((cause.probability - first / (1.0 + first + second)).abs() < 1e-12);
-        let input: Vec<(&str, f64)> = cause.evidence.iter().map(|item| (item.rule, item.value)).collect();
+        let input: Vec<(&str, f64)> = cause.evidence.iter().map(|item| (&*item.rule, item.value)).collect();
         assert_eq!(input, [("xid", 48.0), ("seconds_before_end", 40.0), ("other_faults_or_none", 1.0)]);
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::lemon::NodeRecord;
 
 const HOUR_US: i64 = 3_600_000_000;
@@ -10,7 +12,7 @@ const DAY_HOURS: i64 = 24;
 const DAYS: i64 = 28;
 
 /// Hours of a day as bits.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Day {
     used: u32,
     bad: u32,
@@ -19,7 +21,7 @@ struct Day {
 /// Hours of all nodes. An hour counts as used if the node was in use at any time of it, and as bad
 /// if a straggler signal of the node was confirmed in it, a device logged an XID other than the
 /// program's, or the node ended a job.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct NodeHours {
     /// By node and day since 1970.
     nodes: BTreeMap<u32, BTreeMap<i64, Day>>,

@@ -2,11 +2,11 @@
 //! fail-stops) over 28 days is a Beta-Binomial shrunk to the fleet's mean. RSC'25 finds lemons by
 //! thresholds on a 28-day distribution; of the StepFun nodes that failed, 42 % failed again.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statrs::distribution::{Beta, ContinuousCDF};
 
 /// Record of a node over 28 days.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// Number of the node.
     pub node: u32,
@@ -17,7 +17,7 @@ pub struct NodeRecord {
 }
 
 /// Verdict on a node.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Lemon {
     /// Number of the node.
     pub node: u32,

@@ -1,12 +1,14 @@
 //! Node health: the probability that a node is bad, from its devices alone.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use super::xid::{XidClass, xid};
 use crate::straggler::{Evidence, Fault};
 
 /// Measurements of a device over the period evaluated. `None` means not measured, never zero.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct DeviceHealth {
     /// The driver no longer lists it.
     pub lost: bool,
@@ -27,7 +29,7 @@ pub struct DeviceHealth {
 }
 
 /// Health state of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// No evidence against it.
@@ -41,7 +43,7 @@ pub enum State {
 }
 
 /// Health of a node.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeHealth {
     /// Probability that the node is bad, 0 to 1.
     pub bad: f64,
@@ -54,7 +56,7 @@ pub struct NodeHealth {
 }
 
 /// Priors of node health.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HealthPrior {
     /// Probability that any node is bad at a time: about 0.5 % are slow (MegaScale, as Greyhound
     /// cites it), and four per 1,000 node-days fail for 1.5 days (StepFun), 0.6 % more.
@@ -80,7 +82,9 @@ pub fn node_health(devices: &[DeviceHealth], faults: &[Fault], prior: &HealthPri
     let mut found: Vec<(usize, Evidence)> = Vec::new();
     let mut failed = false;
     for (at, device) in devices.iter().enumerate() {
-        let mut add = |rule, value: f64, weight: f64| found.push((at, Evidence { rule, value, weight }));
+        let mut add = |rule: &'static str, value: f64, weight: f64| {
+            found.push((at, Evidence { rule: rule.into(), value, weight }))
+        };
         if device.lost {
             add("device_lost", 1.0, 6.0);
             failed = true;
@@ -123,7 +127,7 @@ pub fn node_health(devices: &[DeviceHealth], faults: &[Fault], prior: &HealthPri
             }
             None => ("fault_without_code", 1.0, 2.0),
         };
-        found.push((fault.rank as usize, Evidence { rule, value, weight }));
+        found.push((fault.rank as usize, Evidence { rule: rule.into(), value, weight }));
     }
     let lemon = prior.lemon_times.filter(|times| *times > 1.0 && times.is_finite());
     let mut health = conclude(found, failed, prior, lemon);
@@ -141,13 +145,13 @@ fn conclude(
 ) -> NodeHealth {
     found.sort_by(|a, b| {
         let order = b.1.weight.total_cmp(&a.1.weight);
-        order.then(a.1.rule.cmp(b.1.rule)).then(a.0.cmp(&b.0)).then(a.1.value.total_cmp(&b.1.value))
+        order.then_with(|| a.1.rule.cmp(&b.1.rule)).then(a.0.cmp(&b.0)).then(a.1.value.total_cmp(&b.1.value))
     });
-    let mut seen: Vec<(usize, &str, u64)> = Vec::new();
+    let mut seen: Vec<(usize, Cow<'static, str>, u64)> = Vec::new();
     found.retain(|(at, evidence)| {
         // XIDs of different codes are different items.
         let code = if evidence.rule == "xid" { evidence.value.to_bits() } else { 0 };
-        let key = (*at, evidence.rule, code);
+        let key = (*at, evidence.rule.clone(), code);
         let new = !seen.contains(&key);
         if new {
             seen.push(key);
@@ -157,7 +161,7 @@ fn conclude(
     let device = found.first().map(|item| item.0);
     let mut evidence: Vec<Evidence> = found.into_iter().map(|item| item.1).collect();
     if let Some(times) = lemon {
-        let item = Evidence { rule: "lemon", value: times, weight: times.ln() };
+        let item = Evidence { rule: "lemon".into(), value: times, weight: times.ln() };
         let at = evidence.partition_point(|other| other.weight >= item.weight);
         evidence.insert(at, item);
     }
@@ -231,13 +235,13 @@ mod tests {
         let calm_now = node_health(&calm(), &[], &prior(4.0));
         assert!((calm_now.bad - 4.0 / 103.0).abs() < 1e-12, "{}", calm_now.bad);
         assert_eq!(
-            (calm_now.state, calm_now.device, calm_now.evidence[0].rule),
+            (calm_now.state, calm_now.device, &*calm_now.evidence[0].rule),
             (State::Watch, None, "lemon")
         );
         // The part that fails now weighs more and comes first.
         let fault = Fault { rank: 2, time_us: 0, xid: Some(64) };
         let failing = node_health(&calm(), &[fault], &prior(4.0));
-        let rules: Vec<&str> = failing.evidence.iter().map(|item| item.rule).collect();
+        let rules: Vec<&str> = failing.evidence.iter().map(|item| &*item.rule).collect();
         assert_eq!((failing.state, failing.device, rules), (State::Bad, Some(2), vec!["xid", "lemon"]));
     }
 

@@ -2,10 +2,10 @@
 //! Errors" (r580), catalogue and recommended actions; Meta's RSC study (HPCA'25) for the classes
 //! that precede the loss of a node.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Subject of an XID.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum XidClass {
     /// A fault of the program, e.g. an illegal address. Says nothing about the device.

@@ -3,6 +3,8 @@
 //! [`follow`] keeps to one rule and leaves it only if the saving exceeds a switching cost;
 //! [`blend`] weighs all of them. Only decisions whose whole term has passed may be used.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Sample, SizingError, error};
 
 /// Regret that a switch must save: 1 % of the cost of the cheapest commitments.
@@ -12,7 +14,7 @@ pub const SWITCHING: f64 = 0.01;
 pub const TEMPERATURE: f64 = 0.1;
 
 /// Cost of each expert in one past decision.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// Cost of each expert's commitment, in the experts' order.
     pub costs: Vec<f64>,

@@ -1,11 +1,11 @@
 //! Prices of a commitment and of its alternative.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{SizingError, error::parameter};
 
 /// Prices per GPU-hour in one currency. [`Prices::new`] keeps them in range.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Prices {
     reserved: f64,
     elastic: f64,

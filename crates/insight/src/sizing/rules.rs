@@ -2,13 +2,13 @@
 //! forecast is one more. Simple rules are strong: for a week ahead the quantile of the last week
 //! beats most models.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Hours between the terms sampled for changes; neighbouring terms say nearly the same.
 const CHANGE_STRIDE: usize = 3;
 
 /// A rule. `hours` is how far it looks back; a shorter history is used whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
     /// Nothing.

@@ -3,12 +3,14 @@
 //!
 //! Values are logarithms of ratios, or shares of a step; a change of 0.05 is 5 %.
 
+use serde::{Deserialize, Serialize};
+
 use super::history::{DEPTH, Rows};
 use super::order_statistics;
 use super::settings::Settings;
 
 /// Parameters that differ between kinds of series.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Tuning {
     /// Lower bound of the noise (standard deviation).
     pub noise_floor: f64,
@@ -25,7 +27,7 @@ pub(super) struct Tuning {
 }
 
 /// Deviations of a series from its baseline over some rows.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Window {
     pub count: usize,
     pub median: f32,
@@ -34,7 +36,7 @@ pub(super) struct Window {
 }
 
 /// The series of one kind.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct CusumBank {
     tuning: Tuning,
     settings: Settings,

@@ -1,7 +1,7 @@
 //! Detector of one job: takes reports in any order, decides as the watermark advances, and hands
 //! over signals.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::input::{DeviceWindow, Fault, JobShape, StepReport};
 use super::job::{EvidenceHorizon, Job};
@@ -14,7 +14,7 @@ use super::structure;
 use super::throttle::Throttle;
 
 /// Inputs by outcome. None is dropped without being counted here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Step reports received.
     pub reports: u64,
@@ -36,7 +36,7 @@ pub struct Counts {
 ///
 /// Reports may come late, twice, or not at all. Nothing is decided before [`Detector::advance`]
 /// passes it, so any order of arrival before that gives the same signals, byte for byte.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Detector {
     settings: Settings,
     attempt: u32,

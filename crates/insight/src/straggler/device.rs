@@ -1,6 +1,8 @@
 //! Recent device windows and faults, each device compared with its node's others and with its own
 //! past.
 
+use serde::{Deserialize, Serialize};
+
 use super::input::{DeviceWindow, Fault};
 use super::layout::Layout;
 use super::order_statistics;
@@ -10,7 +12,7 @@ const KEPT: usize = 64;
 
 /// A device over some span, compared with its node's other devices or its own past. `None`:
 /// unknown.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct DeviceComparison {
     /// SM clock over the median of the node's other devices.
     pub clock_ratio: Option<f64>,
@@ -29,7 +31,7 @@ pub(super) struct DeviceComparison {
     pub retries: Option<f64>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct StoredWindow {
     start_us: i64,
     end_us: i64,
@@ -43,7 +45,7 @@ struct StoredWindow {
 }
 
 /// Recent windows and faults of all ranks of a job.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Devices {
     windows: Vec<Vec<StoredWindow>>,
     /// Ring position of the next window, for ranks with a full buffer.

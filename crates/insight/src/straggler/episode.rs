@@ -1,12 +1,14 @@
 //! Episode of slowness, from suspicion to end, and the tests that move it on.
 
+use serde::{Deserialize, Serialize};
+
 use super::cusum::{CusumBank, Window};
 use super::history::DEPTH;
 use super::settings::Settings;
 use super::signal::{Blame, Class, Evidence};
 
 /// Kind of series in which an episode was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Kind {
     /// Computing time of ranks against their peers.
     Compute,
@@ -21,7 +23,7 @@ pub(super) enum Kind {
 }
 
 /// Subject of an episode; nodes and roles by dense number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Subject {
     Rank(u32),
     Node(u32),
@@ -30,7 +32,7 @@ pub(super) enum Subject {
 }
 
 /// Rows that a confirmation is based on.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Decision {
     pub from: u64,
     pub to: u64,
@@ -41,7 +43,7 @@ pub(super) struct Decision {
 }
 
 /// An episode that is open, or was lately.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Episode {
     pub id: u64,
     pub kind: Kind,
@@ -65,7 +67,7 @@ pub(super) struct Episode {
 }
 
 /// Basis of the last classification, apart from device evidence.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct Assessment {
     /// End of the step after which it was classified, µs since 1970.
     pub at_us: i64,

@@ -2,6 +2,8 @@
 //! ratio to the classes it supports. The published posterior is that of the best of the seven
 //! classes.
 
+use serde::{Deserialize, Serialize};
+
 use super::signal::{Class, Evidence};
 
 /// Classes in the order of the score table.
@@ -20,7 +22,7 @@ const CLASSES: [Class; 7] = [
 const PRIORS: [f64; 7] = [0.24, 0.19, 0.05, 0.19, 0.09, 0.19, 0.05];
 
 /// Log odds so far, with their evidence.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ClassScores {
     scores: [f64; 7],
     evidence: Vec<Evidence>,
@@ -38,7 +40,7 @@ impl ClassScores {
                 *score += weight;
             }
         }
-        self.evidence.push(Evidence { rule, value, weight });
+        self.evidence.push(Evidence { rule: rule.into(), value, weight });
     }
 
     /// The best class, its posterior and the evidence.

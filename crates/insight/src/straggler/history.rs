@@ -1,10 +1,12 @@
 //! Recent steps of a job, for decisions and late reports.
 
+use serde::{Deserialize, Serialize};
+
 /// Steps kept. A power of two.
 pub(super) const DEPTH: usize = 256;
 
 /// Ring of rows, one per step for a fixed number of series. NaN means unknown.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Rows {
     width: usize,
     values: Vec<f32>,
@@ -36,7 +38,7 @@ fn place(seq: u64) -> usize {
 }
 
 /// What all series of a step share.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Step {
     pub number: u64,
     /// Median of the ranks' ends.
@@ -48,7 +50,7 @@ pub(super) struct Step {
 }
 
 /// Recent steps, numbered in order of closing.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct History {
     steps: Vec<Step>,
     /// Steps closed so far.

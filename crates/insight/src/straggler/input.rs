@@ -1,9 +1,11 @@
 //! Inputs of the detector. All times are event time in µs since 1970; counters are given as growth
 //! within a window.
 
+use serde::{Deserialize, Serialize};
+
 /// Layout of a job's ranks. A restart is a new shape with the next `attempt`, because ranks may
 /// move to other nodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobShape {
     /// Number of the run; grows with each restart.
     pub attempt: u32,
@@ -20,7 +22,7 @@ pub struct JobShape {
 }
 
 /// One rank's report of one step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepReport {
     /// Run of the job.
     pub attempt: u32,
@@ -45,7 +47,7 @@ pub struct StepReport {
 }
 
 /// Device and node measurements of a rank over some seconds. `None` means not measured, never zero.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct DeviceWindow {
     /// Rank whose device it is.
     pub rank: u32,
@@ -70,7 +72,7 @@ pub struct DeviceWindow {
 }
 
 /// A one-off report of a device or node: an XID, an uncorrectable error, a failed remap, its loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// Rank whose device it is.
     pub rank: u32,

@@ -103,7 +103,8 @@ fn correct(job: &mut Job, seq: u64, rank: u32, moved: bool, transfer_moved: bool
             }
             Some(again) if (again.excess - decision.excess).abs() > 0.5 * bank.effect() => {
                 episode.decision = Some(again);
-                let evidence = Evidence { rule: "late_reports", value: f64::from(again.excess), weight: 0.0 };
+                let evidence =
+                    Evidence { rule: "late_reports".into(), value: f64::from(again.excess), weight: 0.0 };
                 episode.evidence.push(evidence);
                 let last = job.history.closed - 1;
                 out.push(job.signal(episode, Stage::Corrected, last, again.excess));
@@ -126,7 +127,7 @@ fn withdraw(job: &mut Job, episode: &mut Episode, excess: f32, out: &mut Vec<Sig
     episode.blame = Blame::Nobody;
     episode.lost_gpu_ms = 0.0;
     episode.evidence =
-        vec![Evidence { rule: "withdrawn_by_late_reports", value: f64::from(excess), weight: -4.0 }];
+        vec![Evidence { rule: "withdrawn_by_late_reports".into(), value: f64::from(excess), weight: -4.0 }];
     episode.posterior = 1.0 - episode.posterior;
     let last = job.history.closed - 1;
     out.push(job.signal(episode, Stage::Corrected, last, excess));

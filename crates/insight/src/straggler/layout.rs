@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::input::JobShape;
 
 /// A job's ranks by node, role and peer class. All numbers are dense, in order of the given ids.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Layout {
     /// Node of each rank.
     pub node_of: Vec<u32>,

@@ -1,8 +1,10 @@
 //! Thresholds of the detector, with their sources.
 
+use serde::{Deserialize, Serialize};
+
 /// Thresholds. The defaults are the published or measured figures named at each field; `[tuned]`
 /// marks a figure chosen on seeds 0 to 99 of the fault generator.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Mean number of steps between two false suspicions of a job, in the CUSUM's own model (Page
     /// 1954, Siegmund's approximation).

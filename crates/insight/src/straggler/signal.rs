@@ -1,9 +1,11 @@
 //! Output of the detector.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 /// Certainty of a signal. The autopilot acts on `Confirmed` alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// A change that has not lasted yet.
@@ -17,7 +19,7 @@ pub enum Stage {
 }
 
 /// Why a job is slow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
     /// One device computes slower; its clock or throttling explains it.
@@ -37,7 +39,7 @@ pub enum Class {
 }
 
 /// Subject of blame.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Blame {
     /// One rank, and so its device.
@@ -53,10 +55,10 @@ pub enum Blame {
 }
 
 /// Evidence for or against a class, with its weight.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     /// Name of the rule, e.g. `clock_below_peers`.
-    pub rule: &'static str,
+    pub rule: Cow<'static, str>,
     /// Observed value, in the rule's unit.
     pub value: f64,
     /// Logarithm of the likelihood ratio it adds.
@@ -64,7 +66,7 @@ pub struct Evidence {
 }
 
 /// A signal about one job.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Signal {
     /// Number of the episode, shared by its suspicion, confirmation and end.
     #[serde(rename = "event")]

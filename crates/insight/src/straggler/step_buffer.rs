@@ -1,5 +1,7 @@
 //! Buffer of open steps, in flat arrays: one slot per step, one place per rank.
 
+use serde::{Deserialize, Serialize};
+
 use super::input::StepReport;
 use super::order_statistics;
 
@@ -17,7 +19,7 @@ pub(super) enum Admission {
 }
 
 /// Reports of one step; NaN means not reported. Times in seconds, tokens as counts.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct StepSlot {
     pub step: u64,
     pub count: usize,
@@ -112,7 +114,7 @@ pub(super) fn seconds(time_us: Option<u64>, zero: bool) -> f32 {
 const SILENT_STEPS: u64 = 64;
 
 /// Last step that each rank reported.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ReportTracker {
     /// By rank: one more than its last reported step; 0: none.
     next: Vec<u64>,
@@ -132,7 +134,7 @@ impl ReportTracker {
 }
 
 /// Open steps, by number.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct StepBuffer {
     ranks: usize,
     /// Lowest step that may still be open.

@@ -86,7 +86,11 @@ fn slow_from_the_start(job: &mut Job, seq: u64, next_episode: &mut u64, out: &mu
         job.classify(&mut episode, seq, base);
         // All evidence is known, from the whole run.
         episode.assessment.has_all_evidence = true;
-        episode.evidence.push(Evidence { rule: "slow_from_the_start", value: f64::from(base), weight: 0.0 });
+        episode.evidence.push(Evidence {
+            rule: "slow_from_the_start".into(),
+            value: f64::from(base),
+            weight: 0.0,
+        });
         out.push(job.signal(&episode, Stage::Confirmed, seq, base));
         job.episodes.push(episode);
     }
@@ -104,12 +108,12 @@ fn causes(job: &mut Job, seq: u64) -> (Vec<Evidence>, Option<u32>) {
         let uneven = noise >= 0.03 && answer.worker_share < 0.2;
         if uneven && (explained >= 0.5 || answer.verdict == Verdict::SequenceImbalance) {
             let weight = if explained >= 0.5 { 4.0 } else { 2.0 };
-            found.push(Evidence { rule: "sequence_imbalance", value: noise, weight });
+            found.push(Evidence { rule: "sequence_imbalance".into(), value: noise, weight });
         }
         // A single slow worker makes its stage long too, but the stage is not the cause.
         let is_one = answer.worker_share >= 0.5;
         if job.layout.stages > 1 && answer.stage_share >= 0.5 && answer.slowdown >= 1.05 && !is_one {
-            found.push(Evidence { rule: "long_stage", value: answer.slowdown - 1.0, weight: 4.0 });
+            found.push(Evidence { rule: "long_stage".into(), value: answer.slowdown - 1.0, weight: 4.0 });
             long_stage = Some(answer.longest_stage as u32);
         }
     }
@@ -117,13 +121,13 @@ fn causes(job: &mut Job, seq: u64) -> (Vec<Evidence>, Option<u32>) {
         let of_stages = (0..job.layout.stages).map(|stage| spread_of_groups(job, stage, seq));
         let spread = of_stages.fold(0.0, f64::max);
         if spread >= 0.10 {
-            found.push(Evidence { rule: "expert_imbalance", value: spread, weight: 3.0 });
+            found.push(Evidence { rule: "expert_imbalance".into(), value: spread, weight: 3.0 });
         }
     }
     let slower = offsets(job);
     let most = slower.iter().map(|(_, base)| f64::from(base.exp_m1())).fold(0.0, f64::max);
     if !slower.is_empty() {
-        found.push(Evidence { rule: "ranks_slower_from_the_start", value: most, weight: 2.0 });
+        found.push(Evidence { rule: "ranks_slower_from_the_start".into(), value: most, weight: 2.0 });
     }
     (found, long_stage)
 }

@@ -6,6 +6,8 @@
 //! suspicion. Both together, throughout the hold, are a confirmation. A lower clock alone is
 //! neither, because the device may have less to do.
 
+use serde::{Deserialize, Serialize};
+
 use super::device::{DeviceComparison, Devices};
 use super::fusion::ClassScores;
 use super::layout::Layout;
@@ -16,7 +18,7 @@ use super::signal::{Blame, Class, Evidence, Signal, Stage};
 const LESS_POWER: f64 = 0.9;
 
 /// An open episode of a device.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct ThrottleEpisode {
     episode: u64,
     since_us: i64,
@@ -27,13 +29,13 @@ struct ThrottleEpisode {
 }
 
 /// Open episodes by rank.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Throttle {
     slowed: Vec<Option<ThrottleEpisode>>,
 }
 
 /// Findings on a device against its peers.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct CounterFindings {
     slow_clock: bool,
     throttled: bool,
@@ -205,7 +207,7 @@ mod tests {
     fn a_low_clock_accuses_only_at_full_power() {
         let works = watch(600, |_, window| window.sm_clock_mhz = Some(1_200.0));
         assert_eq!(stages(&works), vec![(Stage::Suspect, Blame::Rank(5))]);
-        let rules: Vec<&str> = works[0].evidence.iter().map(|evidence| evidence.rule).collect();
+        let rules: Vec<&str> = works[0].evidence.iter().map(|evidence| &*evidence.rule).collect();
         assert_eq!(rules, ["clock_below_peers", "power_as_peers", "no_step_reports"]);
         // 0.24 e^4 / (0.24 e^4 + 0.76)
         let odds = 0.24 * 4.0_f64.exp();

@@ -2,6 +2,8 @@
 //! regression (ResiHP's form), one fit per role over the last 500 steps. It removes what uneven
 //! sequences explain; without token counts it does nothing.
 
+use serde::{Deserialize, Serialize};
+
 /// Steps between fits, and batches of steps that a fit covers.
 const BATCH: u32 = 50;
 const BATCHES: usize = 10;
@@ -9,7 +11,7 @@ const BATCHES: usize = 10;
 const RIDGE: f64 = 1e-3;
 
 /// Sums over a batch of rows.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Sums {
     n: f64,
     tokens: f64,
@@ -52,7 +54,7 @@ impl Sums {
 }
 
 /// A linear fit, relative to the role's mean time.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Fit {
     tokens_mean: f64,
     squared_mean: f64,
@@ -64,12 +66,12 @@ struct Fit {
 }
 
 /// The fits of a job's roles.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Workload {
     roles: Vec<Role>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Role {
     now: Sums,
     steps: u32,

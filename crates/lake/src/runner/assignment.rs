@@ -134,7 +134,7 @@ impl Runner {
                     )));
                 }
                 let next = next.max(extent.start);
-                self.cursors.push(Cursor { at: at(partition), next, end: extent.end });
+                self.cursors.push(Cursor { at: at(partition), next, end: extent.end, last: None });
             }
         }
         // Commit offsets even without new records: other processes wait for them in the group.
@@ -210,7 +210,7 @@ impl Runner {
             return;
         }
         let record = |cursor: &Cursor| {
-            let Cursor { at, next, end } = cursor.clone();
+            let Cursor { at, next, end, .. } = cursor.clone();
             let here = |s: &&GroupState| s.partition == at.partition && s.raw().schema.topic() == at.topic;
             let watermark = self.lake.states().filter(here).filter_map(GroupState::watermark).max();
             let watermark_ms = watermark.map(|us| us.div_euclid(1000));

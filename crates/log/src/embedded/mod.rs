@@ -161,13 +161,8 @@ impl EmbeddedLog {
 
     /// The least offset that any group committed on the partition; the end if there is none.
     fn passed_by_all(&self, partition: &Partition) -> Result<u64, LogError> {
-        let store = &self.core.store;
-        let mut passed = partition.extent().end;
-        for (group, value) in store.entries(&MetaKey::Group(&partition.at, "").name())? {
-            let [offset] = store.parse_numbers(&group, &value)?;
-            passed = passed.min(offset);
-        }
-        Ok(passed)
+        let groups = self.groups(&partition.at)?;
+        Ok(groups.into_iter().map(|(_, offset)| offset).fold(partition.extent().end, u64::min))
     }
 
     /// The offset below which records are older than `retain_ms`. Marks the partition's present
@@ -313,6 +308,38 @@ impl EventLog for EmbeddedLog {
             }
         }
         Ok(())
+    }
+
+    fn set_retention(&self, topic: &str, retain_ms: Option<u64>) -> Result<(), LogError> {
+        let mut topics = self.core.topics.write().unwrap_or_else(PoisonError::into_inner);
+        let found = topics.get_mut(topic).ok_or_else(|| LogError::UnknownTopic(topic.into()))?;
+        let config = TopicConfig { retain_ms, ..found.config };
+        let store = &self.core.store;
+        let layout = serde_json::to_vec(&config)
+            .map_err(|e| LogError::io(&store.dir, "encoding a topic's layout", e.into()))?;
+        store.put(&MetaKey::Topic(topic), layout)?;
+        found.config = config;
+        Ok(())
+    }
+
+    fn consumers(&self, at: &TopicPartition) -> Result<Vec<(String, u64)>, LogError> {
+        self.partition(at)?;
+        self.groups(at)
+    }
+
+    fn forget_consumer(&self, group: &str) -> Result<bool, LogError> {
+        let mut known = Vec::new();
+        for (topic, config) in self.topics()? {
+            for partition in 0..config.partitions {
+                let at = TopicPartition { topic: topic.clone(), partition };
+                if self.committed_offset(group, &at)?.is_some() {
+                    known.push(at);
+                }
+            }
+        }
+        let keys: Vec<MetaKey<'_>> = known.iter().map(|at| MetaKey::Group(at, group)).collect();
+        self.core.store.remove(&keys)?;
+        Ok(!keys.is_empty())
     }
 
     fn fence(&self) -> Result<u64, LogError> {

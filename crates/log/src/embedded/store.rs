@@ -166,6 +166,16 @@ impl Store {
         Ok(())
     }
 
+    /// Deletes entries of the small state, all or none; durable on return.
+    pub fn remove(&self, keys: &[MetaKey<'_>]) -> Result<(), LogError> {
+        self.check_running()?;
+        let mut batch = self.db.batch().durability(Some(PersistMode::SyncData));
+        keys.iter().for_each(|key| batch.remove(&self.meta, key.name()));
+        batch.commit().map_err(|e| self.stop("writing the log's state", e))?;
+        point("note", &self.dir);
+        Ok(())
+    }
+
     /// Refuses once a write has failed: what reached the disk is then unknown until a restart reads
     /// it back.
     pub fn check_running(&self) -> Result<(), LogError> {

@@ -37,9 +37,9 @@ impl Groups {
         Ok(client)
     }
 
-    /// Drops the client of a group after a failure, so that the next call opens a new one: see
-    /// [`STALLED`](super::client::STALLED).
-    fn forget(&self, group: &str) {
+    /// Drops the client of a group after a failure, or once the group was deleted, so that the next
+    /// call opens a new one: see [`STALLED`](super::client::STALLED).
+    pub fn forget(&self, group: &str) {
         let client = lock(&self.0).remove(group);
         drop(client);
     }

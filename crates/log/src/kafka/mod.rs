@@ -246,13 +246,22 @@ impl KafkaLog {
         at: &TopicPartition,
         deadline: Deadline,
     ) -> Result<Option<u64>, LogError> {
+        Ok(self.passed_by(groups, at, deadline)?.into_iter().map(|(_, offset)| offset).min())
+    }
+
+    /// How far each of these groups got, by its name in Kafka.
+    fn passed_by(
+        &self,
+        groups: &[String],
+        at: &TopicPartition,
+        deadline: Deadline,
+    ) -> Result<Vec<(String, u64)>, LogError> {
         let topic = self.place(at, deadline)?;
-        let mut passed = None;
+        let mut passed = Vec::new();
         for group in groups {
-            if let Some(offset) =
-                self.groups.committed(&self.cluster, group, (&topic, at.partition), deadline)?
-            {
-                passed = Some(passed.map_or(offset, |passed: u64| passed.min(offset)));
+            let place = (topic.as_str(), at.partition);
+            if let Some(offset) = self.groups.committed(&self.cluster, group, place, deadline)? {
+                passed.push((group.clone(), offset));
             }
         }
         Ok(passed)
@@ -471,6 +480,36 @@ impl EventLog for KafkaLog {
             }
         }
         Ok(())
+    }
+
+    fn set_retention(&self, topic: &str, retain_ms: Option<u64>) -> Result<(), LogError> {
+        let found = self.topics()?.into_iter().find(|(name, _)| name == topic);
+        let (_, config) = found.ok_or_else(|| LogError::UnknownTopic(topic.into()))?;
+        let layout = serde_json::to_string(&TopicConfig { retain_ms, ..config })
+            .map_err(|error| LogError::Stopped { reason: error.to_string() })?;
+        self.write_control(self.cluster.deadline(), |control| {
+            let is_set = control.topics.get(topic).is_some_and(|known| known.retain_ms == retain_ms);
+            Ok((!is_set).then(|| (state::topic_key(topic), layout.clone())))
+        })
+    }
+
+    fn consumers(&self, at: &TopicPartition) -> Result<Vec<(String, u64)>, LogError> {
+        let deadline = self.cluster.deadline();
+        let (groups, prefix) = (self.cluster.groups(deadline)?, self.cluster.name(""));
+        let passed = self.passed_by(&groups, at, deadline)?;
+        let bare = |group: String| group.strip_prefix(&prefix).map(str::to_owned).unwrap_or(group);
+        Ok(passed.into_iter().map(|(group, offset)| (bare(group), offset)).collect())
+    }
+
+    fn forget_consumer(&self, group: &str) -> Result<bool, LogError> {
+        let deadline = self.cluster.deadline();
+        let group = self.cluster.name(group);
+        if !self.cluster.groups(deadline)?.contains(&group) {
+            return Ok(false);
+        }
+        self.cluster.delete_group(&group, deadline)?;
+        self.groups.forget(&group);
+        Ok(true)
     }
 
     fn clock(&self) -> Result<Option<LogClock>, LogError> {

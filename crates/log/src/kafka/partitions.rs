@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::executor::block_on;
 use rdkafka::admin::AdminOptions;
 use rdkafka::consumer::Consumer;
-use rdkafka::error::KafkaResult;
+use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::groups::GroupList;
 use rdkafka::{Offset, TopicPartitionList};
 
@@ -119,6 +119,17 @@ impl Cluster {
             let groups = self.clients().committed.fetch_group_list(None, left)?;
             let names = groups.groups().iter().map(|group| group.name().to_owned());
             Ok(names.filter(|name| name.starts_with(&prefix)).collect())
+        })
+    }
+
+    /// Deletes a consumer group; Kafka refuses while it has members.
+    pub fn delete_group(&self, group: &str, deadline: Deadline) -> Result<(), LogError> {
+        self.retry(&format!("forgetting consumer group {group}"), deadline, |left| {
+            let options = AdminOptions::new().request_timeout(Some(left)).operation_timeout(Some(left));
+            match block_on(self.admin.delete_groups(&[group], &options))?.pop() {
+                Some(Err((_, code))) => Err(KafkaError::AdminOp(code)),
+                _ => Ok(()),
+            }
         })
     }
 

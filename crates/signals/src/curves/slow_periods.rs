@@ -1,6 +1,7 @@
 //! Spans in which a part of a job was slow, from its straggler signals. Steps of such a span are no
 //! measure of how the job scales.
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::Millis;
 use tidegate_events::v1::{SignalState, StragglerSignal};
 
@@ -13,7 +14,7 @@ pub(super) const HINDSIGHT_US: i64 = 60 * US_PER_S;
 const MAX_STATEMENTS: usize = 256;
 
 /// One straggler signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Statement {
     episode: u64,
     revision: u32,
@@ -24,7 +25,7 @@ struct Statement {
 }
 
 /// Straggler signals of one job.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct SlowPeriods {
     statements: Vec<Statement>,
 }

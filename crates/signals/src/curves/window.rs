@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::v1;
 use tidegate_insight::advice::scaling::Size;
 
@@ -11,7 +12,7 @@ use super::MAX_GPUS;
 const DEFAULT_NODE_GPUS: u32 = 8;
 
 /// Steps of a job at one size.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Window {
     pub world: u32,
     /// Longest duration of each step over the ranks, µs, without checkpoints.
@@ -25,7 +26,7 @@ pub(super) struct Window {
 }
 
 /// A full window. It waits until it is known whether the job was slow.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ClosedWindow {
     pub size: Size,
     pub median_s: f64,

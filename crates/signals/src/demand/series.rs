@@ -1,12 +1,13 @@
 //! Demand of one series: the hour that is being added up, and the forecaster it feeds.
 
+use serde::{Deserialize, Serialize};
 use tidegate_insight::forecast::{Config, Forecaster, JobTable};
 
 use super::{HORIZONS, ISSUE_INTERVAL_HOURS};
 use crate::coverage::IssuedForecasts;
 use crate::time::HOUR_US;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Series {
     /// Present demand, thousandths of a GPU.
     pub level_milli: i64,

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::{JobKey, NodeKey};
 use crate::job::JobMonitor;
 use crate::publication::Publication;
@@ -10,7 +12,7 @@ use crate::time::DAY_US;
 /// A job that is over is kept this long, for late events and for another attempt.
 const JOB_RETENTION_US: i64 = DAY_US;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct JobMonitors {
     jobs: BTreeMap<JobKey, JobMonitor>,
     /// Jobs that the passing of time alone may change.

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::v1;
 
 use super::MAX_RANKS;
 use crate::roles::{RankLocation, RankPosition, Roles};
 
 /// Reports of an attempt whose layout is unknown.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Gathering {
     pub since_us: i64,
     pub world: Option<u32>,
+    #[serde(with = "crate::stored::reports")]
     pub reports: Vec<(v1::StepReport, i64)>,
     pub heard: BTreeSet<u32>,
 }

@@ -88,14 +88,14 @@ fn blame(blame: &Blame) -> &'static str {
 
 /// The structural cause of most weight in the evidence; of equal weights, the larger value.
 fn cause(evidence: &[Evidence]) -> Option<String> {
-    let named = |rule| match rule {
+    let named = |rule: &str| match rule {
         "long_stage" => Some("LONG_STAGE"),
         "sequence_imbalance" => Some("SEQUENCE_IMBALANCE"),
         "expert_imbalance" => Some("EXPERT_IMBALANCE"),
         "ranks_slower_from_the_start" => Some("SLOWER_FROM_THE_START"),
         _ => None,
     };
-    let causes = evidence.iter().filter_map(|evidence| Some((evidence, named(evidence.rule)?)));
+    let causes = evidence.iter().filter_map(|evidence| Some((evidence, named(&evidence.rule)?)));
     let most =
         causes.max_by(|(a, _), (b, _)| a.weight.total_cmp(&b.weight).then(a.value.total_cmp(&b.value)));
     most.map(|(_, name)| name.to_owned())

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::detectors::JobKey;
 use crate::input::Input;
 
@@ -9,7 +11,7 @@ use crate::input::Input;
 pub type OrderKey = (i64, u8, u128);
 
 /// The waiting events.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Buffer {
     /// With the cluster of each.
     pub events: BTreeMap<OrderKey, (String, Input)>,

@@ -20,7 +20,7 @@ mod sizing;
 
 /// 2026-01-01T00:00:00Z, ms.
 const START_MS: i64 = 1_767_225_600_000;
-const NOW_MS: i64 = START_MS + 30 * 86_400_000;
+pub(crate) const NOW_MS: i64 = START_MS + 30 * 86_400_000;
 const RANKS: u32 = 16;
 /// The planted straggler: rank 5, device 5 of n0, slow in these steps.
 const SLOW_RANK: u32 = 5;
@@ -79,7 +79,7 @@ fn input() -> [Vec<Event>; 5] {
 }
 
 /// The same job with a number of steps and a slowdown per step of the slow rank.
-fn input_where(steps: u64, slower: &dyn Fn(u64) -> f64) -> [Vec<Event>; 5] {
+pub(crate) fn input_where(steps: u64, slower: &dyn Fn(u64) -> f64) -> [Vec<Event>; 5] {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     let mut partitions: [Vec<Event>; 5] = Default::default();
     partitions[0].push(job_event(v1::JobEventKind::Submitted, START_MS - 60_000));
@@ -230,8 +230,16 @@ fn interleavings_duplicates_and_watermarks_change_nothing() {
     assert!(!assert_same_in_any_order(&input(), end_us()).is_empty());
 }
 
+/// What a process that starts from a snapshot of the state goes on with.
+fn restored(reorder: &Reorder) -> Reorder {
+    let bytes = postcard::to_extend(reorder, Vec::new()).unwrap();
+    let restored: Reorder = postcard::from_bytes(&bytes).unwrap();
+    assert_eq!(postcard::to_extend(&restored, Vec::new()).unwrap(), bytes, "nothing is lost on the way");
+    restored
+}
+
 /// Output of the partitions of a log, after checking that other interleavings, duplicates in random
-/// order and other watermarks give the same.
+/// order, other watermarks, and restarts from snapshots at random places give the same.
 fn assert_same_in_any_order(partitions: &[Vec<Event>], until_us: i64) -> Vec<Publication> {
     let (expected, _) = all_until(partitions.concat(), until_us);
     let parts = 0..partitions.len();
@@ -241,9 +249,10 @@ fn assert_same_in_any_order(partitions: &[Vec<Event>], until_us: i64) -> Vec<Pub
     twice.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
     assert_eq!(all_until(twice, until_us).0, expected);
     // Piece by piece, with the watermark behind the slowest partition.
-    for seed in 2..5 {
+    for seed in 2..6 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut reorder = Reorder::new(i64::MIN);
+        let mut output = Vec::new();
         let (mut next, mut newest) = (vec![0; parts.len()], vec![i64::MIN; parts.len()]);
         while parts.clone().any(|p| next[p] < partitions[p].len()) {
             let p = random.random_range(parts.clone());
@@ -255,10 +264,16 @@ fn assert_same_in_any_order(partitions: &[Vec<Event>], until_us: i64) -> Vec<Pub
             let open = parts.clone().filter(|p| next[*p] < partitions[*p].len());
             reorder
                 .advance(open.map(|p| newest[p]).min().unwrap_or(i64::MAX).min(until_us).saturating_sub(1));
+            assert_eq!(reorder.counts().late, 0, "seed {seed}");
+            if seed >= 4 && random.random_bool(0.1) {
+                output.extend(reorder.take());
+                reorder = restored(&reorder);
+            }
         }
         reorder.advance(until_us);
         assert_eq!(reorder.counts().late, 0, "seed {seed}");
-        assert_eq!(sorted(reorder.take()), expected, "seed {seed}");
+        output.extend(reorder.take());
+        assert_eq!(sorted(output), expected, "seed {seed}");
     }
     expected
 }

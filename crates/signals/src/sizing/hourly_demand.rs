@@ -1,13 +1,15 @@
 //! Hourly demand of one series, as far back as the log goes. Forecasts learn from six weeks; a year
 //! is not sized by them.
 
+use serde::{Deserialize, Serialize};
+
 use crate::time::{HOUR_US, YEAR_HOURS};
 
 /// Hours kept, three to four years; beyond that the oldest year is dropped.
 const MAX_HOURS: usize = 4 * YEAR_HOURS;
 
 /// Hours of one series.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HourlyDemand {
     /// Present demand, thousandths of a GPU.
     level_milli: i128,

@@ -14,6 +14,7 @@ mod price_book;
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::v1::SeriesKind;
 use tidegate_events::{Event, v1};
 use tidegate_insight::sizing::Prices;
@@ -39,7 +40,7 @@ const SILENCE_US: i64 = 60 * DAY_US;
 /// Most series per cluster, as for forecasts; further pools count in the total alone.
 const MAX_SERIES: usize = 256;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Series {
     hours: HourlyDemand,
     /// For a week and a month.
@@ -49,7 +50,7 @@ struct Series {
 }
 
 /// Sizing of one cluster.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sizing {
     cluster: String,
     publish_from_us: i64,
@@ -64,6 +65,7 @@ pub struct Sizing {
     series: BTreeMap<(i32, String), Series>,
     book: PriceBook,
     nodes: NodeSizes,
+    #[serde(skip)]
     out: Vec<Publication>,
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::{MilliGpus, v1};
 
 /// Nodes and partitions remembered per cluster.
@@ -9,14 +10,14 @@ const MAX_NODES: usize = 1 << 16;
 /// A larger count is an error in the events.
 const MAX_NODE_GPUS: u64 = 1 << 12;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Node {
     pool: Option<String>,
     gpus_milli: Option<u64>,
     model: Option<String>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Partition {
     nodes: BTreeSet<String>,
     gpus_milli: Option<u64>,
@@ -24,7 +25,7 @@ struct Partition {
 }
 
 /// Nodes and partitions of one cluster.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct NodeSizes {
     nodes: BTreeMap<String, Node>,
     partitions: BTreeMap<String, Partition>,

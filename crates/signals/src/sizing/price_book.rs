@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use tidegate_events::v1;
 
 /// Scopes (pool and model) kept per cluster, and entries per scope. Further scopes are ignored; of
@@ -13,7 +14,7 @@ const MAX_ENTRIES: usize = 64;
 type Scope = (Option<String>, Option<String>);
 
 /// One price.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PriceEntry {
     pub entered_ms: Option<i64>,
     /// `None`: ends the entry before.
@@ -30,7 +31,7 @@ pub struct PriceEntry {
 }
 
 /// Prices in force for one pool at one time.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PricesInForce {
     pub reserved: Option<PriceEntry>,
     pub owned: Option<PriceEntry>,
@@ -49,7 +50,7 @@ impl PricesInForce {
 }
 
 /// Entries of a cluster, by scope and start of validity, µs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PriceBook {
     scopes: BTreeMap<Scope, BTreeMap<i64, PriceEntry>>,
 }

@@ -13,7 +13,7 @@ use tidegate_autopilot::guard::KillSwitch;
 use tidegate_autopilot::intent::{Intent, Stage};
 use tidegate_autopilot::policy::{Mode, Policy};
 use tidegate_autopilot::target::Target;
-use tidegate_control::LogJournal;
+use tidegate_control::{LogJournal, PlanArchive};
 use tidegate_evaluation::trace::{Demand, Jobs, Pairing, Shape};
 use tidegate_log::{EventLog, LogError, TopicPartition, partition_for};
 use tidegate_sim::target::{ControlFaults, SimTarget};
@@ -91,7 +91,8 @@ impl Demo {
         )
     }
 
-    /// Lets the executor run the cluster, with its journal on the log, and reports a row every two
+    /// Lets the executor run the cluster, with its journal on the log and inputs of plans in the
+    /// archive, and reports a row every two
     /// hours. Each row takes at least `row_takes`; `go_on` is called in between.
     ///
     /// # Errors
@@ -99,12 +100,13 @@ impl Demo {
     pub fn run(
         mut self,
         log: Arc<dyn EventLog>,
+        archive: PlanArchive,
         row_takes: Duration,
         go_on: &mut dyn FnMut() -> bool,
         tell: &mut dyn FnMut(&str),
     ) -> Result<Option<String>, CommandError> {
         let holder = "demo".to_owned();
-        let journal = LogJournal::open(log, CLUSTER, &holder)?;
+        let journal = LogJournal::open(log, CLUSTER, &holder)?.archiving(archive);
         let settings = Settings { holder, lease_ms: 300_000, ..Settings::default() };
         let mut executor = Executor::new(policy(), settings, journal, self.forecast.clone());
         let (mut lent, mut returned) = (0, 0);

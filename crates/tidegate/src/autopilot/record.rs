@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_autopilot::executor::{JournalEntry, JournalEvent, PlanRecord};
+use tidegate_control::PlanArchive;
 use tidegate_server::QueryService;
 
 use crate::commands::{CommandError, ask, quoted};
@@ -39,17 +40,42 @@ pub async fn entries(service: &QueryService, condition: &str) -> Result<Vec<Jour
     })?)
 }
 
-/// The recorded plan with this id.
+/// The recorded plan with this id, with its inputs if the archive has them. Plans that older
+/// versions recorded have them in the journal.
 ///
 /// # Errors
 /// The tables cannot be read.
-pub async fn plan(service: &QueryService, id: &str) -> Result<Option<PlanRecord>, CommandError> {
+pub async fn plan(
+    service: &QueryService,
+    archive: &PlanArchive,
+    id: &str,
+) -> Result<Option<PlanRecord>, CommandError> {
     let condition = format!("kind = 'PLANNED' AND plan = {}", quoted(id));
     let found = entries(service, &condition).await?.into_iter().find_map(|entry| match entry.event {
         JournalEvent::Planned(planned) => Some(*planned),
         _ => None,
     });
-    Ok(found)
+    let recorded = match found {
+        Some(recorded) if !has_inputs(&recorded) => recorded,
+        whole => return Ok(whole),
+    };
+    match archive.read(id) {
+        Ok(Some(archived)) if archived.plan == recorded.plan => Ok(Some(archived)),
+        Ok(Some(_)) => {
+            tracing::warn!("the archived inputs of plan {id} are of another plan and not used");
+            Ok(Some(recorded))
+        }
+        Ok(None) => Ok(Some(recorded)),
+        Err(error) => {
+            tracing::warn!("the archived inputs of plan {id} cannot be read: {error}");
+            Ok(Some(recorded))
+        }
+    }
+}
+
+/// Whether a plan can be made again from its record.
+pub fn has_inputs(planned: &PlanRecord) -> bool {
+    !planned.state.cluster.is_empty() || !planned.state.nodes.is_empty()
 }
 
 /// Steps of an action, in order.

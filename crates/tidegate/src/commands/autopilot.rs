@@ -176,7 +176,8 @@ fn act(
 ) -> Result<(), CommandError> {
     let workspace = Workspace::open(&data.data, log)?;
     workspace.create_topics()?;
-    let mut autopilot = Service::open(config, &data.data, &workspace.log)?;
+    let group = workspace.reader_group("autopilot")?;
+    let mut autopilot = Service::open(config, &data.data, &workspace.log, &group)?;
     autopilot.describe().iter().for_each(|line| say!("{line}"));
     block_on(async {
         let (stop, stopped) = watch::channel(false);

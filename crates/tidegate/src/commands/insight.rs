@@ -1,5 +1,6 @@
 //! `tidegate insight`: computes signals and forecasts from the log and appends them to it.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -60,7 +61,7 @@ fn once(data: &DataArgs, log: &LogArgs) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let workspace = Workspace::open(&data.data, log)?;
     workspace.create_topics()?;
-    let published = catch_up(&workspace.log).map_err(|e| name_full_disk(e, &data.data))?;
+    let published = catch_up(&Source::of(&workspace)?).map_err(|e| name_full_disk(e, &data.data))?;
     block_on_one_thread(async {
         let mut runner =
             workspace.runner(pipelines, RunnerPace { refresh_every: None, ..RunnerPace::default() }).await?;
@@ -83,35 +84,57 @@ fn follow(data: &DataArgs, log: &LogArgs) -> CommandResult {
     block_on(async {
         let (stop, stopped) = watch::channel(false);
         stop_on_signals(stop)?;
-        let log = Arc::clone(&workspace.log);
-        tokio::task::spawn_blocking(move || keep_up(&log, &stopped)).await??;
+        let source = Source::of(&workspace)?;
+        tokio::task::spawn_blocking(move || keep_up(&source, &stopped)).await??;
         Ok::<_, CommandError>(())
     })??;
     Ok(ExitCode::SUCCESS)
 }
 
+/// The log, and where the state that is made of it is saved.
+pub struct Source {
+    log: Arc<dyn EventLog>,
+    snapshots: PathBuf,
+    group: String,
+}
+
+impl Source {
+    /// The log of a data folder, with snapshots in the folder.
+    ///
+    /// # Errors
+    /// The folder's origin cannot be read.
+    pub fn of(workspace: &Workspace) -> Result<Self, CommandError> {
+        let (log, snapshots) = (Arc::clone(&workspace.log), workspace.snapshots());
+        Ok(Self { log, snapshots, group: workspace.reader_group("signals")? })
+    }
+
+    fn open(&self) -> Result<SignalService, LogError> {
+        SignalService::with_snapshots(Arc::clone(&self.log), &self.snapshots, &self.group)
+    }
+}
+
 /// Processes the log up to its present end.
-pub fn catch_up(log: &Arc<dyn EventLog>) -> Result<ServiceStats, CommandError> {
-    let mut service = SignalService::new(Arc::clone(log))?;
+pub fn catch_up(source: &Source) -> Result<ServiceStats, CommandError> {
+    let mut service = source.open()?;
     Ok(service.catch_up(RunMode::Replay, now_ms()?)?)
 }
 
 /// Follows the log on a thread until stopped. A failure is logged and stops nothing else.
-pub fn spawn(log: Arc<dyn EventLog>, stopped: watch::Receiver<bool>) -> JoinHandle<()> {
+pub fn spawn(source: Source, stopped: watch::Receiver<bool>) -> JoinHandle<()> {
     std::thread::spawn(move || {
-        if let Err(error) = keep_up(&log, &stopped) {
+        if let Err(error) = keep_up(&source, &stopped) {
             tracing::error!("insight has stopped, all else goes on: {}", chain(error.as_ref()));
         }
     })
 }
 
 /// Follows the log until stopped. Waits while the log is unreachable.
-fn keep_up(log: &Arc<dyn EventLog>, stopped: &watch::Receiver<bool>) -> Result<(), CommandError> {
+fn keep_up(source: &Source, stopped: &watch::Receiver<bool>) -> Result<(), CommandError> {
     let mut service: Option<SignalService> = None;
     while !*stopped.borrow() {
         let caught_up = match &mut service {
             Some(service) => service.catch_up(RunMode::Live, now_ms()?).map(|_| ()),
-            None => SignalService::new(Arc::clone(log)).map(|opened| service = Some(opened)),
+            None => source.open().map(|opened| service = Some(opened)),
         };
         match caught_up {
             Err(away) if away.is_passing() || matches!(away, LogError::UnknownTopic(_)) => {
@@ -126,6 +149,12 @@ fn keep_up(log: &Arc<dyn EventLog>, stopped: &watch::Receiver<bool>) -> Result<(
             const PIECE: Duration = Duration::from_millis(50);
             std::thread::sleep(PIECE);
             waited += PIECE;
+        }
+    }
+    if let Some(service) = &mut service {
+        match service.save(now_ms()?) {
+            Err(away) if away.is_passing() => tracing::warn!(%away, "the state of the signals is not saved"),
+            saved => saved?,
         }
     }
     Ok(())

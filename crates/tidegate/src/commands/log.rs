@@ -1,4 +1,4 @@
-//! `tidegate log`: moves the event log.
+//! `tidegate log`: moves the event log, and lets go of readers that are gone.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,18 +6,19 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use tidegate_log::{
-    CopyOptions, CopyProgress, CopyStep, DataDir, EmbeddedLog, EmbeddedOptions, KafkaUrl, Place, Spread,
-    copy_to_kafka, partition_for,
+    CopyOptions, CopyProgress, CopyStep, DataDir, EmbeddedLog, EmbeddedOptions, EventLog, KafkaUrl, Place,
+    Spread, copy_to_kafka, partition_for,
 };
 
 use super::{CommandResult, PlaceArgs, Workspace};
 
-/// Move the event log
+/// Move the event log, or let go of a reader that is gone
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate log copy --from embedded --to kafka --log kafka://kafka-0:9092/gpu --data tidegate-data
   tidegate log copy --from embedded --to kafka://kafka-0:9092/gpu --data tidegate-data
   tidegate log copy --to kafka://kafka-0:9092/gpu --partitions 12 --data tidegate-data
+  tidegate log release tidegate-signals --data tidegate-data
 
 First stop every process that writes to the data folder. An interrupted copy continues when you
 start it again. At the end it compares every record of both logs. Offsets stay the same, so the
@@ -35,6 +36,19 @@ enum Command {
     #[command(after_help = "Examples:
   tidegate log copy --to kafka://kafka-0:9092/gpu --data tidegate-data")]
     Copy(CopyArgs),
+    /// Forget how far a reader has come, so that it keeps no records back any more
+    Release(ReleaseArgs),
+}
+
+#[derive(Debug, Args)]
+struct ReleaseArgs {
+    /// The reader, as `tidegate status` names it
+    reader: String,
+    /// Data folder: the event log and the lake
+    #[arg(long, value_name = "DIR", default_value = "tidegate-data", env = "TIDEGATE_DATA")]
+    data: PathBuf,
+    #[command(flatten)]
+    log: PlaceArgs,
 }
 
 #[derive(Debug, Args)]
@@ -74,8 +88,29 @@ fn target(text: &str) -> Result<To, String> {
 }
 
 pub fn run(args: LogCommand) -> CommandResult {
-    let Command::Copy(args) = args.command;
-    copy(args)
+    match args.command {
+        Command::Copy(args) => copy(args),
+        Command::Release(args) => release(&args),
+    }
+}
+
+fn release(args: &ReleaseArgs) -> CommandResult {
+    let reader = &args.reader;
+    drop(DataDir::open_shared(&args.data)?);
+    let known = match args.log.kafka() {
+        Some(url) => args.log.open_kafka(url)?.forget_consumer(reader)?,
+        None => {
+            let folder = DataDir::open(&args.data)?;
+            EmbeddedLog::open(folder.log(), EmbeddedOptions::default())?.forget_consumer(reader)?
+        }
+    };
+    if !known {
+        return Err(
+            format!("no reader {reader} has committed on this log; `tidegate status` lists them").into()
+        );
+    }
+    say!("{reader} keeps no records back any more; if it starts again, it says anew how far it is");
+    Ok(ExitCode::SUCCESS)
 }
 
 fn copy(args: CopyArgs) -> CommandResult {

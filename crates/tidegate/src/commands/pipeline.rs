@@ -85,6 +85,10 @@ enum PipelineCommand {
         data: DataArgs,
         #[command(flatten)]
         log: LogArgs,
+        /// Rebuild even where the log no longer holds all records; tables then lack what they held of
+        /// the others
+        #[arg(long)]
+        from_what_is_left: bool,
     },
     /// Run cases with known results in five ways: at once, by windows, in pieces, with crashes,
     /// out of order
@@ -102,7 +106,9 @@ pub fn run(args: PipelineArgs) -> CommandResult {
         PipelineCommand::Run { data, log, follow: true, listen, pace, keep } => {
             follow(&data, &log, listen.as_deref(), pace.pace(), &keep)
         }
-        PipelineCommand::Backfill { data, log } => backfill::run(&data, &log),
+        PipelineCommand::Backfill { data, log, from_what_is_left } => {
+            backfill::run(&data, &log, from_what_is_left)
+        }
         PipelineCommand::Test(args) => cases::run(&args),
     }
 }

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use tidegate_autopilot::executor::PlanRecord;
 use tidegate_autopilot::planner::{Advice, Considered, Decision};
+use tidegate_control::PlanArchive;
 use tidegate_server::QueryService;
 
 use super::{CommandError, CommandResult, DataArgs, ask, block_on, committed, rollout};
@@ -93,7 +94,7 @@ pub fn run(args: PlanArgs) -> CommandResult {
             Command::Why { object, common } => why(object, common).await,
             Command::Diff { from, shadow: true, common, .. } => {
                 let service = committed(&common.data).await?;
-                rollout::diff(&service, from.as_deref(), common.json).await
+                rollout::diff(&service, &archive(&common), from.as_deref(), common.json).await
             }
             Command::Diff { from, to, common, .. } => diff(from.as_deref(), to.as_deref(), common).await,
         }
@@ -117,8 +118,19 @@ async fn made(service: &QueryService, limit: usize) -> Result<Vec<Made>, Command
     }
 }
 
-async fn load(service: &QueryService, id: &str) -> Result<PlanRecord, CommandError> {
-    let planned = record::plan(service, id).await?;
+/// Inputs and reasons of the plans that this data folder's process made.
+fn archive(common: &Common) -> PlanArchive {
+    PlanArchive::in_data(&common.data.data)
+}
+
+async fn load(service: &QueryService, archive: &PlanArchive, id: &str) -> Result<PlanRecord, CommandError> {
+    let planned = record::plan(service, archive, id).await?;
+    if planned.as_ref().is_some_and(|planned| !record::has_inputs(planned)) {
+        tracing::warn!(
+            "plan {id} is on record without its inputs and reasons: the process that planned keeps the newest, in \
+             autopilot/plans of its data folder"
+        );
+    }
     planned.ok_or_else(|| {
         format!(
             "there is no plan {id} on record; `tidegate sql \"SELECT plan, made_time FROM plans\"` lists them"
@@ -133,7 +145,7 @@ async fn show(plan: Option<&str>, common: &Common) -> Result<(), CommandError> {
         Some(id) => id.to_owned(),
         None => made(&service, 1).await?.remove(0).plan,
     };
-    let planned = load(&service, &id).await?;
+    let planned = load(&service, &archive(common), &id).await?;
     if common.json {
         #[derive(Serialize)]
         struct Shown<'a> {
@@ -193,7 +205,7 @@ async fn why(object: &str, common: &Common) -> Result<(), CommandError> {
     let service = committed(&common.data).await?;
     let mut thoughts = Vec::new();
     for Made { plan, made_time } in made(&service, LOOK_BACK).await? {
-        let planned = load(&service, &plan).await?;
+        let planned = load(&service, &archive(common), &plan).await?;
         let about = |considered: &Considered| {
             considered
                 .object
@@ -244,12 +256,12 @@ async fn diff(from: Option<&str>, to: Option<&str>, common: &Common) -> Result<(
     }
     let service = committed(&common.data).await?;
     let to = match to {
-        Some(id) => load(&service, id).await?,
-        None => load(&service, &made(&service, 1).await?.remove(0).plan).await?,
+        Some(id) => load(&service, &archive(common), id).await?,
+        None => load(&service, &archive(common), &made(&service, 1).await?.remove(0).plan).await?,
     };
     let before = from.or(to.plan.parent.as_deref());
     let before = before.ok_or_else(|| format!("{} is the first plan on record: name two", to.plan.id))?;
-    let from = load(&service, before).await?;
+    let from = load(&service, &archive(common), before).await?;
     let by_id = |planned: &PlanRecord| -> BTreeMap<String, Decision> {
         planned.plan.decisions.iter().map(|decision| (decision.action.id.clone(), decision.clone())).collect()
     };

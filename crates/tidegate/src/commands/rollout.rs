@@ -12,11 +12,11 @@ use tidegate_autopilot::rollout::shadow::{ID_PREFIX, ShadowEvent, ShadowPlan};
 use tidegate_autopilot::rollout::summary::{KindComparison, ShadowSummary, summary};
 use tidegate_autopilot::rollout::{Canaries, CanaryEvent};
 use tidegate_autopilot::scorecard::Score;
-use tidegate_control::{ControlFolder, authority};
+use tidegate_control::{ControlFolder, PlanArchive, authority};
 use tidegate_server::QueryService;
 
 use super::{CommandError, DataArgs, ask, block_on, committed, quoted};
-use crate::autopilot::record::{entries, plan};
+use crate::autopilot::record::{entries, has_inputs, plan};
 
 /// Compare a shadow with the acting policy.
 #[derive(Debug, Args)]
@@ -246,7 +246,11 @@ pub struct ReplayedShadow {
 ///
 /// # Errors
 /// There is none, or its inputs are not recorded any more.
-pub async fn replay_shadow(service: &QueryService, condition: &str) -> Result<ReplayedShadow, CommandError> {
+pub async fn replay_shadow(
+    service: &QueryService,
+    archive: &PlanArchive,
+    condition: &str,
+) -> Result<ReplayedShadow, CommandError> {
     #[derive(Deserialize)]
     struct Row {
         plan: String,
@@ -275,17 +279,21 @@ pub async fn replay_shadow(service: &QueryService, condition: &str) -> Result<Re
     });
     let policy =
         policy.ok_or_else(|| format!("policy {} of {id} is not on record any more", shadowed.policy))?;
-    let beside = plan(service, &shadowed.acting_plan).await?;
+    let beside = plan(service, archive, &shadowed.acting_plan).await?;
     let beside = beside
         .ok_or_else(|| format!("plan {} beside {id} is not on record any more", shadowed.acting_plan))?;
     let (plan, report) = shadowed.replay(&policy, &beside);
-    let has_inputs = !beside.state.cluster.is_empty() || !beside.state.nodes.is_empty();
-    let same_bytes = has_inputs.then(|| shadowed.matches(&plan, &report));
+    let same_bytes = has_inputs(&beside).then(|| shadowed.matches(&plan, &report));
     Ok(ReplayedShadow { shadowed, beside, plan, report, same_bytes })
 }
 
 /// `tidegate plan diff --shadow`: compares the acting plan of a cycle with the shadow's.
-pub async fn diff(service: &QueryService, plan: Option<&str>, json: bool) -> Result<(), CommandError> {
+pub async fn diff(
+    service: &QueryService,
+    archive: &PlanArchive,
+    plan: Option<&str>,
+    json: bool,
+) -> Result<(), CommandError> {
     #[derive(Serialize)]
     struct Diff<'a> {
         acting: &'a str,
@@ -300,7 +308,7 @@ pub async fn diff(service: &QueryService, plan: Option<&str>, json: bool) -> Res
         |plan| format!("(plan = {0} OR beside_plan = {0})", quoted(plan)),
     );
     let ReplayedShadow { shadowed, beside, plan, same_bytes, .. } =
-        replay_shadow(service, &condition).await?;
+        replay_shadow(service, archive, &condition).await?;
     if same_bytes.is_none() {
         return Err(format!(
             "the state that {} was made from is not on record, so it cannot be made again",

@@ -1,4 +1,7 @@
-//! `tidegate status`: progress of the tables by partition, and the process that maintains each.
+//! `tidegate status`: progress of the tables by partition, the process that maintains each, and who
+//! still needs the log.
+
+mod readers;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,6 +21,7 @@ use tidegate_log::{
 };
 
 use super::{CommandError, CommandResult, PlaceArgs, block_on, consumer_group, lake_url};
+use readers::Reader;
 
 /// Interval between the two readings that give the rates.
 const LOOK: Duration = Duration::from_secs(1);
@@ -51,6 +55,8 @@ struct Status {
     log_asked: bool,
     partitions: Vec<Row>,
     members: Vec<Keeper>,
+    /// Who reads the log, and how far each has come.
+    readers: Vec<Reader>,
     /// Records in the log that are not in the tables.
     lag: Option<u64>,
 }
@@ -181,7 +187,9 @@ async fn read_status(args: &StatusArgs, folder: &DataDir, source: &Source) -> Re
         });
     }
     let members = members.iter().map(|m| Keeper { member: m.name.clone(), partitions: m.partitions.len() });
+    let readers = readers::readers(source.log(), folder, &rows)?;
     Ok(Status {
+        readers,
         log: args.log.kafka().map_or_else(|| folder.log().display().to_string(), ToString::to_string),
         log_asked: source.log().is_some(),
         lag: rows.iter().map(|row| row.lag).sum(),
@@ -245,4 +253,5 @@ fn print(status: &Status, args: &StatusArgs) {
             row.kept_by.as_deref().unwrap_or("-"),
         );
     }
+    readers::print(&status.readers);
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use tidegate_control::PlanArchive;
 use tidegate_control::service::{Service, ServiceConfig};
 use tidegate_lake::runner::{Pace, Runner};
 use tidegate_log::{EventLog, TopicPartition};
@@ -113,7 +114,10 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
         asked_for || (!args.ingest && args.autopilot.is_none() && is_empty(workspace.log.as_ref())?);
     workspace.create_topics()?;
     let live = match &args.autopilot {
-        Some(file) => Some(Service::open(ServiceConfig::read(file)?, &args.data.data, &workspace.log)?),
+        Some(file) => {
+            let group = workspace.reader_group("autopilot")?;
+            Some(Service::open(ServiceConfig::read(file)?, &args.data.data, &workspace.log, &group)?)
+        }
         None => None,
     };
     let pace = Pace { refresh_every: Some(REFRESH_EVERY), maintenance, ..Pace::default() };
@@ -161,12 +165,13 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let insight = !args.no_insight && !*stopped.borrow();
     if args.exit_when_done && !*stopped.borrow() {
         if insight && !with_demo {
-            let log = Arc::clone(&workspace.log);
-            tokio::task::spawn_blocking(move || insight::catch_up(&log)).await??;
+            let source = insight::Source::of(&workspace)?;
+            tokio::task::spawn_blocking(move || insight::catch_up(&source)).await??;
         }
         runner.catch_up(&mut |p| metrics.observe(p)).await?;
     } else {
-        let insight = insight.then(|| insight::spawn(Arc::clone(&workspace.log), stopped.clone()));
+        let source = insight.then(|| insight::Source::of(&workspace)).transpose()?;
+        let insight = source.map(|source| insight::spawn(source, stopped.clone()));
         let autopilot = match live {
             Some(mut live) => {
                 autopilot_service::learn_from(&mut live, &service).await;
@@ -258,12 +263,13 @@ async fn act(
     }
     let row_takes = if speed == Speed::Max { Duration::ZERO } else { ROW_TAKES };
     let (log, stopped) = (Arc::clone(&workspace.log), stopped.clone());
+    let archive = PlanArchive::in_data(workspace.folder.path());
     let acted = tokio::task::spawn_blocking(move || {
         let folder = tempfile::tempdir()?;
         demo::bundle(folder.path())?;
         let cluster = demo_cluster::Demo::watched(folder.path())?;
         say!("\n{}", cluster.head());
-        cluster.run(log, row_takes, &mut || !*stopped.borrow(), &mut |row| say!("{row}"))
+        cluster.run(log, archive, row_takes, &mut || !*stopped.borrow(), &mut |row| say!("{row}"))
     });
     if let Some(summary) = acted.await?? {
         say!("{summary}");

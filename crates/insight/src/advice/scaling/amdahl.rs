@@ -1,7 +1,7 @@
 //! Amdahl's law, for families seen at few sizes: `x(k) = x(1) k / (1 + s (k - 1))` with a serial
 //! share s.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Point, Size};
 
@@ -13,7 +13,7 @@ const GRID: u32 = 1_000;
 
 /// Amdahl's law for one local batch: with k GPUs a step of k batches takes `(1 + s (k - 1))` times
 /// that of one GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Amdahl {
     /// Seconds per sample on one GPU.
     pub sample_s: f64,

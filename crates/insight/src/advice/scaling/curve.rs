@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{AdviceError, Amdahl, Observations, Point, Pollux, Size, weighted};
 
@@ -15,7 +15,7 @@ const FLOOR: f64 = 0.02;
 const BEYOND: f64 = 0.05;
 
 /// The form that was fitted.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
     /// Pollux's model: at least three numbers of GPUs were seen, and it predicted the larger ones
@@ -26,7 +26,7 @@ pub enum Form {
 }
 
 /// An estimate with the interval from its 10 % to its 90 % quantile.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Expected value.
     pub value: f64,
@@ -37,7 +37,7 @@ pub struct Estimate {
 }
 
 /// Throughput of a job family by size.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
     form: Form,
     /// Fits without one placement (GPUs and nodes) each, for the jackknife.

@@ -10,7 +10,7 @@ mod pollux;
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{AdviceError, error::parameter};
 pub use amdahl::Amdahl;
@@ -18,7 +18,7 @@ pub use curve::{Curve, Estimate, Form};
 pub use pollux::Pollux;
 
 /// Size of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Size {
     /// GPUs, one replica each.
     pub gpus: u32,
@@ -41,7 +41,7 @@ impl Size {
 }
 
 /// Steps seen at one size.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Cell {
     /// Steps behind the mean; faded ones count in part.
     steps: f64,
@@ -50,7 +50,7 @@ struct Cell {
 }
 
 /// Steps of one job family by size. Memory grows with sizes, not with steps.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Observations {
     cells: BTreeMap<Size, Cell>,
 }

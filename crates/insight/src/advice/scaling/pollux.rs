@@ -8,7 +8,7 @@ use argmin::{
     core::{CostFunction, Executor, State},
     solver::neldermead::NelderMead,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{AdviceError, Point, Size};
 
@@ -23,7 +23,7 @@ const ITERATIONS: u64 = 1_500;
 const OVERLAP: [f64; 2] = [1.0, 10.0];
 
 /// Parameters in seconds; all 0 or more.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pollux {
     /// Gradient: fixed time per step.
     pub grad_s: f64,

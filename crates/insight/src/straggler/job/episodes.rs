@@ -187,7 +187,7 @@ impl Job {
                 continue;
             }
             episode.closed = true;
-            episode.evidence.push(Evidence { rule: "rolled_up_into_node", value: 1.0, weight: 0.0 });
+            episode.evidence.push(Evidence { rule: "rolled_up_into_node".into(), value: 1.0, weight: 0.0 });
             let excess = episode.decision.map_or(0.0, |decision| decision.excess);
             out.push(self.signal(episode, Stage::Closed, seq, excess));
         }

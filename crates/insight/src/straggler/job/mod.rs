@@ -10,6 +10,8 @@ mod measure;
 
 pub(super) use measure::reference;
 
+use serde::{Deserialize, Serialize};
+
 use super::cusum::{CusumBank, Tuning};
 use super::device::Devices;
 use super::episode::{Episode, Kind};
@@ -25,7 +27,7 @@ use super::workload::Workload;
 const KINDS: [Kind; 5] = [Kind::Node, Kind::Compute, Kind::Data, Kind::Drift, Kind::Transfer];
 
 /// Which device evidence is known.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct EvidenceHorizon {
     /// Evidence that ended by then, µs since 1970.
     pub until_us: i64,
@@ -34,7 +36,7 @@ pub(super) struct EvidenceHorizon {
 }
 
 /// State of the run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Job {
     pub settings: Settings,
     pub layout: Layout,
@@ -203,7 +205,7 @@ impl Job {
         let Some(seq) = self.history.closed.checked_sub(1) else { return };
         let episodes = std::mem::take(&mut self.episodes);
         for mut episode in episodes.into_iter().filter(|episode| !episode.closed) {
-            episode.evidence.push(Evidence { rule: "run_ended", value: 1.0, weight: 0.0 });
+            episode.evidence.push(Evidence { rule: "run_ended".into(), value: 1.0, weight: 0.0 });
             let excess = episode.decision.map_or(0.0, |decision| decision.excess);
             out.push(self.signal(&episode, Stage::Closed, seq, excess));
         }

@@ -43,8 +43,8 @@ fn coverage_of(output: &[Publication]) -> Vec<v1::CoverageSignal> {
 
 #[test]
 fn coverage_signals_match_a_recount() {
-    let input = |mut events: Vec<Event>, seed: Option<u64>| {
-        let mut reorder = Reorder::new(i64::MIN);
+    let input = |mut events: Vec<Event>, seed: Option<u64>, restart_every_hours: i64| {
+        let (mut reorder, mut output) = (Reorder::new(i64::MIN), Vec::new());
         let end_us = (START_MS + DAYS * 86_400_000) * 1_000;
         if let Some(seed) = seed {
             events.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
@@ -57,11 +57,17 @@ fn coverage_signals_match_a_recount() {
             if seed.is_none() || hour == DAYS * 24 {
                 reorder.advance(end_us - (DAYS * 24 - hour) * 3_600_000_000);
             }
+            if hour % restart_every_hours == 0 {
+                output.extend(reorder.take());
+                reorder = restored(&reorder);
+            }
         }
-        sorted(reorder.take())
+        output.extend(reorder.take());
+        sorted(output)
     };
-    let output = input(growing(), None);
-    assert_eq!(input(growing(), Some(1)), output);
+    let output = input(growing(), None, i64::MAX);
+    assert_eq!(input(growing(), Some(1), i64::MAX), output);
+    assert_eq!(input(growing(), None, 77), output, "restarts from snapshots change nothing");
 
     let total = |kind: i32| kind == i32::from(v1::SeriesKind::Total);
     let events = || output.iter().flat_map(|publication| publication.events.iter());

@@ -12,9 +12,10 @@ use tidegate_autopilot::planner::{Considered, Decision};
 use tidegate_autopilot::rollout::shadow::ID_PREFIX;
 use tidegate_autopilot::scorecard::Score;
 use tidegate_autopilot::state::ForecastOrigin;
+use tidegate_control::PlanArchive;
 use tidegate_server::QueryService;
 
-use crate::autopilot::record::{ActionStep, entries, plan, steps};
+use crate::autopilot::record::{ActionStep, entries, has_inputs, plan, steps};
 use crate::commands::rollout::{ReplayedShadow, replay_shadow};
 use crate::commands::{CommandError, CommandResult, DataArgs, ask, block_on, committed, quoted};
 
@@ -73,8 +74,9 @@ pub(super) fn run(args: &DecisionArgs) -> CommandResult {
 
 async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
     let service = committed(&args.data).await?;
+    let archive = PlanArchive::in_data(&args.data.data);
     if let Some(id) = args.action.strip_prefix(ID_PREFIX) {
-        return thought(&service, &args.action, id).await;
+        return thought(&service, &archive, &args.action, id).await;
     }
     let of = format!("action = {}", quoted(&args.action));
     let mut proposed = None;
@@ -91,11 +93,11 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
         }
     }
     let Some((decision, plan_id)) = proposed else { return Err(unknown(&service, &args.action).await?) };
-    let planned = plan(&service, &plan_id)
+    let planned = plan(&service, &archive, &plan_id)
         .await?
         .ok_or_else(|| format!("plan {plan_id} of {} is not on record any more", args.action))?;
     let parent = match &planned.plan.parent {
-        Some(id) => plan(&service, id).await?,
+        Some(id) => plan(&service, &archive, id).await?,
         None => None,
     };
     let same_bytes = made_again(&planned, parent.as_ref())?;
@@ -119,13 +121,18 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
 }
 
 /// Explains a decision of a shadow. Its plan is replayed, since it is not recorded in full.
-async fn thought(service: &QueryService, action: &str, id: &str) -> Result<Explanation, CommandError> {
+async fn thought(
+    service: &QueryService,
+    archive: &PlanArchive,
+    action: &str,
+    id: &str,
+) -> Result<Explanation, CommandError> {
     let made_it = format!(
         "plan = (SELECT max(plan) FROM autopilot_events WHERE kind = 'SHADOW_DECIDED' AND action = {})",
         quoted(action)
     );
     let Ok(ReplayedShadow { shadowed, beside, plan, report, same_bytes }) =
-        replay_shadow(service, &made_it).await
+        replay_shadow(service, archive, &made_it).await
     else {
         return Err(unknown(service, action).await?);
     };
@@ -156,8 +163,7 @@ async fn thought(service: &QueryService, action: &str, id: &str) -> Result<Expla
 
 /// Whether replaying gives the same plan.
 fn made_again(planned: &PlanRecord, parent: Option<&PlanRecord>) -> Result<Option<bool>, CommandError> {
-    let has_inputs = !planned.state.cluster.is_empty() || !planned.state.nodes.is_empty();
-    if !has_inputs || planned.plan.parent.is_some() != parent.is_some() {
+    if !has_inputs(planned) || planned.plan.parent.is_some() != parent.is_some() {
         return Ok(None);
     }
     let (plan, report) = planned.replay(parent.map(|parent| &parent.plan));
@@ -264,7 +270,8 @@ fn print(told: &Explanation) {
         match same_bytes {
             Some(true) => "made again from the record, the plan is the same, byte for byte",
             Some(false) => "made again from the record, the plan is ANOTHER: was it made by another version?",
-            None => "the plan's inputs are not on record, so it cannot be made again",
+            None =>
+                "the plan's inputs are not on record (the process that planned keeps the newest in autopilot/plans of its data folder), so it cannot be made again",
         }
     );
 }

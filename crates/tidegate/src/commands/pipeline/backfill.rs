@@ -1,5 +1,7 @@
 //! `tidegate pipeline backfill`: rebuilds every table from the log in a second lake, then swaps it
 //! with the lake in use.
+//!
+//! What the log has dropped cannot be rebuilt from it, so that is refused unless asked for.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -8,7 +10,8 @@ use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use tidegate_lake::engine::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
 use tidegate_lake::pipeline::Plan;
-use tidegate_lake::runner::{Pace, Progress, Runner};
+use tidegate_lake::runner::{Pace, Progress, Runner, topics};
+use tidegate_log::{EventLog, Extent, TopicPartition};
 use tidegate_server::{QueryLimits, QueryService};
 
 use crate::commands::{
@@ -16,9 +19,12 @@ use crate::commands::{
     name_full_disk, table_counts,
 };
 
-pub fn run(data: &DataArgs, log: &LogArgs) -> CommandResult {
+pub fn run(data: &DataArgs, log: &LogArgs, from_what_is_left: bool) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let workspace = Workspace::open_alone(&data.data, log)?;
+    if !from_what_is_left && has_tables(&workspace)? {
+        refuse_loss(workspace.log.as_ref())?;
+    }
     let started = Instant::now();
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{spinner} rebuilding: {msg}")?);
@@ -38,6 +44,36 @@ pub fn run(data: &DataArgs, log: &LogArgs) -> CommandResult {
     }
     say!("rebuilt from {} events in {}", HumanCount(progress.records), HumanDuration(started.elapsed()));
     Ok(ExitCode::SUCCESS)
+}
+
+fn has_tables(workspace: &Workspace) -> Result<bool, CommandError> {
+    Ok(std::fs::read_dir(workspace.folder.lake())?.next().is_some())
+}
+
+/// Refuses a rebuild if the log begins after its first record: the tables may hold what it dropped.
+fn refuse_loss(log: &dyn EventLog) -> Result<(), CommandError> {
+    let mut lacking = Vec::new();
+    for (topic, config) in log.topics()? {
+        if !topics().contains(&topic.as_str()) {
+            continue;
+        }
+        for partition in 0..config.partitions {
+            let Extent { start, .. } = log.extent(&TopicPartition { topic: topic.clone(), partition })?;
+            if start > 0 {
+                lacking.push(format!("{topic}/{partition} before offset {start}"));
+            }
+        }
+    }
+    match lacking.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "the log no longer holds all records ({}): retention dropped them, and tables that are rebuilt would lack them. The \
+             present tables are as they were. To rebuild from what is left all the same, add --from-what-is-left and keep a copy \
+             of the folder `lake`; `--retain-days forever` keeps what comes from now on",
+            lacking.join(", ")
+        )
+        .into()),
+    }
 }
 
 /// Builds a second lake beside the one in use. Returns once it is complete and committed.
