@@ -126,7 +126,7 @@ impl Cluster {
     pub fn delete_group(&self, group: &str, deadline: Deadline) -> Result<(), LogError> {
         self.retry(&format!("forgetting consumer group {group}"), deadline, |left| {
             let options = AdminOptions::new().request_timeout(Some(left)).operation_timeout(Some(left));
-            match block_on(self.admin.delete_groups(&[group], &options))?.pop() {
+            match block_on(self.clients().admin.delete_groups(&[group], &options))?.pop() {
                 Some(Err((_, code))) => Err(KafkaError::AdminOp(code)),
                 _ => Ok(()),
             }

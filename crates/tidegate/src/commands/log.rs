@@ -37,6 +37,12 @@ enum Command {
   tidegate log copy --to kafka://kafka-0:9092/gpu --data tidegate-data")]
     Copy(CopyArgs),
     /// Forget how far a reader has come, so that it keeps no records back any more
+    #[command(after_help = "Examples:
+  tidegate log release tidegate-signals --data tidegate-data
+  tidegate log release tidegate-signals-1c3f09aa --log kafka://kafka-0:9092/gpu --data tidegate-data
+
+A reader that runs comes back by itself. One that does not is missed by nobody but the log, which
+keeps every record that it has not passed: see `tidegate status`.")]
     Release(ReleaseArgs),
 }
 
