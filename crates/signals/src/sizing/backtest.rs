@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use tidegate_insight::sizing::{
     Decision, Prices, Rule, SWITCHING, SizingError, TEMPERATURE, blend, follow, regrets,
 };
@@ -19,7 +20,7 @@ const MAX_DECISIONS: usize = 28;
 const MIN_HISTORY_HOURS: usize = 168;
 
 /// Past decisions for one series and term.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Backtest {
     term_hours: usize,
     /// Prices at which `decisions` are scored.
