@@ -161,7 +161,7 @@ fn keep_up(source: &Source, stopped: &watch::Receiver<bool>) -> Result<(), Comma
 }
 
 fn report(published: &ServiceStats) {
-    let ServiceStats { read, written, duplicates, undecodable, counts } = published;
+    let ServiceStats { read, written, duplicates, undecodable, counts, .. } = published;
     say!(
         "{read} records read, {undecodable} undecodable; {} events used, {} of them late, {} refused",
         counts.used,
