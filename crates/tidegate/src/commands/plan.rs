@@ -94,7 +94,7 @@ pub fn run(args: PlanArgs) -> CommandResult {
             Command::Why { object, common } => why(object, common).await,
             Command::Diff { from, shadow: true, common, .. } => {
                 let service = committed(&common.data).await?;
-                rollout::diff(&service, &archive(&common), from.as_deref(), common.json).await
+                rollout::diff(&service, &archive(common), from.as_deref(), common.json).await
             }
             Command::Diff { from, to, common, .. } => diff(from.as_deref(), to.as_deref(), common).await,
         }

@@ -74,12 +74,17 @@ impl Process {
 fn happen(log: &dyn EventLog, minute: i64) {
     let at_ms = ISSUED_MS + minute * 60_000;
     let node = format!("s{:02}", minute % 16);
+    // One node fails, and is drained.
+    let (state, bad_ppm) = match minute {
+        5 => (v1::NodeHealthState::Failed, 999_000),
+        _ => (v1::NodeHealthState::Watch, 1_000 * minute as u32),
+    };
     publish(
         log,
         Event::NodeHealth(v1::NodeSignal {
             node: node.clone(),
-            state: v1::NodeHealthState::Watch.into(),
-            bad_ppm: 1_000 * minute as u32,
+            state: state.into(),
+            bad_ppm,
             evidence: vec!["xid value=79 weight=4".into()],
             ..v1::NodeSignal::default()
         }),
