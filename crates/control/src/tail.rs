@@ -31,12 +31,13 @@ impl Tail {
     /// Goes on where these positions stand.
     #[must_use]
     pub(crate) fn resumed(self, positions: &[Position]) -> Self {
-        Self { tail: self.tail.resumed(positions), ..self }
+        let cursors: Vec<tail::Cursor> = positions.iter().map(Position::cursor).collect();
+        Self { tail: self.tail.resumed(&cursors), ..self }
     }
 
     /// How far each partition was read.
     pub(crate) fn positions(&self) -> Result<Vec<Position>, LogError> {
-        self.tail.positions()
+        self.tail.cursors().iter().map(|cursor| Position::of(cursor, self.tail.log())).collect()
     }
 
     /// Passes on the events that came since the last call. After an error, the next call goes on

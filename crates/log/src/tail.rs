@@ -9,7 +9,6 @@
 
 use std::sync::Arc;
 
-use crate::snapshot::Position;
 use crate::{EventLog, Extent, LogError, StoredRecord, TopicPartition};
 
 /// A reader's position in one partition.
@@ -156,23 +155,25 @@ impl Tail {
         Ok(Self { log, cursors, max_bytes })
     }
 
-    /// Puts the cursors of these partitions where `positions` stand; others stay.
+    /// Goes on at these cursors in their partitions; others stay where they are.
     #[must_use]
-    pub fn resumed(mut self, positions: &[Position]) -> Self {
+    pub fn resumed(mut self, at: &[Cursor]) -> Self {
         for cursor in &mut self.cursors {
-            if let Some(position) = positions.iter().find(|position| position.at() == cursor.at) {
-                *cursor = position.cursor();
+            if let Some(resumed) = at.iter().find(|resumed| resumed.at == cursor.at) {
+                *cursor = resumed.clone();
             }
         }
         self
     }
 
     /// How far each partition was read.
-    ///
-    /// # Errors
-    /// The log cannot be reached.
-    pub fn positions(&self) -> Result<Vec<Position>, LogError> {
-        self.cursors.iter().map(|cursor| Position::of(cursor, self.log.as_ref())).collect()
+    pub fn cursors(&self) -> &[Cursor] {
+        &self.cursors
+    }
+
+    /// The log that is read.
+    pub fn log(&self) -> &dyn EventLog {
+        self.log.as_ref()
     }
 
     /// Passes on the records that came since the last call. After an error, the next call goes on
