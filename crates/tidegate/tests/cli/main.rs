@@ -31,6 +31,7 @@ mod pipelines;
 mod prices;
 mod program;
 mod reference;
+mod retention;
 mod schema;
 mod sim;
 mod sql;
