@@ -60,7 +60,8 @@ impl PlanArchive {
         self.prune()
     }
 
-    /// The plan with this id and all its inputs; `None` if it is not kept (any more) in this folder.
+    /// The plan with this id and all its inputs; `None` if it is not kept (any more) in this
+    /// folder.
     ///
     /// # Errors
     /// The file is damaged or cannot be read.

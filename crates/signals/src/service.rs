@@ -108,9 +108,9 @@ impl SignalService {
         Ok(service)
     }
 
-    /// Opens a service that begins at the newest good snapshot in `folder` and saves its state there
-    /// every ten minutes. `group` says on the log how far it has come, so that retention keeps what
-    /// the snapshots do not hold.
+    /// Opens a service that begins at the newest good snapshot in `folder` and saves its state
+    /// there every ten minutes. `group` says on the log how far it has come, so that retention
+    /// keeps what the snapshots do not hold.
     ///
     /// # Errors
     /// The log's. A snapshot that cannot be used is logged and skipped.

@@ -1,5 +1,5 @@
-//! The executor's state as a snapshot holds it: saved at any entry of a journal and restored, it goes
-//! on as if it had never been saved.
+//! The executor's state as a snapshot holds it: saved at any entry of a journal and restored, it
+//! goes on as if it had never been saved.
 
 #![allow(clippy::unwrap_used)]
 

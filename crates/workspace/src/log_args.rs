@@ -43,8 +43,8 @@ pub struct LogArgs {
     partitions: Option<u32>,
 
     /// Days that the log keeps records after they were written, of new topics and of existing ones,
-    /// or `forever`. Records that tables or snapshots still need are kept [default for new topics: 7
-    /// for gpu-samples and steps, 400 for others]
+    /// or `forever`. Records that tables or snapshots still need are kept [default for new topics:
+    /// 7 for gpu-samples and steps, 400 for others]
     #[arg(long, value_name = "DAYS|forever", value_parser = retention)]
     retain_days: Option<Retention>,
 }

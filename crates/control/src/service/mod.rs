@@ -96,8 +96,8 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// Opens policy, cluster, journal and pager. Changes nothing on the cluster. The journal is read
-    /// from the newest snapshot in the data folder on; `group` says on the log how far the
+    /// Opens policy, cluster, journal and pager. Changes nothing on the cluster. The journal is
+    /// read from the newest snapshot in the data folder on; `group` says on the log how far the
     /// snapshots reach.
     ///
     /// # Errors

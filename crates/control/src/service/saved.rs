@@ -1,8 +1,8 @@
 //! Snapshots of the autopilot: the folded journal and what was read of nodes and jobs, with the
 //! offsets at which both stand.
 //!
-//! What a process knows beside the journal (measurements under way, repeated refusals) is no part of
-//! it: a start from a snapshot and one from the beginning of the journal know the same.
+//! What a process knows beside the journal (measurements under way, repeated refusals) is no part
+//! of it: a start from a snapshot and one from the beginning of the journal know the same.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -79,7 +79,8 @@ impl Snapshots {
         self.saved.elapsed() >= SAVE_EVERY
     }
 
-    /// Saves the state, durable on return. A state that cannot be saved is logged and stops nothing.
+    /// Saves the state, durable on return. A state that cannot be saved is logged and stops
+    /// nothing.
     pub fn save(
         &mut self,
         log: &dyn EventLog,

@@ -14,8 +14,8 @@ use tidegate_log::{LogError, TopicPartition};
 use super::{HISTORY_TOPICS, OUTPUT_TOPICS, Reading, SignalService};
 use crate::reorder::Reorder;
 
-/// Version of the state's layout. Raise it with any change of a type that is part of [`Reorder`], or
-/// of what its fields mean, and write the fixture anew (`tests/snapshots`): snapshots of another
+/// Version of the state's layout. Raise it with any change of a type that is part of [`Reorder`],
+/// or of what its fields mean, and write the fixture anew (`tests/snapshots`): snapshots of another
 /// version are skipped, and the log is read instead.
 const VERSION: u32 = 1;
 /// How often the state is saved: what a start reads again.
@@ -134,8 +134,8 @@ impl SignalService {
         Ok(positions)
     }
 
-    /// Puts the cursors where the state stands. Partitions that it does not know are read from their
-    /// beginning.
+    /// Puts the cursors where the state stands. Partitions that it does not know are read from
+    /// their beginning.
     fn go_on_at(&mut self, positions: &[Position], newest: &[(String, u32, i64)]) {
         let history = HISTORY_TOPICS.map(SchemaId::topic);
         for position in positions {

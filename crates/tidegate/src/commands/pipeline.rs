@@ -85,8 +85,8 @@ enum PipelineCommand {
         data: DataArgs,
         #[command(flatten)]
         log: LogArgs,
-        /// Rebuild even where the log no longer holds all records; tables then lack what they held of
-        /// the others
+        /// Rebuild even where the log no longer holds all records; tables then lack what they held
+        /// of the others
         #[arg(long)]
         from_what_is_left: bool,
     },
