@@ -31,7 +31,7 @@ fn publish(log: &dyn EventLog, mut event: Event, at_ms: i64) {
     (envelope.cluster, envelope.source) = ("c".into(), "test".into());
     (envelope.event_time_ms, envelope.observed_time_ms) = (at_ms, at_ms);
     let at = TopicPartition { topic: event.schema().topic().into(), partition: 0 };
-    let producer = Producer { source: format!("test#{at_ms}-{}", event.key()), epoch: 0 };
+    let producer = Producer { source: format!("test#{}", log.extent(&at).unwrap().end), epoch: 0 };
     let records = vec![event.record().unwrap().into()];
     log.append(&at, Batch { producer, first_seq: 0, records }).unwrap();
 }
@@ -116,7 +116,7 @@ fn happen(log: &dyn EventLog, minute: i64) {
                 points: 3,
                 ..v1::ScalingCurve::default()
             }),
-            at_ms + i64::from(gpus),
+            at_ms,
         );
     }
     publish(
