@@ -1,5 +1,5 @@
 --! name    = "ledger_1d"
---! version = 3
+--! version = 4
 --! doc     = "Where every GPU-ms went, per UTC day: ledger_1h summed up."
 --! question = "Where did every GPU-hour that is paid for go, day by day?"
 --! example  = "SELECT window_start, class, sum(gpu_ms) / 3600000 AS gpu_hours FROM ledger_1d WHERE window_start >= now() - INTERVAL '30 days' GROUP BY window_start, class ORDER BY window_start, gpu_hours DESC"

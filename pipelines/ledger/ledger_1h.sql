@@ -1,5 +1,5 @@
 --! name    = "ledger_1h"
---! version = 3
+--! version = 4
 --! doc     = "Where every GPU-ms went, per UTC hour: device_ledger_1m summed up; before agents monitored a cluster, the intervals of ledger_stretches, split at hours."
 --! question = "Where did the GPU-hours of the last week go, and what did each class cost?"
 --! example  = "SELECT class, sum(gpu_ms) / 3600000 AS gpu_hours, sum(cost_micros) / 1000000 AS cost FROM ledger_1h WHERE window_start >= now() - INTERVAL '7 days' GROUP BY class ORDER BY gpu_hours DESC"

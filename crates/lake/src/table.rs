@@ -167,3 +167,27 @@ pub fn window_revisions() -> Arc<TableSpec> {
         partials: Vec::new(),
     })
 }
+
+/// The table of what joined tables have yet to recompute.
+pub fn table_lag() -> Arc<TableSpec> {
+    let column = |name: &str, data_type, doc: &str| Column { name: name.into(), data_type, doc: doc.into() };
+    Arc::new(TableSpec {
+        name: "table_lag".into(),
+        version: 1,
+        doc: "How far the tables over several topics, such as those of the ledger, are up to date. Late events change windows that are recomputed after the newest ones: those are pending.".into(),
+        layout: Layout::Windowed,
+        columns: vec![
+            column("table_name", DataType::Utf8View, "The table."),
+            column(
+                "live_to",
+                timestamp_type(),
+                "Time up to which it has windows; NULL before its first commit.",
+            ),
+            column("pending_windows", DataType::Int64, "Windows that are not recomputed yet."),
+            column("pending_from", timestamp_type(), "Start of the first of them; NULL without any."),
+            column("pending_to", timestamp_type(), "End of the last of them; NULL without any."),
+        ],
+        key: vec!["table_name".into()],
+        partials: Vec::new(),
+    })
+}

@@ -28,6 +28,43 @@ pub fn merge_spans(mut spans: Vec<Span>, gap: i64) -> Vec<Span> {
     out
 }
 
+/// At most `most` spans that cover these, which are sorted and disjoint: those with the smallest
+/// gaps are merged.
+pub fn coarsened(mut spans: Vec<Span>, most: usize) -> Vec<Span> {
+    while spans.len() > most.max(1) {
+        let gap = |at: &usize| spans[*at].0.saturating_sub(spans[*at - 1].1);
+        let at = (1..spans.len()).min_by_key(gap).expect("there are several");
+        spans[at - 1].1 = spans[at].1;
+        spans.remove(at);
+    }
+    spans
+}
+
+/// The parts of `spans` that `removed` does not cover; both are sorted and disjoint.
+pub fn subtract_spans(spans: &[Span], removed: &[Span]) -> Vec<Span> {
+    let mut left = Vec::new();
+    for &(first, to) in spans {
+        let mut from = first;
+        for &(low, high) in removed.iter().filter(|(low, high)| *low <= to && *high >= first) {
+            if low > from {
+                left.push((from, low - 1));
+            }
+            from = high.saturating_add(1).max(from);
+        }
+        if from <= to {
+            left.push((from, to));
+        }
+    }
+    left
+}
+
+/// The parts of `spans` that `others` cover too; both are sorted and disjoint.
+pub fn intersect_spans(spans: &[Span], others: &[Span]) -> Vec<Span> {
+    let common = |span: &Span, other: &Span| (span.0.max(other.0), span.1.min(other.1));
+    let pairs = spans.iter().flat_map(|span| others.iter().map(move |other| common(span, other)));
+    pairs.filter(|(from, to)| from <= to).collect()
+}
+
 /// The largest multiple of `width` that is not after `time`; also for times before 1970.
 pub fn floor_to(time: i64, width: i64) -> i64 {
     time - time.rem_euclid(width)
@@ -128,6 +165,17 @@ fn date_micros(date: NaiveDate) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans_are_subtracted_intersected_and_coarsened() {
+        let spans = [(0, 9), (20, 29), (40, 49)];
+        assert_eq!(subtract_spans(&spans, &[(5, 24), (26, 26), (40, 60)]), [(0, 4), (25, 25), (27, 29)]);
+        assert_eq!(subtract_spans(&spans, &[(i64::MIN, i64::MAX)]), []);
+        assert_eq!(subtract_spans(&spans, &[]), spans);
+        assert_eq!(intersect_spans(&spans, &[(5, 24), (45, i64::MAX)]), [(5, 9), (20, 24), (45, 49)]);
+        assert_eq!(coarsened(vec![(0, 1), (10, 11), (14, 15), (40, 41)], 2), [(0, 15), (40, 41)]);
+        assert_eq!(coarsened(spans.to_vec(), 3), spans);
+    }
 
     #[test]
     fn segments_cover_time_without_gap_or_overlap() {

@@ -10,11 +10,12 @@ use datafusion::prelude::{SessionContext, ident, lit};
 use futures::FutureExt;
 
 use super::Catalog;
+use super::lag::{self, TableLag};
 use super::overlay::{cast_columns, public_rows};
 use crate::engine::{self, Limits};
 use crate::error::Result;
 use crate::pipeline::plan::{Plan, Planned};
-use crate::table::{Layout, REVISION, TableSpec, window_revisions};
+use crate::table::{Layout, REVISION, TableSpec, table_lag, window_revisions};
 use crate::views::deferred::DeferredView;
 use crate::views::materialized::MaterializedView;
 
@@ -63,6 +64,7 @@ pub async fn public_catalog(
     runtime: &Arc<RuntimeEnv>,
     plan: &Plan,
     stored: Vec<(Arc<TableSpec>, DataFrame, u32)>,
+    lag: Vec<TableLag>,
 ) -> Result<Catalog> {
     let ctx = &engine::session(runtime, Limits { threads: 1, ..Limits::default() });
     let mut catalog = Catalog { rollups: plan.rollups(), ..Catalog::default() };
@@ -84,6 +86,9 @@ pub async fn public_catalog(
         catalog.tables.insert(spec.name.clone(), all?.into_view());
         catalog.specs.insert(spec.name.clone(), spec);
     }
+    catalog.tables.insert(table_lag().name.clone(), lag::provider(&lag)?);
+    catalog.specs.insert(table_lag().name.clone(), table_lag());
+    catalog.lag = lag;
     for (name, provider) in register_views(ctx, plan.views.iter()).await? {
         catalog.tables.insert(name, provider);
     }

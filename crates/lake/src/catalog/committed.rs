@@ -6,7 +6,7 @@ use std::sync::Arc;
 use url::Url;
 
 use super::overlay::{Overlay, overlaid};
-use super::{Catalog, build};
+use super::{Catalog, TableLag, build};
 use crate::delta::DeltaStore;
 use crate::engine::{self, Limits};
 use crate::error::Result;
@@ -17,7 +17,7 @@ use crate::table::PARTITION;
 pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Result<Catalog> {
     let runtime = engine::runtime(limits)?;
     let ctx = engine::session(&runtime, limits);
-    let mut stored = Vec::new();
+    let (mut stored, mut lag) = (Vec::new(), Vec::new());
     let joined = plan.stored_joined().map(|planned| Arc::clone(&planned.spec));
     for spec in plan.groups.iter().flat_map(Group::commit_order).chain(joined) {
         let store = DeltaStore::open(root, Arc::clone(&spec)).await?;
@@ -25,10 +25,15 @@ pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Resul
             Some(store) => (Some(store.provider().await?), partition_count(store)?),
             None => (None, 0),
         };
+        if let Some(store) = &store
+            && let Some(planned) = plan.stored_joined().find(|planned| planned.spec.name == spec.name)
+        {
+            lag.push(TableLag::new(planned, &store.pending().await?));
+        }
         let rows = overlaid(&ctx, &spec, provider, Overlay::default())?;
         stored.push((spec, rows, partitions));
     }
-    build::public_catalog(&runtime, plan, stored).await
+    build::public_catalog(&runtime, plan, stored, lag).await
 }
 
 fn partition_count(store: &DeltaStore) -> Result<u32> {

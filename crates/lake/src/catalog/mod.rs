@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 mod committed;
+mod lag;
 pub(crate) mod overlay;
 pub mod position;
 pub mod rollup;
@@ -13,6 +14,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::prelude::SessionContext;
 
 pub use self::committed::committed_catalog;
+pub use self::lag::TableLag;
 use crate::error::Result;
 use crate::pipeline::rollup::Rollup;
 use crate::table::TableSpec;
@@ -26,6 +28,8 @@ pub struct Catalog {
     pub specs: BTreeMap<String, Arc<TableSpec>>,
     /// Names of the tables that are computed when they are read.
     pub views: BTreeSet<String>,
+    /// How far each joined table is up to date; the rows of `table_lag`.
+    pub lag: Vec<TableLag>,
     /// Rollups of each table, the narrowest first.
     pub rollups: BTreeMap<String, Vec<Rollup>>,
 }

@@ -13,7 +13,7 @@ use deltalake::protocol::{DeltaOperation, SaveMode};
 use hashbrown::HashSet;
 
 use super::data_files::DataFile;
-use super::{DeltaStore, delta_error};
+use super::{DeltaStore, Pending, delta_error};
 use crate::error::{LakeError, Result};
 use crate::window::Span;
 
@@ -37,6 +37,8 @@ pub struct Change {
     /// Spans that the commit invalidates, for joined tables; `None` if no joined table reads this
     /// one.
     pub invalidated: Option<Vec<Span>>,
+    /// What a joined table has yet to recompute afterwards; `None` if that does not change.
+    pub pending: Option<Pending>,
 }
 
 /// Name of [`Change::invalidated`] in a commit.
@@ -202,6 +204,7 @@ impl DeltaStore {
     /// Reads commits of other processes.
     pub async fn refresh(&mut self) -> Result<()> {
         self.kept_from = None;
+        self.pending.take();
         self.table.update_state().await.map_err(|e| delta_error(&self.spec, self.table.table_url(), e))
     }
 

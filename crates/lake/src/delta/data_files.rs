@@ -54,9 +54,17 @@ impl DataFile {
 
     /// Smallest value of a time column, µs.
     pub fn earliest(&self, column: &str) -> Option<i64> {
-        let stats = self.parsed_stats()?;
-        let text = stats.get("minValues")?.get(column)?.as_str()?;
-        Some(chrono::DateTime::parse_from_rfc3339(text).ok()?.timestamp_micros())
+        self.time_range(column).0
+    }
+
+    /// Smallest and largest value of a time column, µs; `None` where the statistics lack it.
+    pub fn time_range(&self, column: &str) -> (Option<i64>, Option<i64>) {
+        let Some(stats) = self.parsed_stats() else { return (None, None) };
+        let bound = |name: &str| {
+            let text = stats.get(name)?.get(column)?.as_str()?;
+            Some(chrono::DateTime::parse_from_rfc3339(text).ok()?.timestamp_micros())
+        };
+        (bound("minValues"), bound("maxValues"))
     }
 
     fn parsed_stats(&self) -> Option<serde_json::Value> {

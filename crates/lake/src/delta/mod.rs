@@ -10,6 +10,7 @@ mod data_files;
 mod disk;
 mod encoding;
 mod log;
+mod pending;
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -21,6 +22,7 @@ use deltalake::kernel::{Action, PrimitiveType, StructField, Transaction};
 use deltalake::protocol::DeltaOperation;
 use deltalake::{DeltaTable, DeltaTableBuilder, DeltaTableError, FilterOp, FilterValue};
 use parquet::file::properties::WriterProperties;
+use tokio::sync::OnceCell;
 use url::Url;
 
 pub use self::claims::Change;
@@ -29,6 +31,7 @@ pub use self::data_files::{DataFile, PartitionValues};
 use self::data_files::{add_action, remove_action};
 pub use self::disk::install as install_disk;
 use self::encoding::writer_properties;
+pub use self::pending::Pending;
 use crate::error::{LakeError, Result};
 use crate::table::{PARTITION, TableSpec};
 
@@ -41,6 +44,8 @@ pub struct DeltaStore {
     progress: HashMap<u32, u64>,
     /// The time that [`Self::kept_from`] read or the last drop set.
     kept_from: Option<Option<i64>>,
+    /// What [`Self::pending`] read or the last commit set.
+    pending: OnceCell<Pending>,
     /// Version of this process's last vacuum; at first the version it opened.
     vacuumed: i64,
     /// A checkpoint was written since the last log cleanup.
@@ -118,6 +123,7 @@ impl DeltaStore {
             properties: writer_properties(&spec),
             progress: HashMap::new(),
             kept_from: None,
+            pending: OnceCell::new(),
             vacuumed: table.version().map_or(-1, |v| v as i64),
             log_needs_cleanup: false,
             claims: HashMap::new(),
@@ -168,8 +174,12 @@ impl DeltaStore {
             let app = self.progress_id(*partition);
             Action::Txn(Transaction::new_with_last_update(app, *offset as i64, Some(now_ms)))
         }));
+        actions.extend(change.pending.iter().flat_map(|pending| self.pending_actions(pending)));
         self.commit_claimed(actions, &change, self.write_operation()).await?;
         self.progress.extend(change.progress);
+        if let Some(pending) = change.pending {
+            self.pending = OnceCell::new_with(Some(pending));
+        }
         Ok(())
     }
 

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringViewArray, TimestampMicrosecondArray};
-use arrow::compute::concat_batches;
-use arrow::datatypes::TimestampMicrosecondType;
+use arrow::array::{ArrayRef, AsArray, RecordBatch, StringViewArray, TimestampMicrosecondArray};
+use arrow::compute::{cast, concat_batches};
+use arrow::datatypes::{DataType, TimestampMicrosecondType};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::prelude::{DataFrame, SessionContext};
@@ -106,7 +106,8 @@ pub async fn run_joined(
                  FROM (SELECT *, unnest(window_starts(\"_from\", \"_to\", {width_ms}, {low}, {high})) AS window_start \
                        FROM (SELECT {own}{from} AS \"_from\", least({to}, \"_until\") AS \"_to\" \
                              FROM {all} JOIN \"_observed\" ON \"_cluster\" = cluster \
-                             WHERE {from} < {high} AND {from} <= \"_until\" AND least({to}, \"_until\") > {low}))"
+                             WHERE {from} < {high} AND ({to} IS NULL OR {to} > {low}) \
+                               AND {from} <= \"_until\" AND least({to}, \"_until\") > {low}))"
             ),
         };
         ctx.register_table(*name, ctx.sql(&sql).await?.into_view())?;
@@ -122,16 +123,24 @@ fn watermarks_table(observed: &BTreeMap<String, i64>) -> Result<Arc<dyn TablePro
     Ok(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?))
 }
 
-/// The smallest value of a time column, µs; `None` if no row has one.
-pub async fn first_time(
+/// The smallest value of a time column of each cluster, µs.
+pub async fn first_times(
     ctx: &SessionContext,
     rows: &Arc<dyn TableProvider>,
     time: &str,
-) -> Result<Option<i64>> {
+) -> Result<BTreeMap<String, i64>> {
     ctx.register_table("all_rows", Arc::clone(rows))?;
-    let found = ctx.sql(&format!("SELECT min({time}) FROM all_rows")).await?.collect().await?;
-    let times = found[0].column(0).as_primitive::<TimestampMicrosecondType>();
-    Ok(times.is_valid(0).then(|| times.value(0)))
+    let sql = format!(
+        "SELECT CAST(cluster AS TEXT), min({time}) FROM all_rows WHERE {time} IS NOT NULL GROUP BY cluster"
+    );
+    let mut first = BTreeMap::new();
+    for batch in ctx.sql(&sql).await?.collect().await? {
+        let clusters = cast(batch.column(0), &DataType::Utf8View)?;
+        let clusters = clusters.as_string_view();
+        let times = batch.column(1).as_primitive::<TimestampMicrosecondType>();
+        first.extend((0..batch.num_rows()).map(|row| (clusters.value(row).to_owned(), times.value(row))));
+    }
+    Ok(first)
 }
 
 /// Runs a windowed pipeline over some of its windows' rows, for partial aggregates.

@@ -101,7 +101,7 @@ pub const DOCS: [(&str, &str, &str); 23] = [
     ),
     (
         "idle_stretches",
-        "idle_stretches(facts)",
+        "idle_stretches(facts, from_ms)",
         "Stretches of GPU time that was not held, by class, as a list: the same rules where no agent watches.",
     ),
     ("mad", "mad(value)", "Aggregate: the exact median absolute deviation from the median."),

@@ -11,7 +11,7 @@ use datafusion::prelude::{SessionContext, ident, lit};
 
 use super::{Lake, Sharing};
 use crate::catalog::overlay::{self, Overlay};
-use crate::catalog::{Catalog, build};
+use crate::catalog::{Catalog, TableLag, build};
 use crate::error::Result;
 use crate::exec::merge;
 use crate::exec::run::run_windowed;
@@ -166,7 +166,7 @@ impl Lake {
             Sharing::Exclusive => self.states.keys().map(|(_, p)| p + 1).max().unwrap_or(1),
             Sharing::Shared => u32::MAX,
         };
-        let mut stored = Vec::new();
+        let (mut stored, mut lag) = (Vec::new(), Vec::new());
         for spec in self.plan.groups.iter().flat_map(Group::commit_order) {
             let rows = match shown {
                 Visibility::All => self.stored_rows(&ctx, &spec).await?,
@@ -176,8 +176,9 @@ impl Lake {
         }
         for planned in self.plan.stored_joined() {
             stored.push((Arc::clone(&planned.spec), self.committed_rows(&ctx, &planned.spec).await?, 1));
+            lag.push(TableLag::new(planned, &self.stores[&planned.spec.name].pending().await?));
         }
-        build::public_catalog(&self.runtime, &self.plan, stored).await
+        build::public_catalog(&self.runtime, &self.plan, stored, lag).await
     }
 
     async fn committed_rows(&self, ctx: &SessionContext, spec: &TableSpec) -> Result<DataFrame> {

@@ -4,6 +4,7 @@
 //! It runs between commits in the writer's own process, one table at a time, so it never races a
 //! commit.
 
+mod merge_segments;
 pub mod retention;
 
 use std::collections::BTreeMap;
@@ -65,6 +66,7 @@ pub async fn run_due(lake: &mut Lake, when: &Maintenance) -> Result<()> {
         }
         let layout = store.spec().layout;
         if layout == Layout::Windowed {
+            worked |= merge_segments::merge_closed(store, &partitions).await?;
             // Each commit rewrites segments and leaves the old files behind.
             if partitions.contains(&0) && store.commits_since_vacuum() >= when.commits_to_vacuum {
                 store.vacuum(when.keep_versions).await?;

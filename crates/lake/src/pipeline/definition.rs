@@ -89,6 +89,9 @@ pub enum Shape {
         /// Name of a source. Windows that end before its first row starts are empty and are not
         /// computed.
         since: Option<String>,
+        /// Name of a source. Once each cluster has a row of it, windows that begin after all of
+        /// these rows started are empty and are not computed.
+        until: Option<String>,
     },
     /// A query over other tables.
     View,

@@ -33,6 +33,7 @@ struct Header {
     extent: Option<ExtentHeader>,
     extents: Option<BTreeMap<String, ExtentHeader>>,
     since: Option<String>,
+    until: Option<String>,
     rolls_up: Option<String>,
     #[serde(default)]
     columns: BTreeMap<String, String>,
@@ -182,15 +183,17 @@ impl Header {
                     }
                     (None, Some(extents)) => {
                         let extents = self.extents_of(extents)?;
-                        let since = self.since.clone();
-                        if let Some(name) = &since
-                            && !matches!(extents.get(name), Some(Extent::Interval { .. }))
-                        {
-                            return Err(format!(
-                                "`since` names {name}, which has no extent `{{ from, to }}`"
-                            ));
+                        let (since, until) = (self.since.clone(), self.until.clone());
+                        for (header, name) in [("since", &since), ("until", &until)] {
+                            if let Some(name) = name
+                                && !matches!(extents.get(name), Some(Extent::Interval { .. }))
+                            {
+                                return Err(format!(
+                                    "`{header}` names {name}, which has no extent `{{ from, to }}`"
+                                ));
+                            }
                         }
-                        Ok(Shape::Joined { width_ms, lateness_ms, extents, since })
+                        Ok(Shape::Joined { width_ms, lateness_ms, extents, since, until })
                     }
                     _ => Err(format!(
                         "a windowed pipeline needs `extent`, or `[extents]` with one for each source: `{EXTENT_FORM}`"

@@ -10,7 +10,7 @@ use crate::pipeline::definition::{Extent, Pipeline};
 use crate::pipeline::plan_cache::PlanCache;
 use crate::pipeline::rollup::Rollup;
 use crate::raw::table::RawTable;
-use crate::table::{TableSpec, window_revisions};
+use crate::table::{TableSpec, table_lag, window_revisions};
 
 /// Watermark of the row's cluster: a column that keyed pipelines see on every raw table.
 pub const AS_OF: &str = "as_of";
@@ -94,7 +94,7 @@ impl Plan {
     pub fn tables(&self) -> Vec<Arc<TableSpec>> {
         let raw = self.groups.iter().map(|g| Arc::clone(&g.raw.spec));
         let computed = self.pipelines().filter(|p| p.pipeline.stored).map(|p| Arc::clone(&p.spec));
-        raw.chain(computed).chain([window_revisions()]).collect()
+        raw.chain(computed).chain([window_revisions(), table_lag()]).collect()
     }
 
     /// Rollups of each table, the narrowest first.

@@ -6,11 +6,28 @@ use tidegate_log::{Extent, LogError, RebalanceEvent, TopicPartition};
 
 use super::{Cursor, PartitionProgress, Runner, topic_group, topics};
 use crate::error::{LakeError, Result};
+use crate::lake::CommitStats;
 use crate::maintenance;
 use crate::state::GroupState;
+use crate::window::MICROS_PER_DAY;
 
 /// How often the progress of each partition is recorded.
 const RECORD_EVERY: Duration = Duration::from_millis(500);
+
+/// Event time that the first slice of a repair covers, and the least, µs.
+pub(super) const FIRST_SLICE_US: i64 = 600_000_000;
+/// The most that a slice covers, µs: a day.
+const LONGEST_SLICE_US: i64 = MICROS_PER_DAY;
+
+/// The next slice covers more if this one took less than a second, and less if it took five.
+fn next_slice_us(slice_us: i64, took: Duration) -> i64 {
+    let next = match took.as_secs() {
+        0 => slice_us.saturating_mul(2),
+        1..5 => slice_us,
+        _ => slice_us / 2,
+    };
+    next.clamp(FIRST_SLICE_US, LONGEST_SLICE_US)
+}
 
 impl Runner {
     /// Polls the group and reads each partition once, see [`Runner::read_partitions`].
@@ -32,10 +49,34 @@ impl Runner {
         }
     }
 
-    /// Updates joined tables with what is committed, by this process and others.
+    /// Updates joined tables with all that is committed, by this process and others.
     pub(super) async fn update_joined_or_rejoin(&mut self) -> Result<()> {
         self.lake.refresh_snapshots().await?;
-        match self.lake.update_joined().await {
+        let updated = self.lake.update_joined().await;
+        self.count_or_rejoin(updated).await
+    }
+
+    /// As [`Self::update_joined_or_rejoin`], only the newest windows.
+    pub(super) async fn update_live_or_rejoin(&mut self) -> Result<()> {
+        self.lake.refresh_snapshots().await?;
+        let updated = self.lake.update_live().await;
+        self.count_or_rejoin(updated).await
+    }
+
+    /// Repairs a slice of the windows that are still pending. Returns whether any are left.
+    pub(super) async fn repair_or_rejoin(&mut self) -> Result<bool> {
+        if !self.lake.has_pending().await? {
+            return Ok(false);
+        }
+        let begun = Instant::now();
+        let repaired = self.lake.repair_joined(self.repair_slice_us).await;
+        self.repair_slice_us = next_slice_us(self.repair_slice_us, begun.elapsed());
+        self.count_or_rejoin(repaired).await?;
+        self.lake.has_pending().await
+    }
+
+    async fn count_or_rejoin(&mut self, updated: Result<CommitStats>) -> Result<()> {
+        match updated {
             Ok(flushed) => {
                 self.progress.commits += flushed.commits;
                 self.progress.files += flushed.files_added;

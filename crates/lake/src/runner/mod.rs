@@ -31,6 +31,9 @@ const STARTING: Duration = Duration::from_secs(30);
 /// How often records past their topic's retention are dropped from the log.
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
 
+/// How long a runner that stops goes on with repairs. The rest is left to the next start.
+const REPAIR_AT_STOP: Duration = Duration::from_secs(10);
+
 /// How often the runner does what.
 #[derive(Debug, Clone)]
 pub struct Pace {
@@ -116,6 +119,8 @@ pub struct Runner {
     /// A cursor moved since offsets were last committed to the group.
     moved: bool,
     progress: Progress,
+    /// Event time that the next slice of a repair covers, µs.
+    repair_slice_us: i64,
     /// When the progress of partitions was last recorded.
     recorded_at: Instant,
 }
@@ -163,6 +168,7 @@ impl Runner {
             unflushed: 0,
             moved: false,
             progress: Progress::default(),
+            repair_slice_us: assignment::FIRST_SLICE_US,
             recorded_at: Instant::now(),
         }
     }
@@ -265,9 +271,11 @@ impl Runner {
                 flushed = Instant::now();
             }
             if joined_updated.is_none_or(|at| at.elapsed() >= self.pace.joined_every) {
-                self.update_joined_or_rejoin().await?;
+                self.update_live_or_rejoin().await?;
                 joined_updated = Some(Instant::now());
             }
+            // One slice, then the log again.
+            let is_behind = self.repair_or_rejoin().await?;
             if retained.elapsed() >= RETAIN_EVERY {
                 match self.apply_retention().await {
                     Err(LakeError::Log(error)) if is_unavailable(&error) => {}
@@ -277,7 +285,7 @@ impl Runner {
             }
             self.record_partitions();
             on_progress(&self.progress);
-            if read == 0 {
+            if read == 0 && !is_behind {
                 tokio::select! {
                     () = tokio::time::sleep(IDLE) => {}
                     _ = stop.changed() => {}
@@ -285,7 +293,10 @@ impl Runner {
             }
         }
         self.flush_or_rejoin().await?;
-        self.update_joined_or_rejoin().await
+        self.update_live_or_rejoin().await?;
+        let begun = Instant::now();
+        while begun.elapsed() < REPAIR_AT_STOP && self.repair_or_rejoin().await? {}
+        Ok(())
     }
 
     /// Compacts, applies retention and deletes unreferenced files, if due.

@@ -18,8 +18,9 @@ use crate::catalog::{Catalog, committed_catalog};
 use crate::engine::{self, Limits};
 use crate::error::{LakeError, Result};
 use crate::lake::{Lake, Sharing};
+use crate::maintenance::{self, Maintenance};
 use crate::pipeline::plan::Plan;
-use crate::table::window_revisions;
+use crate::table::{table_lag, window_revisions};
 
 /// How events are delivered to the lake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,6 +163,14 @@ impl Feed<'_> {
             } else if delivery == Delivery::WindowByWindow && self.rng.random_bool(0.9) {
                 // Joined tables are updated less often than tables are committed.
                 lake.flush().await?;
+            } else if delivery != Delivery::OneShot && self.rng.random_bool(0.7) {
+                // The newest windows first, then some of the others.
+                lake.flush().await?;
+                lake.update_live().await?;
+                for _ in 0..self.rng.random_range(0..4) {
+                    lake.repair_joined(self.rng.random_range(0..24 * HOUR_MS) * 1_000).await?;
+                }
+                maintenance::run_due(&mut lake, &Maintenance::default()).await?;
             } else {
                 flush(&mut lake).await?;
             }
@@ -215,8 +224,9 @@ async fn read(catalog: &Catalog, is_wanted: impl Fn(&str) -> bool) -> Result<Tab
     catalog.register(&ctx)?;
     let mut contents = TableContents::new();
     for (name, spec) in &catalog.specs {
-        // The number of revisions depends on the delivery.
-        if *name == window_revisions().name || !is_wanted(name) {
+        // The number of revisions, and what was pending at the end, depend on the delivery.
+        let is_bookkeeping = *name == window_revisions().name || *name == table_lag().name;
+        if is_bookkeeping || !is_wanted(name) {
             continue;
         }
         let schema = spec.public_schema();

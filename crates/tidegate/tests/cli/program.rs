@@ -157,7 +157,7 @@ pub async fn tables(data: &Path, names: &[impl AsRef<str>]) -> BTreeMap<String, 
 pub fn table_names(data: &Path) -> Vec<String> {
     let listed = query(data, "describe");
     let stored = listed.lines().skip(1).filter_map(|line| line.split_once(",table,"));
-    let names = stored.map(|(name, _)| name).filter(|name| *name != "window_revisions");
+    let names = stored.map(|(name, _)| name).filter(|name| !["window_revisions", "table_lag"].contains(name));
     names.chain(["allocations", "jobs"]).map(str::to_owned).collect()
 }
 

@@ -31,6 +31,8 @@ pub enum Kind {
     Steps,
     /// An attempt before its first step: `job`, `a` the number of its run.
     Starting,
+    /// Nodes with this `pool` and model (`gpu`) have been registered.
+    Known,
 }
 
 impl Kind {
@@ -47,6 +49,7 @@ impl Kind {
             "sample" => Self::Sample,
             "steps" => Self::Steps,
             "starting" => Self::Starting,
+            "known" => Self::Known,
             _ => return None,
         })
     }

@@ -18,7 +18,7 @@ use super::fact::{Fact, Kind};
 use super::minute::minute;
 use super::stretches::stretches;
 
-/// `occupancy(facts, from_ms, to_ms)` and `idle_stretches(facts)`.
+/// `occupancy(facts, from_ms, to_ms)` and `idle_stretches(facts, from_ms)`.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Occupancy {
     name: &'static str,
@@ -34,7 +34,7 @@ impl Occupancy {
     }
 
     pub fn stretches() -> ScalarUDF {
-        ScalarUDF::from(Self { name: STRETCHES, signature: Signature::any(1, Volatility::Immutable) })
+        ScalarUDF::from(Self { name: STRETCHES, signature: Signature::any(2, Volatility::Immutable) })
     }
 
     /// Columns of a result row: text columns, then integer columns.
@@ -77,12 +77,10 @@ impl ScalarUDFImpl for Occupancy {
             let columns = Columns::read(self.name, &lists.value(group))?;
             let mut facts = columns.facts(self.name)?;
             facts.sort_unstable();
+            let bound = |place: usize| arguments[place].as_primitive::<Int64Type>().value(group);
             lengths.push(match self.name {
-                MINUTE => {
-                    let bound = |place: usize| arguments[place].as_primitive::<Int64Type>().value(group);
-                    rows.minute(&facts, bound(1), bound(2))
-                }
-                _ => rows.stretches(&facts),
+                MINUTE => rows.minute(&facts, bound(1), bound(2)),
+                _ => rows.stretches(&facts, bound(1)),
             });
         }
         let list = ListArray::try_new(
@@ -165,8 +163,8 @@ impl Rows {
         rows.len()
     }
 
-    fn stretches(&mut self, facts: &[Fact<'_>]) -> usize {
-        let rows = stretches(facts);
+    fn stretches(&mut self, facts: &[Fact<'_>], begin: i64) -> usize {
+        let rows = stretches(facts, begin);
         for row in &rows {
             let text = [row.class, row.formula, row.pool, row.gpu_model];
             self.push(&text, &[row.gpus_milli, row.from, row.to]);

@@ -96,7 +96,7 @@ impl<'a> Node<'a> {
                     let share = of.entry(devices.of(name, fact)).or_default();
                     *share = fact.gpus.clamp(0, 1_000).max(*share);
                 }
-                Kind::Wait | Kind::Priority | Kind::Sample | Kind::Steps | Kind::Starting => {}
+                Kind::Wait | Kind::Priority | Kind::Sample | Kind::Steps | Kind::Starting | Kind::Known => {}
             }
         }
         if in_maintenance && node.health == Health::Usable {

@@ -26,25 +26,26 @@ pub struct Stretch<'a> {
 /// Pool, model and thousandths of a class.
 type Amount<'a> = (&'a str, &'a str, i64);
 
-/// Stretches of time that was not held, from the first node on: without nodes nothing is idle.
-/// `facts` must be sorted.
-pub fn stretches<'a>(facts: &'a [Fact<'a>]) -> Vec<Stretch<'a>> {
-    let first_node = facts.iter().filter(|fact| fact.kind == Kind::Node).map(|fact| fact.from).min();
-    let Some(begin) = first_node else { return Vec::new() };
+/// Stretches of time that was not held, from `begin` on, but not before the first node: without
+/// nodes nothing is idle. `facts` must be sorted; they are those that hold at `begin` or later.
+pub fn stretches<'a>(facts: &'a [Fact<'a>], begin: i64) -> Vec<Stretch<'a>> {
+    let registers = |fact: &&Fact<'_>| matches!(fact.kind, Kind::Node | Kind::Known);
+    let first_node = facts.iter().filter(registers).map(|fact| fact.from).min();
+    let Some(first_node) = first_node else { return Vec::new() };
+    let begin = begin.max(first_node);
     let mut finished = Vec::new();
     let mut running: BTreeMap<ClassName, (i64, Amount<'a>)> = BTreeMap::new();
     let (mut pools, mut models) = (BTreeSet::new(), BTreeSet::new());
-    let mut registered: Vec<&Fact<'_>> = facts.iter().filter(|fact| fact.kind == Kind::Node).collect();
+    let mut registered: Vec<&Fact<'_>> = facts.iter().filter(registers).collect();
     registered.sort_by_key(|fact| std::cmp::Reverse(fact.from));
     let mut cluster = Cluster::new(facts);
-    while let Some(now) = cluster.next_change() {
+    while let Some(next) = cluster.next_change() {
+        // What began before `begin` is in force there.
+        let now = if next < begin { begin } else { next };
         cluster.advance(now);
         while let Some(node) = registered.pop_if(|node| node.from <= now) {
             pools.insert(node.pool);
             models.insert(node.gpu_model());
-        }
-        if now < begin {
-            continue;
         }
         let only = |names: &BTreeSet<&'a str>| {
             if names.len() == 1 { names.first().copied().unwrap_or("") } else { "" }

@@ -188,13 +188,16 @@ fn stretches_last_until_something_changes() {
         Fact { to: 20_000, ..share("j", "a", 2) },
     ];
     facts.sort_unstable();
-    let made = stretches(&facts);
-    let made: Vec<_> = made.iter().map(|s| (s.from, s.to, s.class, s.gpus_milli)).collect();
+    let made = |begin| -> Vec<_> {
+        stretches(&facts, begin).iter().map(|s| (s.from, s.to, s.class, s.gpus_milli)).collect()
+    };
     let expected = [
         (0, 10_000, "no_demand", 1_000),
         (0, 10_000, "quota_stranded", 1_000),
         (10_000, 20_000, "no_demand", 2_000),
         (20_000, MINUTE, "no_demand", 4_000),
     ];
-    assert_eq!(made, expected);
+    assert_eq!(made(0), expected);
+    assert_eq!(made(15_000), [(15_000, 20_000, "no_demand", 2_000), expected[3]], "what holds at the start");
+    assert_eq!(made(MINUTE), []);
 }

@@ -5,25 +5,26 @@
 //! invalidations it has worked off. The result depends only on what the tables hold then, so it
 //! does not matter how often, or in which order, groups are committed.
 //!
-//! [`plan`] decides which windows to recompute, [`recompute`] does it, and this file gathers what
-//! they need and commits.
+//! [`plan`] decides which windows to recompute, [`recompute`] does it, [`lanes`] commits the newest
+//! before the rest, and this file gathers what they need.
 
+mod lanes;
 mod plan;
 mod recompute;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_events::SchemaId;
 
-use self::plan::{Extent, RecomputePlan, width_us, windows_in};
-use self::recompute::{Inputs, Recompute};
+use self::plan::{Extent, width_us};
+use self::recompute::Inputs;
 use super::publish::Visibility;
 use super::{CommitStats, Lake, Sharing};
-use crate::delta::Change;
 use crate::error::{LakeError, Result};
-use crate::exec::run::first_time;
+use crate::exec::run::first_times;
 use crate::pipeline::definition::{Extent as SourceExtent, Shape};
 use crate::pipeline::plan::{Group, Planned};
+use crate::pipeline::rollup::START as WINDOW_START;
 use crate::raw::raw_tables;
 use crate::window::{Span, floor_to};
 
@@ -32,30 +33,12 @@ use crate::window::{Span, floor_to};
 pub(super) const OWNER: (&str, u32) = ("job_events", 0);
 
 impl Lake {
-    /// Recomputes what commits invalidated since the last time. A crash in between loses only the
-    /// work.
-    pub async fn update_joined(&mut self) -> Result<CommitStats> {
-        let mut flushed = CommitStats::default();
+    /// Whether this process updates joined tables now.
+    fn updates_joined(&self) -> bool {
         let is_owner = self.states.contains_key(&(OWNER.0.to_owned(), OWNER.1));
         // While an interrupted flush is repaired, the tables of its group stand at two offsets.
         let repairs = self.states.values().any(|state| state.recover_to.is_some());
-        if repairs || (self.sharing == Sharing::Shared && !is_owner) {
-            return Ok(flushed);
-        }
-        self.watermarks.update(&self.plan, &self.stores).await?;
-        let joined = self.states.values().filter(|state| state.group.feeds_joined);
-        let watermark = joined.filter_map(|state| state.watermark()).max();
-        for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
-            let inputs = self.inputs(&planned).await?;
-            let Some(plan) = self.recompute_plan(&planned, &inputs).await? else { continue };
-            self.check_inputs(&planned, &plan).await?;
-            self.recompute(&planned, plan, &inputs, &mut flushed).await?;
-        }
-        if flushed.commits > 0 {
-            self.publish().await?;
-        }
-        self.joined_watermark = watermark;
-        Ok(flushed)
+        !repairs && (self.sharing == Sharing::Exclusive || is_owner)
     }
 
     /// The committed tables. Rows in memory belong to no version, so they are not read.
@@ -66,14 +49,14 @@ impl Lake {
 
     /// Refuses to get ahead of another joined table that this one reads: what that table lacks now
     /// would never be added here.
-    async fn check_inputs(&self, planned: &Planned, plan: &RecomputePlan) -> Result<()> {
+    async fn check_inputs(&self, planned: &Planned, progress: &[(u32, u64)]) -> Result<()> {
         let joined: Vec<&Planned> = self.plan.stored_joined().collect();
         for input in self.stored_inputs(planned) {
             let Some(input) = joined.iter().find(|p| p.spec.name == input && input != planned.spec.name)
             else {
                 continue;
             };
-            for (number, version) in &plan.progress {
+            for (number, version) in progress {
                 let reads = input.roots.contains(&raw_tables()[*number as usize].spec.name);
                 let has = self.stores[&input.spec.name].committed_progress(*number).await?;
                 if reads && has < *version {
@@ -126,6 +109,9 @@ impl Lake {
                     return Ok(false);
                 }
             }
+            if !self.stores[&planned.spec.name].pending().await?.spans.is_empty() {
+                return Ok(false);
+            }
         }
         Ok(true)
     }
@@ -136,19 +122,15 @@ impl Lake {
         self.stores[&anchor.name].version().unsigned_abs() + 1
     }
 
-    /// What a joined table lacks; `None` if it is up to date.
-    async fn recompute_plan(&mut self, planned: &Planned, inputs: &Inputs) -> Result<Option<RecomputePlan>> {
-        let (invalidated, progress) = self.invalidated_since(planned).await?;
-        if progress.is_empty() {
-            return Ok(None);
-        }
-        let extent = Extent {
+    /// The time in which a joined table has windows that can be recomputed.
+    async fn extent(&mut self, planned: &Planned, inputs: &Inputs) -> Result<Extent> {
+        let watermark = inputs.watermarks.values().copied().max();
+        let last = self.last_window(planned, inputs).await?;
+        Ok(Extent {
             begin: self.first_window(planned, inputs).await?,
-            end: inputs.watermarks.values().copied().max(),
+            end: watermark.map(|watermark| last.map_or(watermark, |last| watermark.min(last))),
             final_before: self.final_before(planned).await?,
-        };
-        let spans = windows_in(&invalidated, width_us(planned), extent, || self.first_event());
-        Ok(Some(RecomputePlan { spans, progress }))
+        })
     }
 
     /// Spans invalidated since the table was last updated, and the versions that invalidated them.
@@ -207,11 +189,36 @@ impl Lake {
         let Shape::Joined { since: Some(since), extents, .. } = &planned.pipeline.shape else {
             return Ok(Some(i64::MIN));
         };
-        let SourceExtent::Interval { from, .. } = &extents[since] else {
+        Ok(self.starts_of(since, &extents[since], inputs).await?.into_values().min())
+    }
+
+    /// Start of a pipeline's last window, µs; `None` if there is no end to them.
+    async fn last_window(&self, planned: &Planned, inputs: &Inputs) -> Result<Option<i64>> {
+        let Shape::Joined { until: Some(until), extents, .. } = &planned.pipeline.shape else {
+            return Ok(None);
+        };
+        let ends = self.starts_of(until, &extents[until], inputs).await?;
+        if !inputs.watermarks.keys().all(|cluster| ends.contains_key(cluster)) {
+            return Ok(None);
+        }
+        // A late event may have moved the end back, and what is after it is not right any more.
+        let files = self.stores[&planned.spec.name].files()?;
+        let committed = files.iter().filter_map(|file| file.time_range(WINDOW_START).1).max();
+        Ok(ends.into_values().max().max(committed))
+    }
+
+    /// Start of the first row of a source, by cluster, µs.
+    async fn starts_of(
+        &self,
+        source: &str,
+        extent: &SourceExtent,
+        inputs: &Inputs,
+    ) -> Result<BTreeMap<String, i64>> {
+        let SourceExtent::Interval { from, .. } = extent else {
             unreachable!("checked when the header is parsed")
         };
-        let Some(rows) = inputs.catalog.tables.get(since) else { return Ok(None) };
-        first_time(&self.session(), rows, from).await
+        let Some(rows) = inputs.catalog.tables.get(source) else { return Ok(BTreeMap::new()) };
+        first_times(&self.session(), rows, from).await
     }
 
     /// Time of the first event of all, µs, by the statistics of files. Dead letters without a time
@@ -224,53 +231,5 @@ impl Lake {
             .flatten()
             .filter_map(|file| file.earliest("event_time"))
             .min()
-    }
-
-    async fn recompute(
-        &mut self,
-        planned: &Planned,
-        plan: RecomputePlan,
-        inputs: &Inputs,
-        flushed: &mut CommitStats,
-    ) -> Result<()> {
-        let segment = planned.pipeline.shape.segment().expect("joined pipelines have segments");
-        let commits = plan.commits(segment);
-        for (place, segments) in commits.iter().enumerate() {
-            let session = || self.session();
-            let recompute = Recompute {
-                planned,
-                plan: &self.plan,
-                store: &self.stores[&planned.spec.name],
-                inputs,
-                closed_before: self.joined_watermark,
-                session: &session,
-            };
-            let (adds, removes) = recompute.run(segment, segments).await?;
-            // Progress goes into the last commit: until then work is left.
-            let progress = if place + 1 == commits.len() { plan.progress.clone() } else { Vec::new() };
-            self.commit_joined(planned, Change { progress, adds, removes, ..Change::default() }, flushed)
-                .await?;
-        }
-        if commits.is_empty() {
-            let change = Change { progress: plan.progress, ..Change::default() };
-            self.commit_joined(planned, change, flushed).await?;
-        }
-        Ok(())
-    }
-
-    async fn commit_joined(
-        &mut self,
-        planned: &Planned,
-        change: Change,
-        flushed: &mut CommitStats,
-    ) -> Result<()> {
-        if change.progress.is_empty() && change.adds.is_empty() && change.removes.is_empty() {
-            return Ok(());
-        }
-        self.count_commit()?;
-        flushed.commits += 1;
-        flushed.files_added += change.adds.len() as u64;
-        flushed.bytes_added += change.adds.iter().map(|file| file.size as u64).sum::<u64>();
-        self.store_mut(&planned.spec.name).commit(change).await
     }
 }

@@ -1,22 +1,33 @@
-//! Planner of joined tables: which windows to recompute. It is pure and reads no table.
+//! Planner of joined tables: which windows to recompute, and in which order. It is pure and reads
+//! no table.
 
 use std::collections::BTreeMap;
 
 use crate::pipeline::definition::Shape;
 use crate::pipeline::plan::Planned;
-use crate::window::{MICROS_PER_MS, Segment, Span, floor_to, merge_spans};
+use crate::window::{MICROS_PER_MS, Segment, Span, floor_to, intersect_spans, merge_spans, subtract_spans};
 
 /// How many segments are recomputed and committed together.
 const SEGMENTS_PER_COMMIT: usize = 24;
+/// The windows of this time before the watermark are live: an update recomputes them before
+/// anything older, µs.
+const LIVE_US: i64 = 600_000_000;
 
-/// What a joined table lacks.
+/// What a joined table lacks. Spans of windows reach from the start of the first to the last µs of
+/// the last; they are sorted and disjoint.
 #[derive(Debug)]
 pub(super) struct RecomputePlan {
-    /// First and last window start, sorted and disjoint.
-    pub spans: Vec<Span>,
-    /// What the table is up to date with afterwards: the number of each raw table, and the version
-    /// of its group's anchor plus one.
+    /// Windows to recompute now.
+    pub now: Vec<Span>,
+    /// Windows that stay pending.
+    pub later: Vec<Span>,
+    /// Windows that tables this one reads have yet to recompute: computed now, they stay pending.
+    pub unsettled: Vec<Span>,
+    /// Invalidations that the plan takes over: the number of each raw table, and the version of its
+    /// group's anchor plus one.
     pub progress: Vec<(u32, u64)>,
+    /// Watermark that the table has windows up to afterwards, µs.
+    pub live_to: Option<i64>,
 }
 
 /// The time in which a joined table has windows that can be recomputed, µs.
@@ -33,8 +44,8 @@ pub(super) struct Extent {
 /// Segments to recompute, with the spans inside each.
 pub(super) type Segments = Vec<(i64, Vec<Span>)>;
 
-/// First and last start of the windows in the invalidated spans. `first_event` is the time of the
-/// first event of all, µs; it is asked only if everything is invalidated.
+/// The windows in the invalidated spans. `first_event` is the time of the first event of all, µs;
+/// it is asked only if everything is invalidated.
 pub(super) fn windows_in(
     invalidated: &[Span],
     width: i64,
@@ -44,9 +55,9 @@ pub(super) fn windows_in(
     let Some((low, high)) = bounds(invalidated, extent, first_event) else { return Vec::new() };
     let inside = |(from, to): &Span| {
         let (from, to) = (low.max(*from), high.min(*to));
-        (from <= to).then(|| (floor_to(from, width), floor_to(to, width)))
+        (from <= to).then(|| (floor_to(from, width), floor_to(to, width) + width - 1))
     };
-    merge_spans(invalidated.iter().filter_map(inside).collect(), width)
+    merge_spans(invalidated.iter().filter_map(inside).collect(), 1)
 }
 
 fn bounds(invalidated: &[Span], extent: Extent, first_event: impl FnOnce() -> Option<i64>) -> Option<Span> {
@@ -56,21 +67,40 @@ fn bounds(invalidated: &[Span], extent: Extent, first_event: impl FnOnce() -> Op
     Some((low.max(extent.begin?).max(extent.final_before), high))
 }
 
-impl RecomputePlan {
-    /// The segments to recompute, in the groups in which they are committed.
-    pub fn commits(&self, segment: Segment) -> Vec<Segments> {
-        let mut segments: BTreeMap<i64, Vec<Span>> = BTreeMap::new();
-        for (from, to) in &self.spans {
-            let mut start = segment.start(*from);
-            while start <= *to {
-                let next = segment.next(start);
-                segments.entry(start).or_default().push((start.max(*from), (next - 1).min(*to)));
-                start = next;
-            }
+/// Divides windows into those that are live and those before, given the watermark.
+pub(super) fn live_and_older(windows: &[Span], width: i64, watermark: Option<i64>) -> (Vec<Span>, Vec<Span>) {
+    let Some(watermark) = watermark else { return (Vec::new(), windows.to_vec()) };
+    let live = [(floor_to(watermark - LIVE_US, width), i64::MAX)];
+    (intersect_spans(windows, &live), subtract_spans(windows, &live))
+}
+
+/// The newest windows of `pending` that start within `slice_us` of each other, at least one. None
+/// newer than one that is `blocked`: what is left over stays one piece.
+pub(super) fn newest_slice(pending: &[Span], blocked: &[Span], width: i64, slice_us: i64) -> Vec<Span> {
+    let Some((_, newest)) = pending.last() else { return Vec::new() };
+    let from = floor_to(newest - slice_us.max(1) + 1, width);
+    let after_blocked = blocked.last().map_or(i64::MIN, |(_, to)| to.saturating_add(1));
+    intersect_spans(pending, &[(from.max(after_blocked), i64::MAX)])
+}
+
+/// Spans as segments, in the groups in which they are committed.
+pub(super) fn commits(spans: &[Span], segment: Segment) -> Vec<Segments> {
+    let mut segments: BTreeMap<i64, Vec<Span>> = BTreeMap::new();
+    for (from, to) in spans {
+        let mut start = segment.start(*from);
+        while start <= *to {
+            let next = segment.next(start);
+            segments.entry(start).or_default().push((start.max(*from), (next - 1).min(*to)));
+            start = next;
         }
-        let segments: Segments = segments.into_iter().collect();
-        segments.chunks(SEGMENTS_PER_COMMIT).map(<[_]>::to_vec).collect()
     }
+    let segments: Segments = segments.into_iter().collect();
+    segments.chunks(SEGMENTS_PER_COMMIT).map(<[_]>::to_vec).collect()
+}
+
+/// All spans of these segments.
+pub(super) fn spans_of(segments: &Segments) -> Vec<Span> {
+    merge_spans(segments.iter().flat_map(|(_, spans)| spans.clone()).collect(), 1)
 }
 
 /// Width of a joined pipeline's windows, µs.
@@ -86,26 +116,54 @@ mod tests {
 
     const MINUTE: i64 = 60_000_000;
 
+    /// The minutes from the first to the last one.
+    fn minutes(first: i64, last: i64) -> Span {
+        (first * MINUTE, (last + 1) * MINUTE - 1)
+    }
+
     #[test]
     fn windows_lie_between_the_first_one_and_the_watermark() {
         let extent = Extent { begin: Some(2 * MINUTE), end: Some(9 * MINUTE + 5), final_before: i64::MIN };
         let windows = |invalidated: &[Span]| windows_in(invalidated, MINUTE, extent, || Some(0));
-        assert_eq!(windows(&[(0, 3 * MINUTE), (4 * MINUTE + 1, 5 * MINUTE)]), [(2 * MINUTE, 5 * MINUTE)]);
-        assert_eq!(windows(&[(8 * MINUTE, i64::MAX), (0, MINUTE)]), [(8 * MINUTE, 9 * MINUTE)]);
-        assert_eq!(windows(&[(i64::MIN, i64::MAX)]), [(2 * MINUTE, 9 * MINUTE)]);
+        assert_eq!(windows(&[(0, 3 * MINUTE), (4 * MINUTE + 1, 5 * MINUTE)]), [minutes(2, 5)]);
+        assert_eq!(windows(&[(8 * MINUTE, i64::MAX), (0, MINUTE)]), [minutes(8, 9)]);
+        assert_eq!(windows(&[(i64::MIN, i64::MAX)]), [minutes(2, 9)]);
         let is_final = Extent { final_before: 9 * MINUTE, ..extent };
-        assert_eq!(windows_in(&[(0, i64::MAX)], MINUTE, is_final, || None), [(9 * MINUTE, 9 * MINUTE)]);
+        assert_eq!(windows_in(&[(0, i64::MAX)], MINUTE, is_final, || None), [minutes(9, 9)]);
         assert_eq!(windows_in(&[(0, 1)], MINUTE, Extent { begin: None, ..extent }, || None), []);
     }
 
     #[test]
     fn spans_are_cut_at_segments_and_segments_at_commits() {
-        let plan = RecomputePlan { spans: vec![(MINUTE, 25 * MICROS_PER_HOUR)], progress: Vec::new() };
-        let commits = plan.commits(Segment::Hour);
+        let commits = commits(&[(MINUTE, 25 * MICROS_PER_HOUR)], Segment::Hour);
         assert_eq!(commits.iter().map(Vec::len).collect::<Vec<_>>(), [24, 2]);
         assert_eq!(commits[0][0], (0, vec![(MINUTE, MICROS_PER_HOUR - 1)]));
         assert_eq!(commits[1][0].0, MICROS_PER_DAY);
         let last = 25 * MICROS_PER_HOUR;
         assert_eq!(commits[1][1], (last, vec![(last, last)]));
+        assert_eq!(spans_of(&commits[1]), [(MICROS_PER_DAY, last)]);
+    }
+
+    #[test]
+    fn the_last_ten_minutes_are_live_whatever_else_is_invalid() {
+        let watermark = Some(100 * MINUTE + 7);
+        let (live, older) = live_and_older(&[minutes(3, 8), minutes(20, 100)], MINUTE, watermark);
+        assert_eq!(live, [minutes(90, 100)]);
+        assert_eq!(older, [minutes(3, 8), minutes(20, 89)]);
+        let hours = [(0, 2 * MICROS_PER_HOUR - 1)];
+        let (live, older) = live_and_older(&hours, MICROS_PER_HOUR, watermark);
+        assert_eq!((live, older), (vec![(60 * MINUTE, 2 * MICROS_PER_HOUR - 1)], vec![minutes(0, 59)]));
+        assert_eq!(live_and_older(&[minutes(3, 8)], MINUTE, None), (vec![], vec![minutes(3, 8)]));
+    }
+
+    #[test]
+    fn a_slice_is_the_newest_windows_after_those_that_wait_for_an_input() {
+        let pending = [minutes(3, 8), minutes(20, 30)];
+        assert_eq!(newest_slice(&pending, &[], MINUTE, 5 * MINUTE), [minutes(26, 30)]);
+        assert_eq!(newest_slice(&pending, &[], MINUTE, 1), [minutes(30, 30)], "at least one window");
+        assert_eq!(newest_slice(&pending, &[], MINUTE, 25 * MINUTE), [minutes(6, 8), minutes(20, 30)]);
+        assert_eq!(newest_slice(&pending, &[minutes(0, 28)], MINUTE, 5 * MINUTE), [minutes(29, 30)]);
+        assert_eq!(newest_slice(&pending, &[minutes(30, 31)], MINUTE, 5 * MINUTE), []);
+        assert_eq!(newest_slice(&[], &[], MINUTE, 5 * MINUTE), []);
     }
 }

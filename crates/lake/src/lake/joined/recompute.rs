@@ -21,6 +21,7 @@ use crate::delta::{DataFile, DeltaStore};
 use crate::error::{LakeError, Result};
 use crate::exec::run::run_joined;
 use crate::pipeline::plan::{Plan, Planned};
+use crate::pipeline::rollup::START as WINDOW_START;
 use crate::table::{PARTITION, SEGMENT};
 use crate::window::{Segment, Span, floor_to, merge_spans};
 
@@ -29,6 +30,13 @@ pub(super) struct Inputs {
     pub catalog: Catalog,
     /// Watermark of each cluster, µs.
     pub watermarks: BTreeMap<String, i64>,
+}
+
+impl Inputs {
+    /// Start of the first window that the watermark has not passed, µs.
+    fn open_from(&self, width: i64) -> i64 {
+        self.watermarks.values().copied().max().map_or(i64::MAX, |watermark| floor_to(watermark, width))
+    }
 }
 
 /// Recomputes windows of one joined table.
@@ -61,16 +69,13 @@ impl Recompute<'_> {
             }
         }
         let (mut adds, mut removes) = (Vec::new(), Vec::new());
-        let mut committed: BTreeMap<String, Vec<DataFile>> = BTreeMap::new();
-        for file in self.store.files()? {
-            let name = file.partition_value(SEGMENT).unwrap_or_default().to_owned();
-            committed.entry(name).or_default().push(file);
-        }
+        let mut committed = self.committed_files(segment, segments)?;
         for (start, spans) in segments {
             let name = segment.name(*start);
-            let old_files = committed.remove(&name).unwrap_or_default();
+            let mut replaced = committed.remove(&name).unwrap_or_default();
+            replaced.retain(|file| meets(file, spans, width));
             let mut old = Vec::new();
-            for file in &old_files {
+            for file in &replaced {
                 old.extend(self.store.read_file(file).await?);
             }
             let mut rows = computed.remove(start).unwrap_or_default();
@@ -82,11 +87,31 @@ impl Recompute<'_> {
             let Some(rows) = revise_segment(shape, &planned.spec, &rows, &old, self.closed_before)? else {
                 continue;
             };
-            let values = vec![(PARTITION, "0".to_owned()), (SEGMENT, name)];
-            adds.extend(self.store.write(values, &[rows]).await?);
-            removes.extend(old_files);
+            // The next update replaces the open windows. Apart from the others, those are not read
+            // and written again.
+            let (closed, open) = split_open(&rows, self.inputs.open_from(width));
+            for rows in [closed, open] {
+                let values = vec![(PARTITION, "0".to_owned()), (SEGMENT, name.clone())];
+                adds.extend(self.store.write(values, &[rows]).await?);
+            }
+            removes.extend(replaced);
         }
         Ok((adds, removes))
+    }
+
+    /// The committed files of these segments, by the segment's name.
+    fn committed_files(
+        &self,
+        segment: Segment,
+        segments: &Segments,
+    ) -> Result<BTreeMap<String, Vec<DataFile>>> {
+        let mut committed: BTreeMap<String, Vec<DataFile>> =
+            segments.iter().map(|(start, _)| (segment.name(*start), Vec::new())).collect();
+        for file in self.store.files()? {
+            let here = committed.get_mut(file.partition_value(SEGMENT).unwrap_or_default());
+            here.into_iter().for_each(|files| files.push(file.clone()));
+        }
+        Ok(committed)
     }
 
     /// Rows of the windows that begin in `[low, high)`. A span that does not fit into memory is
@@ -147,6 +172,21 @@ impl Recompute<'_> {
 
 fn is_out_of_memory(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+}
+
+/// Whether a file may hold windows that begin in one of the spans.
+fn meets(file: &DataFile, spans: &[Span], width: i64) -> bool {
+    let (first, last) = file.time_range(WINDOW_START);
+    spans.iter().any(|(from, to)| {
+        last.is_none_or(|last| last >= floor_to(*from, width)) && first.is_none_or(|first| first <= *to)
+    })
+}
+
+/// Divides rows, sorted by window, into those before `open_from` and the others.
+fn split_open(rows: &RecordBatch, open_from: i64) -> (RecordBatch, RecordBatch) {
+    let starts = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();
+    let closed = starts.partition_point(|start| *start < open_from);
+    (rows.slice(0, closed), rows.slice(closed, rows.num_rows() - closed))
 }
 
 /// The rows whose windows begin in none of the spans.

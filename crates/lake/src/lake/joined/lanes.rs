@@ -1,0 +1,194 @@
+//! The two lanes of joined tables. *Live* takes over what commits invalidated and recomputes the
+//! newest windows at once; older ones become pending. *Repair* recomputes pending windows, a slice
+//! at a time, so that it never delays what is live.
+//!
+//! What is pending is in the same commit as the progress that took it over and as the windows that
+//! were recomputed, so a crash loses no more than one slice of work.
+
+use super::plan::{
+    Extent, RecomputePlan, commits, live_and_older, newest_slice, spans_of, width_us, windows_in,
+};
+use super::recompute::{Inputs, Recompute};
+use super::{CommitStats, Lake};
+use crate::delta::{Change, Pending};
+use crate::error::Result;
+use crate::pipeline::plan::Planned;
+use crate::window::{Span, intersect_spans, merge_spans, subtract_spans};
+
+/// How much an update recomputes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// The windows of the last ten minutes.
+    Live,
+    /// All windows that are not up to date.
+    All,
+}
+
+impl Lake {
+    /// Recomputes all windows that commits invalidated since the last time, and all that are
+    /// pending.
+    pub async fn update_joined(&mut self) -> Result<CommitStats> {
+        self.update_lane(Lane::All).await
+    }
+
+    /// Recomputes the newest of the windows that commits invalidated since the last time. Older
+    /// ones are left to [`Self::repair_joined`].
+    pub async fn update_live(&mut self) -> Result<CommitStats> {
+        self.update_lane(Lane::Live).await
+    }
+
+    /// Recomputes the newest pending windows of each joined table: as many as begin within
+    /// `slice_us` (µs), at least one.
+    pub async fn repair_joined(&mut self, slice_us: i64) -> Result<CommitStats> {
+        let mut flushed = CommitStats::default();
+        if !self.updates_joined() {
+            return Ok(flushed);
+        }
+        for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
+            self.repair_table(&planned, slice_us, &mut flushed).await?;
+        }
+        if flushed.commits > 0 {
+            self.publish().await?;
+        }
+        Ok(flushed)
+    }
+
+    /// Whether a joined table has pending windows, which this process can repair.
+    pub async fn has_pending(&self) -> Result<bool> {
+        if !self.updates_joined() {
+            return Ok(false);
+        }
+        for planned in self.plan.stored_joined() {
+            if !self.stores[&planned.spec.name].pending().await?.spans.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn update_lane(&mut self, lane: Lane) -> Result<CommitStats> {
+        let mut flushed = CommitStats::default();
+        if !self.updates_joined() {
+            return Ok(flushed);
+        }
+        self.watermarks.update(&self.plan, &self.stores).await?;
+        let joined = self.states.values().filter(|state| state.group.feeds_joined);
+        let watermark = joined.filter_map(|state| state.watermark()).max();
+        for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
+            let (mut invalidated, progress) = self.invalidated_since(&planned).await?;
+            let pending = self.stores[&planned.spec.name].pending().await?;
+            if progress.is_empty() && (lane == Lane::Live || pending.spans.is_empty()) {
+                continue;
+            }
+            self.check_inputs(&planned, &progress).await?;
+            let inputs = self.inputs(&planned).await?;
+            let extent = self.extent(&planned, &inputs).await?;
+            invalidated.extend(pending.spans);
+            let windows = windows_in(&invalidated, width_us(&planned), extent, || self.first_event());
+            let (now, later) = match lane {
+                Lane::All => (windows, Vec::new()),
+                Lane::Live => live_and_older(&windows, width_us(&planned), extent.end),
+            };
+            let unsettled = self.unsettled(&planned, extent).await?;
+            let live_to = inputs.watermarks.values().copied().max().or(pending.live_to);
+            let plan = RecomputePlan { now, later, unsettled, progress, live_to };
+            self.recompute(&planned, plan, &inputs, &mut flushed).await?;
+        }
+        if flushed.commits > 0 {
+            self.publish().await?;
+        }
+        self.joined_watermark = watermark;
+        Ok(flushed)
+    }
+
+    async fn repair_table(
+        &mut self,
+        planned: &Planned,
+        slice_us: i64,
+        flushed: &mut CommitStats,
+    ) -> Result<()> {
+        let pending = self.stores[&planned.spec.name].pending().await?;
+        if pending.spans.is_empty() {
+            return Ok(());
+        }
+        let inputs = self.inputs(planned).await?;
+        let extent = self.extent(planned, &inputs).await?;
+        let width = width_us(planned);
+        let windows = windows_in(&pending.spans, width, extent, || self.first_event());
+        let unsettled = self.unsettled(planned, extent).await?;
+        let now = newest_slice(&windows, &unsettled, width, slice_us);
+        if now.is_empty() && !windows.is_empty() {
+            return Ok(());
+        }
+        let later = subtract_spans(&windows, &now);
+        let plan = RecomputePlan { now, later, unsettled, progress: Vec::new(), live_to: pending.live_to };
+        self.recompute(planned, plan, &inputs, flushed).await
+    }
+
+    /// Windows that a joined table which this one reads has yet to recompute.
+    async fn unsettled(&self, planned: &Planned, extent: Extent) -> Result<Vec<Span>> {
+        let mut spans = Vec::new();
+        let inputs = self.stored_inputs(planned);
+        let others = self.plan.stored_joined().filter(|other| other.spec.name != planned.spec.name);
+        for input in others.filter(|other| inputs.contains(&other.spec.name)) {
+            spans.extend(self.stores[&input.spec.name].pending().await?.spans);
+        }
+        Ok(windows_in(&spans, width_us(planned), extent, || None))
+    }
+
+    async fn recompute(
+        &mut self,
+        planned: &Planned,
+        plan: RecomputePlan,
+        inputs: &Inputs,
+        flushed: &mut CommitStats,
+    ) -> Result<()> {
+        let segment = planned.pipeline.shape.segment().expect("joined pipelines have segments");
+        let before = self.stores[&planned.spec.name].pending().await?;
+        let mut left = plan.now.clone();
+        let mut progress = plan.progress.clone();
+        let mut parts = commits(&plan.now, segment);
+        if parts.is_empty() {
+            parts.push(Vec::new());
+        }
+        for segments in parts {
+            let session = || self.session();
+            let recompute = Recompute {
+                planned,
+                plan: &self.plan,
+                store: &self.stores[&planned.spec.name],
+                inputs,
+                closed_before: self.joined_watermark,
+                session: &session,
+            };
+            let (adds, removes) = recompute.run(segment, &segments).await?;
+            left = subtract_spans(&left, &spans_of(&segments));
+            let unsettled = intersect_spans(&plan.now, &plan.unsettled);
+            let spans = merge_spans([left.clone(), plan.later.clone(), unsettled].concat(), 1);
+            let pending = Pending { live_to: plan.live_to, spans }.bounded();
+            let progress = std::mem::take(&mut progress);
+            let change = Change { progress, adds, removes, pending: Some(pending), ..Change::default() };
+            self.commit_joined(planned, change, &before, flushed).await?;
+        }
+        Ok(())
+    }
+
+    async fn commit_joined(
+        &mut self,
+        planned: &Planned,
+        change: Change,
+        before: &Pending,
+        flushed: &mut CommitStats,
+    ) -> Result<()> {
+        let has_files = !change.adds.is_empty() || !change.removes.is_empty();
+        let pends = change.pending.as_ref().is_some_and(|pending| pending.spans != before.spans);
+        if change.progress.is_empty() && !has_files && !pends {
+            return Ok(());
+        }
+        self.count_commit()?;
+        flushed.commits += 1;
+        flushed.files_added += change.adds.len() as u64;
+        flushed.bytes_added += change.adds.iter().map(|file| file.size as u64).sum::<u64>();
+        self.store_mut(&planned.spec.name).commit(change).await
+    }
+}
