@@ -2,7 +2,7 @@
 --! doc     = "Price that applies to a GPU of a pool and model, over time: the most specific entry of prices. Order: pool and model, model, pool, any. Without a row, no price is known."
 --! question = "What does a GPU-hour cost now, by pool and model?"
 --! example  = "SELECT cluster, pool, gpu_model, price_micros_per_gpu_hour / 1000000.0 AS price, currency, contract FROM price_of WHERE from_time <= now() AND coalesce(to_time > now(), true) ORDER BY cluster, pool, gpu_model"
---! sources = ["prices", "attempts", "node_events", "capacity"]
+--! sources = ["prices", "attempt_models", "node_events", "capacity"]
 --! [columns]
 --! cluster                   = "Cluster."
 --! pool                      = "Pool that jobs, nodes, reservations or the price book name; NULL for jobs of unknown pool, to which prices of a pool do not apply."
@@ -15,7 +15,7 @@
 --! to_time                   = "End; NULL while it applies. GPU time split at these times and passed to cost_micros() is priced exactly."
 WITH gpu_kinds AS (
     -- One row per pool and model that jobs, nodes, reservations or prices name.
-    SELECT cluster, pool, gpu_model FROM attempts WHERE from_time IS NOT NULL
+    SELECT cluster, pool, gpu_model FROM attempt_models
     UNION
     SELECT cluster, pool, gpu_model FROM node_events WHERE pool IS NOT NULL OR gpu_model IS NOT NULL
     UNION

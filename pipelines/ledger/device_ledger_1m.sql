@@ -6,6 +6,7 @@
 --! since   = "watched"
 --! sources = ["occupancy_1m", "commitments", "attempts", "gpu_holds", "node_capacity", "price_of", "watched"]
 --! window  = "1m"
+--! opening = true
 --! key     = ["window_start", "cluster", "pool", "node", "gpu_uuid", "mig_uuid", "team", "user_name", "job_id", "class", "formula"]
 --! [extents]
 --! occupancy_1m  = { time = "window_start" }

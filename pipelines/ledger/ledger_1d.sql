@@ -6,6 +6,7 @@
 --! sources = ["ledger_1h"]
 --! rolls_up = "ledger_1h"
 --! window  = "1d"
+--! opening = true
 --! key     = ["window_start", "cluster", "pool", "node", "gpu_uuid", "mig_uuid", "team", "user_name", "job_id", "class", "formula"]
 --! [extents]
 --! ledger_1h = { time = "window_start" }

@@ -6,6 +6,7 @@
 --! sources = ["device_ledger_1m", "ledger_stretches", "price_of"]
 --! rolls_up = "ledger_1m"
 --! window  = "1h"
+--! opening = true
 --! key     = ["window_start", "cluster", "pool", "node", "gpu_uuid", "mig_uuid", "team", "user_name", "job_id", "class", "formula"]
 --! [extents]
 --! device_ledger_1m = { time = "window_start" }

@@ -1,5 +1,6 @@
 //! Builds the catalog that queries see.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
@@ -19,13 +20,20 @@ use crate::table::{Layout, REVISION, TableSpec, table_lag, window_revisions};
 use crate::views::deferred::DeferredView;
 use crate::views::materialized::MaterializedView;
 
-/// Registers, in order, the views whose sources are all in the session, and returns them.
+/// Registers, in order, the views whose sources are all in the session, and returns them. Tables in
+/// `replaced` stand in for views of their name.
 pub async fn register_views(
     ctx: &SessionContext,
     views: impl Iterator<Item = &Planned>,
+    replaced: &BTreeMap<String, Arc<dyn TableProvider>>,
 ) -> Result<Vec<(String, Arc<dyn TableProvider>)>> {
     let mut registered = Vec::new();
     for view in views {
+        if let Some(provider) = replaced.get(&view.spec.name) {
+            ctx.register_table(view.spec.name.as_str(), Arc::clone(provider))?;
+            registered.push((view.spec.name.clone(), Arc::clone(provider)));
+            continue;
+        }
         let names = &view.pipeline.sources;
         if !names.iter().all(|source| ctx.table_exist(source.as_str()).unwrap_or(false)) {
             continue;
@@ -65,6 +73,7 @@ pub async fn public_catalog(
     plan: &Plan,
     stored: Vec<(Arc<TableSpec>, DataFrame, u32)>,
     lag: Vec<TableLag>,
+    replaced: &BTreeMap<String, Arc<dyn TableProvider>>,
 ) -> Result<Catalog> {
     let ctx = &engine::session(runtime, Limits { threads: 1, ..Limits::default() });
     let mut catalog = Catalog { rollups: plan.rollups(), ..Catalog::default() };
@@ -89,7 +98,7 @@ pub async fn public_catalog(
     catalog.tables.insert(table_lag().name.clone(), lag::provider(&lag)?);
     catalog.specs.insert(table_lag().name.clone(), table_lag());
     catalog.lag = lag;
-    for (name, provider) in register_views(ctx, plan.views.iter()).await? {
+    for (name, provider) in register_views(ctx, plan.views.iter(), replaced).await? {
         catalog.tables.insert(name, provider);
     }
     for view in &plan.views {

@@ -1,6 +1,6 @@
 //! The committed tables, for readers that do not write.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use url::Url;
@@ -33,7 +33,7 @@ pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Resul
         let rows = overlaid(&ctx, &spec, provider, Overlay::default())?;
         stored.push((spec, rows, partitions));
     }
-    build::public_catalog(&runtime, plan, stored, lag).await
+    build::public_catalog(&runtime, plan, stored, lag, &BTreeMap::new()).await
 }
 
 fn partition_count(store: &DeltaStore) -> Result<u32> {

@@ -67,6 +67,11 @@ impl DataFile {
         (bound("minValues"), bound("maxValues"))
     }
 
+    /// Largest value of an integer column, if the statistics have it.
+    pub fn largest(&self, column: &str) -> Option<i64> {
+        self.parsed_stats()?.get("maxValues")?.get(column)?.as_i64()
+    }
+
     fn parsed_stats(&self) -> Option<serde_json::Value> {
         serde_json::from_str(self.stats.as_deref()?).ok()
     }

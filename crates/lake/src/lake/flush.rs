@@ -83,7 +83,8 @@ impl Lake {
                 if place + 1 == order.len()
                     && let Some(spans) = state.invalidated()
                 {
-                    change.invalidated.get_or_insert_default().extend(spans);
+                    let of_nodes = self.node_spans(state).await?.unwrap_or_default();
+                    change.invalidated.get_or_insert_default().extend(spans.into_iter().chain(of_nodes));
                 }
                 change.adds.extend(adds);
                 change.removes.extend(removes);

@@ -10,6 +10,7 @@
 mod flush;
 mod intake;
 mod joined;
+mod late_nodes;
 mod partials;
 mod publish;
 mod restore;
@@ -74,6 +75,7 @@ pub struct Lake {
     /// Watermark when joined tables were last up to date, µs.
     joined_watermark: Option<i64>,
     watermarks: watermarks::CommittedWatermarks,
+    opening: joined::Opening,
     published: Arc<RwLock<Arc<Catalog>>>,
     /// For tests: number of commits until the next flush fails as if the process had died.
     interrupt_after: Option<u64>,
@@ -147,6 +149,7 @@ impl Lake {
             windows: BTreeMap::new(),
             joined_watermark: None,
             watermarks: watermarks::CommittedWatermarks::default(),
+            opening: joined::Opening::default(),
             published: Arc::default(),
             interrupt_after: None,
         };

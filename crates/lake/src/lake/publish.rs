@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, Int32Array, RecordBatch};
 use arrow::datatypes::TimestampMicrosecondType;
+use datafusion::catalog::TableProvider;
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::Expr;
 use datafusion::prelude::{SessionContext, ident, lit};
@@ -44,7 +45,7 @@ impl Lake {
             self.register_partition(&sources, spec, partition).await?;
         }
         let views = self.plan.views.iter().filter(|v| v.root() == Some(&group.raw.spec.name));
-        build::register_views(&sources, views).await?;
+        build::register_views(&sources, views, &BTreeMap::new()).await?;
         for (planned, dirty) in group.recomputed().zip(&dirty) {
             let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
             let source = sources.table_provider(planned.pipeline.sources[0].as_str()).await?;
@@ -160,6 +161,16 @@ impl Lake {
 
     /// Builds a catalog of the tables as they are now.
     pub(super) async fn build_catalog(&self, shown: Visibility) -> Result<Catalog> {
+        self.build_catalog_with(shown, &BTreeMap::new()).await
+    }
+
+    /// As [`Self::build_catalog`]; tables in `replaced`, with public columns, stand in for those of
+    /// their name.
+    pub(super) async fn build_catalog_with(
+        &self,
+        shown: Visibility,
+        replaced: &BTreeMap<String, Arc<dyn TableProvider>>,
+    ) -> Result<Catalog> {
         let ctx = self.session();
         // In a shared lake other processes own partitions too.
         let partitions = match self.sharing {
@@ -169,6 +180,7 @@ impl Lake {
         let (mut stored, mut lag) = (Vec::new(), Vec::new());
         for spec in self.plan.groups.iter().flat_map(Group::commit_order) {
             let rows = match shown {
+                _ if let Some(rows) = replaced.get(&spec.name) => ctx.read_table(Arc::clone(rows))?,
                 Visibility::All => self.stored_rows(&ctx, &spec).await?,
                 Visibility::Committed => self.committed_rows(&ctx, &spec).await?,
             };
@@ -178,7 +190,7 @@ impl Lake {
             stored.push((Arc::clone(&planned.spec), self.committed_rows(&ctx, &planned.spec).await?, 1));
             lag.push(TableLag::new(planned, &self.stores[&planned.spec.name].pending().await?));
         }
-        build::public_catalog(&self.runtime, &self.plan, stored, lag).await
+        build::public_catalog(&self.runtime, &self.plan, stored, lag, replaced).await
     }
 
     async fn committed_rows(&self, ctx: &SessionContext, spec: &TableSpec) -> Result<DataFrame> {

@@ -43,6 +43,11 @@ impl CommittedWatermarks {
         watermarks
     }
 
+    /// The latest watermark of any cluster, µs.
+    pub fn latest(&self) -> Option<i64> {
+        self.watermarks.values().flat_map(BTreeMap::values).copied().max()
+    }
+
     async fn update_table(&mut self, store: &DeltaStore, schema: SchemaId) -> Result<()> {
         let name = &store.spec().name;
         let version = store.version();

@@ -19,6 +19,8 @@ struct Header {
     stored: bool,
     #[serde(default)]
     once: bool,
+    #[serde(default)]
+    opening: bool,
     doc: String,
     question: Option<String>,
     example: Option<String>,
@@ -126,6 +128,9 @@ impl Pipeline {
         if header.once && shape != Shape::View {
             return Err(refuse("`once = true` is for views only; other tables are stored anyway".into()));
         }
+        if header.opening && !(header.stored && matches!(shape, Shape::Joined { .. })) {
+            return Err(refuse("`opening = true` is only for stored joined pipelines".into()));
+        }
         if header.rolls_up.is_some() && (shape.segment().is_none() || !header.stored) {
             return Err(refuse("`rolls_up` is only for stored windowed and joined pipelines".into()));
         }
@@ -145,6 +150,7 @@ impl Pipeline {
             example: header.example,
             stored: header.stored,
             materialized: header.once,
+            opening: header.opening,
             rolls_up: header.rolls_up,
             shape,
             sources: header.sources,

@@ -14,8 +14,10 @@ use crate::window::MICROS_PER_DAY;
 /// How often the progress of each partition is recorded.
 const RECORD_EVERY: Duration = Duration::from_millis(500);
 
-/// Event time that the first slice of a repair covers, and the least, µs.
+/// Event time that the first slice of a repair covers, µs.
 pub(super) const FIRST_SLICE_US: i64 = 600_000_000;
+/// The least that a slice covers, µs: a minute.
+const SHORTEST_SLICE_US: i64 = 60_000_000;
 /// The most that a slice covers, µs: a day.
 const LONGEST_SLICE_US: i64 = MICROS_PER_DAY;
 
@@ -26,7 +28,7 @@ fn next_slice_us(slice_us: i64, took: Duration) -> i64 {
         1..5 => slice_us,
         _ => slice_us / 2,
     };
-    next.clamp(FIRST_SLICE_US, LONGEST_SLICE_US)
+    next.clamp(SHORTEST_SLICE_US, LONGEST_SLICE_US)
 }
 
 impl Runner {

@@ -73,7 +73,9 @@ impl Invalidation {
         match schema {
             SchemaId::JobEvent => self.record_jobs(batch, facts, watermarks, first),
             SchemaId::StepReport => self.record_steps(batch, facts, watermarks),
-            SchemaId::NodeEvent | SchemaId::CapacityEvent => {
+            // Found at the commit, from what is committed: see `lake/late_nodes.rs`.
+            SchemaId::NodeEvent => {}
+            SchemaId::CapacityEvent => {
                 facts
                     .iter()
                     .map(|fact| fact.time)

@@ -1,4 +1,4 @@
-//! An object store that counts listings, by folder.
+//! An object store that counts listings, by folder, and bytes of data files.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,6 +23,41 @@ pub struct Listings {
     pub from_offset: usize,
     /// Of the whole folder.
     pub whole: usize,
+}
+
+/// Bytes of Parquet files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bytes {
+    /// Read, in whole or in part.
+    pub read: u64,
+    /// Written.
+    pub written: u64,
+}
+
+static BYTES: LazyLock<Mutex<BTreeMap<String, Bytes>>> = LazyLock::new(Mutex::default);
+
+/// Bytes of data files below a folder since the last call.
+pub fn take_bytes(folder: &FilePath) -> Bytes {
+    let folder = Path::from_absolute_path(folder).unwrap().to_string();
+    let mut sum = Bytes::default();
+    BYTES.lock().unwrap().retain(|path, bytes| {
+        let is_here = path.starts_with(&folder);
+        if is_here {
+            sum.read += bytes.read;
+            sum.written += bytes.written;
+        }
+        !is_here
+    });
+    sum
+}
+
+fn count_bytes(at: &Path, read: u64, written: u64) {
+    if at.as_ref().ends_with(".parquet") && !at.as_ref().contains("_delta_log") {
+        let mut counted = BYTES.lock().unwrap();
+        let bytes = counted.entry(at.to_string()).or_default();
+        bytes.read += read;
+        bytes.written += written;
+    }
 }
 
 static COUNTED: LazyLock<Mutex<BTreeMap<String, Listings>>> = LazyLock::new(Mutex::default);
@@ -69,6 +104,7 @@ impl std::fmt::Display for CountingStore {
 #[async_trait]
 impl ObjectStore for CountingStore {
     async fn put_opts(&self, at: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        count_bytes(at, 0, payload.content_length() as u64);
         self.inner.put_opts(at, payload, opts).await
     }
 
@@ -81,10 +117,16 @@ impl ObjectStore for CountingStore {
     }
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
-        self.inner.get_opts(at, options).await
+        let is_head = options.head;
+        let found = self.inner.get_opts(at, options).await?;
+        if !is_head {
+            count_bytes(at, found.range.end - found.range.start, 0);
+        }
+        Ok(found)
     }
 
     async fn get_ranges(&self, at: &Path, ranges: &[Range<u64>]) -> Result<Vec<bytes::Bytes>> {
+        count_bytes(at, ranges.iter().map(|range| range.end - range.start).sum(), 0);
         self.inner.get_ranges(at, ranges).await
     }
 

@@ -319,7 +319,7 @@ async fn the_ledger_is_complete_and_the_same_for_five_deliveries() {
 }
 
 /// A pipeline and all pipelines it is computed from.
-fn needed(name: &str, pipelines: &[Pipeline]) -> Vec<String> {
+pub fn needed(name: &str, pipelines: &[Pipeline]) -> Vec<String> {
     let mut names = vec![name.to_owned()];
     let mut next = 0;
     while let Some(name) = names.get(next).cloned() {

@@ -5,6 +5,7 @@
 mod catalogs;
 mod counting_store;
 mod equivalence;
+mod flat_cost;
 mod histories;
 mod ledger;
 mod long_log;

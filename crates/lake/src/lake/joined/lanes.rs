@@ -5,6 +5,7 @@
 //! What is pending is in the same commit as the progress that took it over and as the windows that
 //! were recomputed, so a crash loses no more than one slice of work.
 
+use super::opening::Balance;
 use super::plan::{
     Extent, RecomputePlan, commits, live_and_older, newest_slice, spans_of, width_us, windows_in,
 };
@@ -44,8 +45,9 @@ impl Lake {
         if !self.updates_joined() {
             return Ok(flushed);
         }
+        let balance = self.balance().await?;
         for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
-            self.repair_table(&planned, slice_us, &mut flushed).await?;
+            self.repair_table(&planned, balance.as_ref(), slice_us, &mut flushed).await?;
         }
         if flushed.commits > 0 {
             self.publish().await?;
@@ -74,6 +76,7 @@ impl Lake {
         self.watermarks.update(&self.plan, &self.stores).await?;
         let joined = self.states.values().filter(|state| state.group.feeds_joined);
         let watermark = joined.filter_map(|state| state.watermark()).max();
+        let balance = if lane == Lane::Live { self.balance().await? } else { None };
         for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
             let (mut invalidated, progress) = self.invalidated_since(&planned).await?;
             let pending = self.stores[&planned.spec.name].pending().await?;
@@ -81,7 +84,7 @@ impl Lake {
                 continue;
             }
             self.check_inputs(&planned, &progress).await?;
-            let inputs = self.inputs(&planned).await?;
+            let inputs = self.inputs(&planned, balance.as_ref()).await?;
             let extent = self.extent(&planned, &inputs).await?;
             invalidated.extend(pending.spans);
             let windows = windows_in(&invalidated, width_us(&planned), extent, || self.first_event());
@@ -104,6 +107,7 @@ impl Lake {
     async fn repair_table(
         &mut self,
         planned: &Planned,
+        balance: Option<&Balance>,
         slice_us: i64,
         flushed: &mut CommitStats,
     ) -> Result<()> {
@@ -111,7 +115,7 @@ impl Lake {
         if pending.spans.is_empty() {
             return Ok(());
         }
-        let inputs = self.inputs(planned).await?;
+        let inputs = self.inputs(planned, balance).await?;
         let extent = self.extent(planned, &inputs).await?;
         let width = width_us(planned);
         let windows = windows_in(&pending.spans, width, extent, || self.first_event());

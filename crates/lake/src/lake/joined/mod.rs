@@ -9,6 +9,7 @@
 //! before the rest, and this file gathers what they need.
 
 mod lanes;
+mod opening;
 mod plan;
 mod recompute;
 
@@ -16,10 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_events::SchemaId;
 
+use self::opening::Balance;
+pub(super) use self::opening::Opening;
 use self::plan::{Extent, width_us};
 use self::recompute::Inputs;
 use super::publish::Visibility;
 use super::{CommitStats, Lake, Sharing};
+use crate::catalog::Catalog;
 use crate::error::{LakeError, Result};
 use crate::exec::run::first_times;
 use crate::pipeline::definition::{Extent as SourceExtent, Shape};
@@ -42,9 +46,26 @@ impl Lake {
     }
 
     /// The committed tables. Rows in memory belong to no version, so they are not read.
-    async fn inputs(&self, planned: &Planned) -> Result<Inputs> {
+    async fn inputs(&self, planned: &Planned, balance: Option<&Balance>) -> Result<Inputs> {
         let catalog = self.build_catalog(Visibility::Committed).await?;
-        Ok(Inputs { catalog, watermarks: self.watermarks.for_tables(&planned.roots) })
+        let recent = match balance.and_then(|b| Some((b.covers_from(&self.plan, planned)?, b))) {
+            None => None,
+            Some((from, balance)) => {
+                Some((from, self.build_catalog_with(Visibility::Committed, &balance.tables).await?))
+            }
+        };
+        Ok(Inputs { catalog, recent, watermarks: self.watermarks.for_tables(&planned.roots) })
+    }
+
+    /// Opening balances, if this process can keep them: in a shared lake, other processes have the
+    /// open jobs of their partitions in memory.
+    async fn balance(&mut self) -> Result<Option<Balance>> {
+        let watermark = self.watermarks.latest();
+        let opens = self.plan.stored_joined().any(|planned| planned.pipeline.opening);
+        let (Sharing::Exclusive, true, Some(watermark)) = (self.sharing, opens, watermark) else {
+            return Ok(None);
+        };
+        Ok(Some(self.opening.update(&self.plan, &self.stores, &self.states, watermark).await?))
     }
 
     /// Refuses to get ahead of another joined table that this one reads: what that table lacks now
@@ -189,7 +210,9 @@ impl Lake {
         let Shape::Joined { since: Some(since), extents, .. } = &planned.pipeline.shape else {
             return Ok(Some(i64::MIN));
         };
-        Ok(self.starts_of(since, &extents[since], inputs).await?.into_values().min())
+        // The first agent of a cluster is in the opening balance too.
+        let catalog = inputs.recent.as_ref().map_or(&inputs.catalog, |(_, recent)| recent);
+        Ok(self.starts_of(since, &extents[since], catalog).await?.into_values().min())
     }
 
     /// Start of a pipeline's last window, µs; `None` if there is no end to them.
@@ -197,7 +220,7 @@ impl Lake {
         let Shape::Joined { until: Some(until), extents, .. } = &planned.pipeline.shape else {
             return Ok(None);
         };
-        let ends = self.starts_of(until, &extents[until], inputs).await?;
+        let ends = self.starts_of(until, &extents[until], &inputs.catalog).await?;
         if !inputs.watermarks.keys().all(|cluster| ends.contains_key(cluster)) {
             return Ok(None);
         }
@@ -212,12 +235,12 @@ impl Lake {
         &self,
         source: &str,
         extent: &SourceExtent,
-        inputs: &Inputs,
+        catalog: &Catalog,
     ) -> Result<BTreeMap<String, i64>> {
         let SourceExtent::Interval { from, .. } = extent else {
             unreachable!("checked when the header is parsed")
         };
-        let Some(rows) = inputs.catalog.tables.get(source) else { return Ok(BTreeMap::new()) };
+        let Some(rows) = catalog.tables.get(source) else { return Ok(BTreeMap::new()) };
         first_times(&self.session(), rows, from).await
     }
 

@@ -28,11 +28,22 @@ use crate::window::{Segment, Span, floor_to, merge_spans};
 /// What windows are computed from: the committed tables in the versions that the progress names.
 pub(super) struct Inputs {
     pub catalog: Catalog,
+    /// Windows that begin then or later are computed from this one, µs: it has the same rows for
+    /// them, and less of history.
+    pub recent: Option<(i64, Catalog)>,
     /// Watermark of each cluster, µs.
     pub watermarks: BTreeMap<String, i64>,
 }
 
 impl Inputs {
+    /// The catalog for windows from `low` (µs) on.
+    fn catalog_for(&self, low: i64) -> &Catalog {
+        match &self.recent {
+            Some((from, recent)) if low >= *from => recent,
+            _ => &self.catalog,
+        }
+    }
+
     /// Start of the first window that the watermark has not passed, µs.
     fn open_from(&self, width: i64) -> i64 {
         self.watermarks.values().copied().max().map_or(i64::MAX, |watermark| floor_to(watermark, width))
@@ -150,7 +161,7 @@ impl Recompute<'_> {
             for name in &step.pipeline.sources {
                 let table = computed
                     .get(name.as_str())
-                    .or_else(|| self.inputs.catalog.tables.get(name))
+                    .or_else(|| self.inputs.catalog_for(bounds.0).tables.get(name))
                     .ok_or_else(|| {
                         LakeError::Refused(format!(
                             "table {name} cannot be read, so {} cannot be computed",

@@ -1,0 +1,271 @@
+//! What a minute of the ledger costs does not depend on how much history there is, and a late event
+//! costs what it changes. Costs are counted: bytes of data files, and windows.
+
+use std::path::Path;
+
+use tidegate_events::Event;
+use tidegate_events::v1::{JobEvent, JobEventKind, NodeEvent, NodeEventKind};
+use tidegate_lake::catalog::TableLag;
+use tidegate_lake::engine::{self, Limits};
+use tidegate_lake::lake::{CommitStats, Lake, Sharing};
+use tidegate_lake::maintenance::{self, Maintenance};
+use tidegate_lake::pipeline::Plan;
+use url::Url;
+
+use crate::counting_store::{self, Bytes};
+use crate::histories::{envelope, job_event, sealed};
+use crate::ledger::needed;
+
+/// 2023-11-14 00:00 UTC.
+const START_MS: i64 = 1_699_920_000_000;
+const MINUTE_MS: i64 = 60_000;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
+const DAY_MS: i64 = 24 * HOUR_MS;
+const NODES: [&str; 2] = ["n1", "n2"];
+
+/// A small site on disk.
+struct Site {
+    folder: tempfile::TempDir,
+    lake: Lake,
+    plan: Plan,
+    next: u64,
+}
+
+impl Site {
+    async fn open() -> Self {
+        counting_store::install();
+        let mut pipelines = tidegate_lake::pipeline::shipped();
+        let needed = needed("ledger_1d", &pipelines);
+        pipelines.retain(|pipeline| needed.contains(&pipeline.name));
+        let plan = Plan::compile(pipelines).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = Url::from_directory_path(folder.path()).unwrap();
+        let mut lake = Lake::open(&root, plan.clone(), Limits::default(), Sharing::Exclusive).await.unwrap();
+        for group in &plan.groups {
+            lake.attach(group.raw.schema.topic(), &[0]).await.unwrap();
+        }
+        Self { folder, lake, plan, next: 0 }
+    }
+
+    /// Commits events to the tables of their groups.
+    async fn commit(&mut self, events: Vec<Event>) {
+        let events = sealed(events);
+        for group in &self.plan.groups {
+            let topic = group.raw.schema.topic();
+            let mut intake = self.lake.intake(topic, 0);
+            (self.next..).zip(&events).for_each(|(offset, event)| intake.push(offset, event));
+            self.lake.absorb(intake, self.next + events.len() as u64).unwrap();
+        }
+        self.next += events.len() as u64;
+        self.lake.flush().await.unwrap();
+    }
+
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Updates the newest windows of the ledger, and counts.
+    async fn update_live(&mut self) -> (CommitStats, Bytes) {
+        counting_store::take_bytes(self.folder());
+        let stats = self.lake.update_live().await.unwrap();
+        (stats, counting_store::take_bytes(self.folder()))
+    }
+
+    fn lag(&self, table: &str) -> TableLag {
+        let catalog = self.lake.catalog().current();
+        catalog.lag.iter().find(|lag| lag.table == table).unwrap().clone()
+    }
+
+    async fn number(&self, sql: &str) -> i64 {
+        let limits = Limits::default();
+        let ctx = engine::session(&engine::runtime(limits).unwrap(), limits);
+        self.lake.catalog().current().register(&ctx).unwrap();
+        let rows = ctx.sql(sql).await.unwrap().collect().await.unwrap();
+        let column = arrow::compute::cast(rows[0].column(0), &arrow::datatypes::DataType::Int64).unwrap();
+        arrow::array::AsArray::as_primitive::<arrow::datatypes::Int64Type>(&column).value(0)
+    }
+}
+
+fn node(kind: NodeEventKind, node: &str, at_ms: i64, state: Option<&str>) -> Event {
+    let registers = kind == NodeEventKind::NodeRegistered;
+    Event::Node(NodeEvent {
+        envelope: envelope("c", at_ms),
+        kind: kind.into(),
+        node: node.into(),
+        pool: registers.then(|| "p".into()),
+        gpu_model: registers.then(|| "H100".into()),
+        gpus_milli: registers.then_some(4_000),
+        state: state.map(str::to_owned),
+        ..NodeEvent::default()
+    })
+}
+
+/// The nodes, and with agents the start of those.
+fn nodes(with_agents: bool) -> Vec<Event> {
+    let mut events = Vec::new();
+    for name in NODES {
+        events.push(node(NodeEventKind::NodeRegistered, name, START_MS, None));
+        if with_agents {
+            events.push(node(NodeEventKind::CollectorStarted, name, START_MS, None));
+        }
+    }
+    events
+}
+
+/// A job that waits for ten minutes and then runs for two hours.
+fn job(id: &str, at_ms: i64) -> Vec<Event> {
+    let event = |kind, after_ms: i64| JobEvent {
+        team: Some("t".into()),
+        pool: Some("p".into()),
+        gpu_model: Some("H100".into()),
+        gpus_milli: Some(2_000),
+        ..job_event("c", id, kind, at_ms + after_ms)
+    };
+    let attempt = |kind| JobEvent {
+        attempt_id: Some(0),
+        nodes: Some(NODES[id.len() % 2].into()),
+        node_count: Some(1),
+        ..event(kind, if kind == JobEventKind::Started { 10 * MINUTE_MS } else { 130 * MINUTE_MS })
+    };
+    let events = [
+        JobEvent { priority: Some(7), ..event(JobEventKind::Submitted, 0) },
+        JobEvent { reason: Some("Resources".into()), ..event(JobEventKind::Waiting, MINUTE_MS) },
+        attempt(JobEventKind::Started),
+        JobEvent { final_state: Some("COMPLETED".into()), ..attempt(JobEventKind::Ended) },
+    ];
+    events.into_iter().map(Event::Job).collect()
+}
+
+/// What happens in an hour: a job, one that is cancelled while it waits, and changes of state.
+fn hour(number: i64) -> Vec<Event> {
+    let at_ms = START_MS + number * HOUR_MS;
+    let mut events = job(&format!("j{number}"), at_ms);
+    let cancelled = format!("x{number}");
+    events.push(Event::Job(JobEvent {
+        gpus_milli: Some(1_000),
+        ..job_event("c", &cancelled, JobEventKind::Submitted, at_ms)
+    }));
+    events.push(Event::Job(JobEvent {
+        final_state: Some("CANCELLED".into()),
+        ..job_event("c", &cancelled, JobEventKind::Ended, at_ms + 5 * MINUTE_MS)
+    }));
+    for (after, state) in [(20, "MIXED"), (40, "IDLE")] {
+        events.push(node(NodeEventKind::StateChanged, NODES[0], at_ms + after * MINUTE_MS, Some(state)));
+    }
+    events
+}
+
+/// All events up to a time; those of a job that ends later are left out.
+fn until(events: Vec<Event>, end_ms: i64) -> Vec<Event> {
+    events.into_iter().filter(|event| event.event_time_ms() <= end_ms).collect()
+}
+
+fn observed(at_ms: i64) -> Event {
+    Event::Job(job_event("c", "", JobEventKind::Observed, at_ms))
+}
+
+/// Bytes that a live minute reads and writes after so many days of history.
+async fn live_minutes(days: i64) -> Bytes {
+    let mut site = Site::open().await;
+    let now = START_MS + days * DAY_MS + 10 * HOUR_MS;
+    let mut history = nodes(true);
+    (0..days * 24 + 10).for_each(|number| history.extend(hour(number)));
+    history.sort_by_key(Event::event_time_ms);
+    let history = until(history, now);
+    // A commit a month: what is measured is how much is read, not how many files it is in.
+    for part in history.chunks(30 * 24 * 8) {
+        site.commit(part.to_vec()).await;
+        site.lake.update_live().await.unwrap();
+    }
+    let mut sum = Bytes::default();
+    for minute in 1..=6 {
+        site.commit(vec![observed(now + minute * MINUTE_MS)]).await;
+        let (stats, bytes) = site.update_live().await;
+        assert!(stats.commits >= 3, "every table of the ledger is live: {stats:?}");
+        // The first minutes still recompute the last ones of the history.
+        if minute > 3 {
+            sum.read += bytes.read;
+            sum.written += bytes.written;
+        }
+    }
+    println!("day {days}: {sum:?} in three live minutes");
+    sum
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_minute_costs_the_same_on_day_365() {
+    let first = live_minutes(1).await;
+    assert!(first.read > 0 && first.written > 0, "{first:?}");
+    for days in [30, 365] {
+        let then = live_minutes(days).await;
+        assert!(then.read * 10 <= first.read * 12, "day {days} reads {then:?}, day 1 {first:?}");
+        assert!(then.written * 10 <= first.written * 12, "day {days} writes {then:?}, day 1 {first:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_event_costs_what_it_changes_and_the_present_does_not_wait() {
+    let mut site = Site::open().await;
+    let now = START_MS + 4 * DAY_MS;
+    let mut history = nodes(true);
+    (0..4 * 24).for_each(|number| history.extend(hour(number)));
+    history.push(observed(now));
+    site.commit(until(history, now)).await;
+    site.lake.update_joined().await.unwrap();
+    maintenance::run_due(&mut site.lake, &Maintenance::default()).await.unwrap();
+    let drained = "SELECT coalesce(sum(gpu_ms), 0) FROM ledger_1h WHERE class = 'drained'";
+    assert_eq!(site.number(drained).await, 0);
+
+    // Three days ago a node was drained for 20 minutes, until its next report.
+    let late = START_MS + DAY_MS + 10 * HOUR_MS + 20 * MINUTE_MS;
+    let drains = node(NodeEventKind::StateChanged, NODES[0], late + MINUTE_MS, Some("IDLE+DRAIN"));
+    site.commit(vec![drains, observed(now + MINUTE_MS)]).await;
+    site.update_live().await;
+    let newest = "SELECT arrow_cast(max(window_start), 'Int64') / 1000 FROM device_ledger_1m";
+    assert_eq!(site.number(newest).await, now, "the present minute is there");
+    let pending = |site: &Site| {
+        ["device_ledger_1m", "ledger_1h", "ledger_1d"].map(|table| site.lag(table).pending_windows)
+    };
+    assert_eq!(pending(&site), [20, 1, 1], "19 minutes, and the one in which the next report came");
+    assert_eq!(site.number(drained).await, 0, "not repaired yet");
+
+    let mut slices = 0;
+    while site.lake.has_pending().await.unwrap() {
+        site.lake.repair_joined(5 * MINUTE_MS * 1_000).await.unwrap();
+        slices += 1;
+        // Between slices the present goes on.
+        site.commit(vec![observed(now + (1 + slices) * MINUTE_MS)]).await;
+        site.update_live().await;
+        assert_eq!(site.number(newest).await, now + slices * MINUTE_MS);
+    }
+    assert!((4..=8).contains(&slices), "20 minutes in slices of five: {slices}");
+    let lost = site.number(drained).await;
+    assert!(lost > 0, "{lost}");
+    let by_minute = "SELECT coalesce(sum(gpu_ms), 0) FROM device_ledger_1m WHERE class = 'drained'";
+    assert_eq!(site.number(by_minute).await, lost);
+}
+
+/// Bytes that one new job adds to the ledger of a site without agents after so many days.
+async fn one_more_job(days: i64) -> u64 {
+    let mut site = Site::open().await;
+    let now = START_MS + days * DAY_MS + 10 * HOUR_MS;
+    let mut history = nodes(false);
+    (0..days * 24 + 10).for_each(|number| history.extend(hour(number)));
+    history.push(observed(now));
+    site.commit(until(history, now)).await;
+    site.lake.update_joined().await.unwrap();
+    let pieces = site.number("SELECT count(DISTINCT window_start) FROM ledger_stretches").await;
+    assert_eq!(pieces, days + 1, "a piece per day");
+    site.commit(until(job("new", now), now + 5 * MINUTE_MS)).await;
+    counting_store::take_bytes(site.folder());
+    let stats = site.lake.update_live().await.unwrap();
+    assert!(!site.lake.has_pending().await.unwrap(), "one day is live, and no other changed");
+    assert!(stats.files_added <= 4, "{stats:?}");
+    stats.bytes_added
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_more_job_rewrites_one_day_of_stretches() {
+    let (few, many) = (one_more_job(5).await, one_more_job(60).await);
+    assert!(many * 10 <= few * 12, "{many} bytes after 60 days, {few} after 5");
+}
