@@ -5,11 +5,12 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
+use url::Url;
 
-use crate::delta::Pending;
+use crate::delta::{DeltaStore, Pending};
 use crate::error::Result;
-use crate::pipeline::plan::Planned;
-use crate::table::table_lag;
+use crate::pipeline::plan::{Plan, Planned};
+use crate::table;
 use crate::window::MICROS_PER_MS;
 
 /// How far a joined table is up to date.
@@ -41,6 +42,17 @@ impl TableLag {
     }
 }
 
+/// How far the joined tables below `root` are up to date. Takes no lock and creates nothing.
+pub async fn table_lag(root: &Url, plan: &Plan) -> Result<Vec<TableLag>> {
+    let mut lag = Vec::new();
+    for planned in plan.stored_joined() {
+        if let Some(store) = DeltaStore::open(root, Arc::clone(&planned.spec)).await? {
+            lag.push(TableLag::new(planned, &store.pending().await?));
+        }
+    }
+    Ok(lag)
+}
+
 /// The rows as a table.
 pub(super) fn provider(rows: &[TableLag]) -> Result<Arc<dyn TableProvider>> {
     let time = |of: &dyn Fn(&TableLag) -> Option<i64>| -> ArrayRef {
@@ -53,7 +65,7 @@ pub(super) fn provider(rows: &[TableLag]) -> Result<Arc<dyn TableProvider>> {
         time(&|row| Some(row.pending?.0)),
         time(&|row| Some(row.pending?.1)),
     ];
-    let schema = table_lag().public_schema();
+    let schema = table::table_lag().public_schema();
     let batch = RecordBatch::try_new(Arc::clone(&schema), columns)?;
     Ok(Arc::new(MemTable::try_new(schema, vec![vec![batch]])?))
 }

@@ -14,7 +14,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::prelude::SessionContext;
 
 pub use self::committed::committed_catalog;
-pub use self::lag::TableLag;
+pub use self::lag::{TableLag, table_lag};
 use crate::error::Result;
 use crate::pipeline::rollup::Rollup;
 use crate::table::TableSpec;

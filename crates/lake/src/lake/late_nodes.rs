@@ -73,7 +73,8 @@ impl Lake {
             new.extend(reports(&rows));
         }
         let Some(first) = new.iter().map(|report| report.time).min() else { return Ok(Some(Vec::new())) };
-        let is_late = state.closed_before.is_some_and(|watermark| first < watermark);
+        let is_late =
+            state.closed_before.max(self.joined_watermark).is_some_and(|watermark| first < watermark);
         if !is_late || !has_known_readers(&self.plan) {
             return Ok(Some(vec![(first, i64::MAX)]));
         }

@@ -14,6 +14,7 @@ use indicatif::HumanCount;
 use serde::Serialize;
 use tidegate_events::SchemaId;
 use tidegate_lake::catalog::position::{Position, positions};
+use tidegate_lake::catalog::{TableLag, table_lag};
 use tidegate_lake::pipeline::Plan;
 use tidegate_lake::runner::{topic_group, topics};
 use tidegate_log::{
@@ -35,8 +36,9 @@ const LOOK: Duration = Duration::from_secs(1);
 END is the end of the log, TABLES the offset up to which every table has its records, and LAG the
 difference. IN and OUT are the records per second that were appended to the log and committed to the
 tables, measured over one second. MOVES counts how often a process took over the partition. Only
---json lists empty partitions. A running process reports the same, with rebalances, on GET /metrics
-(`tidegate up`, `tidegate pipeline run --follow --listen`).")]
+--json lists empty partitions. PENDING counts the windows of a table that late events changed and
+that are not recomputed yet, as in the table table_lag. A running process reports the same, with
+rebalances, on GET /metrics (`tidegate up`, `tidegate pipeline run --follow --listen`).")]
 pub struct StatusArgs {
     /// Data folder: the event log and the lake
     #[arg(long, value_name = "DIR", default_value = "tidegate-data", env = "TIDEGATE_DATA")]
@@ -57,6 +59,8 @@ struct Status {
     members: Vec<Keeper>,
     /// Who reads the log, and how far each has come.
     readers: Vec<Reader>,
+    /// How far tables over several topics are up to date.
+    table_lag: Vec<TableRow>,
     /// Records in the log that are not in the tables.
     lag: Option<u64>,
 }
@@ -76,6 +80,30 @@ struct Row {
     /// Number of rebalances that moved the partition.
     rebalances: u64,
     kept_by: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct TableRow {
+    table: String,
+    /// Time up to which the table has windows, ms since the epoch.
+    live_to_ms: Option<i64>,
+    /// Windows that late events changed and that are not recomputed yet.
+    pending_windows: i64,
+    /// Start of the first and end of the last of them, ms since the epoch.
+    pending_from_ms: Option<i64>,
+    pending_to_ms: Option<i64>,
+}
+
+impl From<TableLag> for TableRow {
+    fn from(lag: TableLag) -> Self {
+        Self {
+            table: lag.table,
+            live_to_ms: lag.live_to.map(|us| us / 1_000),
+            pending_windows: lag.pending_windows,
+            pending_from_ms: lag.pending.map(|(from, _)| from / 1_000),
+            pending_to_ms: lag.pending.map(|(_, to)| to / 1_000),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -186,6 +214,7 @@ async fn read_status(args: &StatusArgs, folder: &DataDir, source: &Source) -> Re
             kept_by: keeper(at),
         });
     }
+    let table_lag = table_lag(&lake, &plan).await?.into_iter().map(TableRow::from).collect();
     let members = members.iter().map(|m| Keeper { member: m.name.clone(), partitions: m.partitions.len() });
     let readers = readers::readers(source.log(), folder, &rows)?;
     Ok(Status {
@@ -195,6 +224,7 @@ async fn read_status(args: &StatusArgs, folder: &DataDir, source: &Source) -> Re
         lag: rows.iter().map(|row| row.lag).sum(),
         partitions: rows,
         members: members.collect(),
+        table_lag,
     })
 }
 
@@ -254,4 +284,23 @@ fn print(status: &Status, args: &StatusArgs) {
         );
     }
     readers::print(&status.readers);
+    print_table_lag(&status.table_lag);
+}
+
+fn print_table_lag(rows: &[TableRow]) {
+    let time = |ms: Option<i64>| {
+        let time = ms.and_then(DateTime::from_timestamp_millis);
+        time.map_or_else(|| "-".into(), |time| time.format("%F %T").to_string())
+    };
+    say!("\n{:<24}{:<22}{:>9}  {:<22}{:<22}", "TABLE", "LIVE TO (UTC)", "PENDING", "FROM", "TO");
+    for row in rows {
+        say!(
+            "{:<24}{:<22}{:>9}  {:<22}{:<22}",
+            row.table,
+            time(row.live_to_ms),
+            HumanCount(row.pending_windows.unsigned_abs()).to_string(),
+            time(row.pending_from_ms),
+            time(row.pending_to_ms),
+        );
+    }
 }

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, BooleanArray, RecordBatch, StringViewArray};
-use arrow::compute::{concat_batches, filter_record_batch, is_not_null, is_null};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringViewArray};
+use arrow::compute::{and, concat_batches, filter_record_batch, is_not_null, is_null};
 use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
@@ -100,6 +100,10 @@ impl Opening {
                 };
                 rows.extend(found.rows.clone());
                 models.extend(found.models.iter().cloned());
+                if found.has_waits {
+                    // Its events are not in memory.
+                    balance.jobs_from = i64::MAX;
+                }
                 here.insert(file.path, found);
             }
             *known = here;
@@ -146,12 +150,14 @@ struct SealedRows {
     /// devices although nothing more is expected of it. Public columns.
     rows: Vec<RecordBatch>,
     models: BTreeSet<Model>,
+    /// A sealed job seems to wait still: the source did not say how an attempt of it ended.
+    has_waits: bool,
 }
 
 impl SealedRows {
     async fn read(store: &DeltaStore, file: &DataFile) -> Result<Self> {
         let is_open = file.partition_value(OPEN) == Some("true");
-        let mut found = Self { rows: Vec::new(), models: BTreeSet::new() };
+        let mut found = Self { rows: Vec::new(), models: BTreeSet::new(), has_waits: false };
         for batch in store.read_file(file).await? {
             let column = |name: &str| batch.column_by_name(name).expect("keyed tables of jobs have it");
             let begun = is_not_null(column("from_time"))?;
@@ -166,10 +172,15 @@ impl SealedRows {
                     found.models.insert(model);
                 }
             }
+            if let (false, Some(from), Some(to)) =
+                (is_open, batch.column_by_name("queued_from"), batch.column_by_name("queued_to"))
+            {
+                found.has_waits |= and(&is_not_null(from)?, &is_null(to)?)?.true_count() > 0;
+            }
             let rows = match is_open {
                 true => batch,
                 false => {
-                    let lasts = arrow::compute::and(&begun, &is_null(column("to_time"))?)?;
+                    let lasts = and(&begun, &is_null(column("to_time"))?)?;
                     compact(&filter_record_batch(&batch, &lasts)?)?
                 }
             };
@@ -188,8 +199,9 @@ fn models_table(view: &Planned, models: &BTreeSet<Model>) -> Result<Arc<dyn Tabl
         models.iter().map(|(.., model)| model.as_ref()).collect(),
     ];
     let names = ["cluster", "pool", "gpu_model"];
-    let rows =
-        RecordBatch::try_from_iter(names.into_iter().zip(columns.map(|column| Arc::new(column) as _)))?;
+    let rows = RecordBatch::try_from_iter(
+        names.into_iter().zip(columns.map(|column| Arc::new(column) as ArrayRef)),
+    )?;
     let schema = view.spec.public_schema();
     Ok(Arc::new(MemTable::try_new(Arc::clone(&schema), vec![vec![conform(&rows, &schema)?]])?))
 }
