@@ -16,6 +16,7 @@ const FILES: &[(&str, &str)] = files![
     "jobs"
         / [
             "allocations",
+            "attempt_models",
             "attempts",
             "job_ends",
             "job_facts",
@@ -94,6 +95,7 @@ const FILES: &[(&str, &str)] = files![
         / [
             "commitments",
             "device_ledger_1m",
+            "known_models",
             "ledger_1d",
             "ledger_1h",
             "ledger_1m",
@@ -101,6 +103,8 @@ const FILES: &[(&str, &str)] = files![
             "ledger_stretches",
             "occupancy_1m",
             "occupancy_facts",
+            "sample_intervals",
+            "stretch_facts",
             "watched",
         ],
     "cost"

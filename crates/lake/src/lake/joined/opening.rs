@@ -36,7 +36,7 @@ const MAX_ROWS: usize = 200_000;
 
 /// The rows that recent windows can depend on.
 #[derive(Debug, Default)]
-pub(super) struct Opening {
+pub(in crate::lake) struct Opening {
     nodes: NodeReports,
     /// By keyed table and file.
     sealed: BTreeMap<&'static str, HashMap<String, SealedRows>>,
@@ -56,7 +56,7 @@ pub(super) struct Balance {
 impl Opening {
     /// Brings the balance up to date with what is committed. `watermark` is that of all raw tables,
     /// µs. Other processes must not write to this lake: their open jobs are not in memory.
-    pub async fn update(
+    pub(super) async fn update(
         &mut self,
         plan: &Plan,
         stores: &BTreeMap<String, DeltaStore>,
@@ -289,7 +289,7 @@ fn in_force(rows: &RecordBatch, horizon: i64) -> Result<RecordBatch> {
             _ => {}
         }
         if pools.is_valid(row) || models.is_valid(row) {
-            let value = |of: &StringViewArray| of.is_valid(row).then(|| of.value(row));
+            let value = |of: &StringViewArray| of.is_valid(row).then(|| of.value(row).to_owned());
             said.push((format!("named\0{cluster}\0{:?}\0{:?}", value(pools), value(models)), -time));
         }
         said
