@@ -21,7 +21,9 @@ WITH minutes AS (
     -- One row per interval of ledger_stretches and minute that it touches.
     SELECT *, greatest(from_time, window_start) AS clip_from, least(to_time, plus_ms(window_start, 60000)) AS clip_to,
            CASE WHEN gpus_milli < 0 THEN -1 ELSE 1 END AS sign, abs(gpus_milli) AS gpus
-    FROM (SELECT *, unnest(window_starts(from_time, to_time, 60000, from_time, to_time)) AS window_start FROM ledger_stretches)
+    FROM (SELECT cluster, pool, node, team, user_name, job_id, gpu_model, class, formula, gpus_milli, counted_from, from_time, to_time,
+                 unnest(window_starts(from_time, to_time, 60000, from_time, to_time)) AS window_start
+          FROM ledger_stretches)
 ), parts AS (
     -- One row per such minute, and one per minute and price.
     SELECT window_start, cluster, pool, node, team, user_name, job_id, class, formula, sign * gpu_ms(gpus, counted_from, clip_from, clip_to) AS gpu_ms, CAST(NULL AS BIGINT) AS cost_micros
