@@ -204,8 +204,13 @@ impl DeltaStore {
     /// Reads commits of other processes.
     pub async fn refresh(&mut self) -> Result<()> {
         self.kept_from = None;
-        self.pending.take();
-        self.table.update_state().await.map_err(|e| delta_error(&self.spec, self.table.table_url(), e))
+        let before = self.version();
+        let updated = self.table.update_state().await;
+        updated.map_err(|e| delta_error(&self.spec, self.table.table_url(), e))?;
+        if self.version() != before {
+            self.pending.take();
+        }
+        Ok(())
     }
 
     pub(super) fn write_operation(&self) -> DeltaOperation {

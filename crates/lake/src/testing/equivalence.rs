@@ -152,7 +152,10 @@ impl Feed<'_> {
                 // Die after some commits of this flush, then restart and find out how far it got.
                 let most = self.plan.tables().len() as u64;
                 lake.interrupt_flush_after(self.rng.random_range(0..most));
-                let interrupted = flush(&mut lake).await.is_err();
+                let interrupted = match self.rng.random_bool(0.5) {
+                    true => self.flush_in_lanes(&mut lake).await.is_err(),
+                    false => flush(&mut lake).await.is_err(),
+                };
                 drop(lake);
                 (lake, next) = self.open().await?;
                 if interrupted {
@@ -164,12 +167,7 @@ impl Feed<'_> {
                 // Joined tables are updated less often than tables are committed.
                 lake.flush().await?;
             } else if delivery != Delivery::OneShot && self.rng.random_bool(0.7) {
-                // The newest windows first, then some of the others.
-                lake.flush().await?;
-                lake.update_live().await?;
-                for _ in 0..self.rng.random_range(0..4) {
-                    lake.repair_joined(self.rng.random_range(0..24 * HOUR_MS) * 1_000).await?;
-                }
+                self.flush_in_lanes(&mut lake).await?;
                 maintenance::run_due(&mut lake, &Maintenance::default()).await?;
             } else {
                 flush(&mut lake).await?;
@@ -180,6 +178,16 @@ impl Feed<'_> {
         }
         flush(&mut lake).await?;
         Ok(lake)
+    }
+
+    /// Commits, and updates the newest windows of joined tables before some of the others.
+    async fn flush_in_lanes(&mut self, lake: &mut Lake) -> Result<()> {
+        lake.flush().await?;
+        lake.update_live().await?;
+        for _ in 0..self.rng.random_range(0..4) {
+            lake.repair_joined(self.rng.random_range(0..24 * HOUR_MS) * 1_000).await?;
+        }
+        Ok(())
     }
 
     async fn open(&self) -> Result<(Lake, usize)> {

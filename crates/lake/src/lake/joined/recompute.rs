@@ -65,6 +65,9 @@ pub(super) struct Recompute<'a> {
 impl Recompute<'_> {
     /// Recomputes the windows of these spans. Returns the files to add and those they replace.
     pub async fn run(&self, segment: Segment, segments: &Segments) -> Result<(Vec<DataFile>, Vec<DataFile>)> {
+        if segments.is_empty() {
+            return Ok((Vec::new(), Vec::new()));
+        }
         let planned = self.planned;
         let width = width_us(planned);
         let spans = merge_spans(segments.iter().flat_map(|(_, spans)| spans.clone()).collect(), width);
