@@ -13,7 +13,7 @@ use arrow::compute::{and, concat_batches, filter_record_batch, is_not_null, is_n
 use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use crate::batch::{compact, concat, conform};
 use crate::delta::{DataFile, DeltaStore};
@@ -213,13 +213,15 @@ struct NodeReports {
     rows: Vec<RecordBatch>,
     /// By log partition: rows below this offset were read.
     read_to: BTreeMap<String, i64>,
+    /// Files that were read, of those that there are.
+    files: HashSet<String>,
     /// Rows before it are only those that are still in force, µs.
     horizon: i64,
 }
 
 impl Default for NodeReports {
     fn default() -> Self {
-        Self { rows: Vec::new(), read_to: BTreeMap::new(), horizon: i64::MIN }
+        Self { rows: Vec::new(), read_to: BTreeMap::new(), files: HashSet::new(), horizon: i64::MIN }
     }
 }
 
@@ -227,11 +229,14 @@ impl NodeReports {
     /// Reads new rows, of any time.
     async fn update(&mut self, store: &DeltaStore, horizon: i64) -> Result<()> {
         let schema = store.spec().public_schema();
-        let mut reached = self.read_to.clone();
+        let (mut reached, mut files) = (self.read_to.clone(), HashSet::new());
         for file in store.files()? {
+            let is_read = self.files.contains(&file.path);
+            files.insert(file.path.clone());
             let partition = file.partition_value(PARTITION).unwrap_or_default().to_owned();
             let from = self.read_to.get(&partition).copied().unwrap_or(0);
-            if file.largest(OFFSET).is_some_and(|last| last < from) {
+            // A compacted file has rows that were read in others.
+            if is_read || file.largest(OFFSET).is_some_and(|last| last < from) {
                 continue;
             }
             for rows in store.read_file(&file).await? {
@@ -247,7 +252,7 @@ impl NodeReports {
                 self.rows = vec![in_force(&concat_batches(&schema, &self.rows)?, horizon)?];
             }
         }
-        self.read_to = reached;
+        (self.read_to, self.files) = (reached, files);
         if horizon > self.horizon {
             self.rows = vec![in_force(&concat(&schema, &self.rows)?, horizon)?];
             self.horizon = horizon;
