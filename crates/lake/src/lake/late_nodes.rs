@@ -101,8 +101,13 @@ impl Lake {
 
     /// Committed events that name a pool or a model, or the start of an agent: asked only if a new
     /// one does.
-    async fn known_names(&self, ctx: &SessionContext, state: &GroupState, new: &[Report]) -> Result<Known> {
-        let mut known = Known::default();
+    async fn known_names(
+        &self,
+        ctx: &SessionContext,
+        state: &GroupState,
+        new: &[Report],
+    ) -> Result<LastingFacts> {
+        let mut known = LastingFacts::default();
         if new.iter().all(|report| report.named == (None, None) && report.says != Says::AgentStarted) {
             return Ok(known);
         }
@@ -117,7 +122,7 @@ impl Lake {
 
 /// What committed events say that no later event ends.
 #[derive(Debug, Default)]
-struct Known {
+struct LastingFacts {
     /// When each pool and model of a cluster was first named, µs.
     named: BTreeMap<(String, Named), i64>,
     /// Whether a node of a cluster ever stated its pool, and its model.
@@ -127,7 +132,7 @@ struct Known {
     first_node: BTreeMap<String, i64>,
 }
 
-impl Known {
+impl LastingFacts {
     fn add(&mut self, report: &Report) {
         let earliest = |times: &mut BTreeMap<String, i64>| {
             let first = times.entry(report.cluster.clone()).or_insert(report.time);
@@ -178,7 +183,7 @@ impl Known {
 }
 
 /// The spans in which new events say something; `all` has them and all other events since.
-fn invalidated(new: &[Report], all: &[Report], known: &Known) -> Vec<Span> {
+fn invalidated(new: &[Report], all: &[Report], known: &LastingFacts) -> Vec<Span> {
     let mut by_node: BTreeMap<(&str, &str), Vec<&Report>> = BTreeMap::new();
     for report in all {
         by_node.entry((&report.cluster, &report.node)).or_default().push(report);
@@ -272,7 +277,7 @@ mod tests {
             report("a", 50, device("g0")),
             report("b", 12, Says::State),
         ];
-        let mut known = Known::default();
+        let mut known = LastingFacts::default();
         committed.iter().for_each(|report| known.add(report));
         let spans = |late: Report| {
             let all = [committed.as_slice(), std::slice::from_ref(&late)].concat();

@@ -35,8 +35,8 @@ pub struct Pipeline {
     /// Whether a view's rows are computed once and shared by all readers (`once = true`), see
     /// `views::materialized`.
     pub materialized: bool,
-    /// Whether a joined table's windows depend on nothing that ended before them (`opening = true`):
-    /// recent ones are then computed from opening balances in place of all history.
+    /// Whether a joined table's windows depend on nothing that ended before them (`opening =
+    /// true`): recent ones are then computed from opening balances in place of all history.
     pub opening: bool,
     /// The table whose windows this one sums up to wider ones, see [`crate::catalog::rollup`].
     pub rolls_up: Option<String>,

@@ -299,8 +299,8 @@ async fn the_ledger_is_complete_and_the_same_for_five_deliveries() {
             let expected: i64 = NODES.iter().map(|(node, _)| history.provisioned(node, minute)).sum();
             let found: i64 = sums.iter().filter(|((_, at), _)| *at == minute).map(|(_, ms)| ms).sum();
             let whole: i64 = NODES.iter().map(|(_, gpus)| *gpus as i64 * MINUTE_MS).sum();
-            // Parts of a GPU are counted in whole ms up to a time, so the part of a row in a minute may
-            // be a ms more or less.
+            // Parts of a GPU are counted in whole ms up to a time, so the part of a row in a minute
+            // may be a ms more or less.
             let rounded = if (found - expected).abs() < 10 { expected } else { found };
             check(rounded, expected, whole, &format!("seed {seed}, minute {minute}, which no agent watched"));
         }
