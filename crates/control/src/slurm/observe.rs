@@ -126,6 +126,8 @@ fn job_state(job: &QueueJob) -> Option<JobState> {
             JobState::Changing { since_us: Millis(job.since_ms).to_micros().0 }
         }
         Phase::Waiting if job.waits_for_others => return None,
+        // There is no telling whether capacity would start it.
+        Phase::Waiting if job.has_unknown_size() => JobState::Unknown,
         Phase::Waiting => JobState::Pending { since_us: Millis(job.since_ms).to_micros().0 },
         Phase::Running if job.placement.is_some() => JobState::Running { since_us: started_us },
         Phase::Running => JobState::Unknown,
@@ -137,7 +139,7 @@ fn job_state(job: &QueueJob) -> Option<JobState> {
 fn loan_of(loans: &BTreeMap<LoanId, Loan>, job: &QueueJob) -> Option<LoanId> {
     let on = |loan: &Loan| match loan.nodes.is_empty() {
         true => loan.jobs.contains(&job.id),
-        false => job.placement.iter().flatten().any(|(node, _)| loan.nodes.contains(node)),
+        false => !job.nodes.is_disjoint(&loan.nodes),
     };
     loans.iter().find(|(_, loan)| on(loan)).map(|(id, _)| id.clone())
 }
@@ -257,9 +259,9 @@ fn share(
     };
     let of_owner = || state.jobs.values().filter(|job| job.owner == owner && job.pool == pool);
     // A job of unknown size makes the owner's demand unknown.
-    let untold =
-        |job: &QueueJob| job.is_open() && job.asked_gpus.is_none() && config.owner_of(&job.account) == owner;
-    let demand = if snapshot.jobs.iter().any(untold) {
+    let of_unknown_size =
+        |job: &QueueJob| job.is_open() && job.has_unknown_size() && config.owner_of(&job.account) == owner;
+    let demand = if snapshot.jobs.iter().any(of_unknown_size) {
         None
     } else {
         let gpus = |job: &Job| if job.placement.is_empty() { job.gpus } else { job.held_gpus() };
@@ -273,5 +275,51 @@ fn share(
         demand_gpus: demand,
         // Slurm does not record it; the scorecard of loans does.
         reclaim_took_ms: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slurm::config::OwnerConfig;
+    use crate::slurm::inventory::Limits;
+    use crate::slurm::queue;
+
+    /// The state of a cluster with one job of owner `ada`.
+    fn with_job(job: &str) -> ClusterState {
+        let answer = format!(
+            r#"{{"meta": {{}}, "errors": [], "jobs": [{{"job_id": 1, "account": "ada", "partition": "p",
+                "submit_time": 5, {job}}}]}}"#
+        );
+        let snapshot = Snapshot {
+            at_us: 7,
+            jobs: queue::read(answer.as_bytes()).unwrap(),
+            nodes: BTreeMap::new(),
+            reservations: BTreeMap::new(),
+            limits: Limits::default(),
+            notes: Notes::default(),
+        };
+        let shares = [("p".to_owned(), ShareConfig::default())].into();
+        let owner = OwnerConfig { shares, ..OwnerConfig::default() };
+        let config = SlurmConfig { owners: [("ada".to_owned(), owner)].into(), ..SlurmConfig::default() };
+        state(&config, "c", &snapshot)
+    }
+
+    #[test]
+    fn a_job_of_unknown_size_makes_its_owners_demand_unknown() {
+        let seen = |job: &str| {
+            let state = with_job(job);
+            (state.jobs["1"].state, state.jobs["1"].gpus, state.owners["ada"].shares["p"].demand_gpus)
+        };
+        let by_socket = r#""tres_per_socket": "gres:gpu:4""#;
+        let pending = JobState::Pending { since_us: 5_000_000 };
+        let running = JobState::Running { since_us: 6_000_000 };
+        assert_eq!(seen(r#""job_state": "PENDING", "tres_per_job": "gres:gpu:4""#), (pending, 4, Some(4)));
+        assert_eq!(seen(r#""job_state": "PENDING""#), (pending, 0, Some(0)), "it asks for no GPUs");
+        assert_eq!(seen(&format!(r#""job_state": "PENDING", {by_socket}"#)), (JobState::Unknown, 0, None));
+        let runs = format!(r#""job_state": "RUNNING", "start_time": 6, "nodes": "n1", {by_socket}"#);
+        assert_eq!(seen(&runs), (JobState::Unknown, 0, None), "Slurm does not show yet what it holds");
+        let shown = format!(r#"{runs}, "gres_detail": ["gpu:h200:8(IDX:0-7)"]"#);
+        assert_eq!(seen(&shown), (running, 8, Some(8)), "what it holds is its size");
     }
 }

@@ -1,6 +1,6 @@
 //! Jobs of the queue, with everything that is needed to change them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_autopilot::target::TargetError;
 use tidegate_events::MilliGpus;
@@ -42,9 +42,12 @@ pub(super) struct QueueJob {
     pub restarts: u32,
     pub requeues: bool,
     pub batch_host: Option<String>,
+    /// Nodes that it has.
+    pub nodes: BTreeSet<String>,
     /// GPUs by node; `None`: it has nodes, but what it holds there is not known.
     pub placement: Option<BTreeMap<String, u32>>,
-    /// GPUs requested; `None`: not known.
+    /// GPUs requested; `None`: not known, as for GPUs by the socket where accounting does not track
+    /// GPUs.
     pub asked_gpus: Option<u32>,
     /// GPUs requested on each node, if it requests them by the node.
     pub gpus_per_node: Option<u32>,
@@ -60,8 +63,9 @@ impl QueueJob {
         !matches!(self.phase, JobPhase::Over(_))
     }
 
-    pub(super) fn nodes(&self) -> std::collections::BTreeSet<String> {
-        self.placement.iter().flat_map(BTreeMap::keys).cloned().collect()
+    /// Whether neither what it holds nor what it asks for is known.
+    pub(super) fn has_unknown_size(&self) -> bool {
+        self.asked_gpus.is_none() && self.placement.as_ref().is_none_or(BTreeMap::is_empty)
     }
 }
 
@@ -88,6 +92,7 @@ impl QueueJob {
             held,
             requeued_held,
             waits_for_others: job.waits_for_others(),
+            nodes: nodes(&job).into_iter().map(str::to_owned).collect(),
             placement: placement(&job),
             asked_gpus: asked(&job),
             gpus_per_node: gpus_per_node(&job),
@@ -121,11 +126,14 @@ fn gpus_per_node(job: &JobRecord) -> Option<u32> {
     u32::try_from(job.gpus_per_node()?).ok()
 }
 
+fn nodes(job: &JobRecord) -> Vec<&str> {
+    job.nodes.iter().flat_map(HostList::iter).filter(|name| !name.is_empty()).collect()
+}
+
 /// GPUs by node. Slurm lists one entry for each node, in the order of the nodes. Right after
 /// slurmctld has restarted it lists none: then the request by the node stands.
 fn placement(job: &JobRecord) -> Option<BTreeMap<String, u32>> {
-    let nodes: Vec<&str> =
-        job.nodes.iter().flat_map(HostList::iter).filter(|name| !name.is_empty()).collect();
+    let nodes = nodes(job);
     let on_nodes: Vec<u64> = job.gres_by_node.iter().map(|gpus| gpus.count).collect();
     let is_complete = on_nodes.len() == nodes.len() && on_nodes.iter().sum::<u64>() > 0;
     let each = |at: usize| -> Option<u32> {
@@ -145,9 +153,8 @@ fn asked(job: &JobRecord) -> Option<u32> {
     }
     match job.gpu_request() {
         GpuRequest::Total(gpus, _) => u32::try_from(gpus).ok(),
-        // Without TRES, GPUs by the socket are not counted.
-        GpuRequest::PerSocket => Some(0),
-        GpuRequest::Unknown => None,
+        // How many sockets, Slurm says only once it has chosen the nodes.
+        GpuRequest::PerSocket | GpuRequest::Unknown => None,
     }
 }
 
@@ -176,7 +183,34 @@ mod tests {
             Some([("n1".to_owned(), 8), ("n3".to_owned(), 8)].into()),
             "by the request"
         );
-        let per_job = untold.replace("tres_per_node", "tres_per_socket");
-        assert_eq!(read(per_job.as_bytes()).unwrap()[0].placement, None, "nobody knows");
+        let per_socket = untold.replace("tres_per_node", "tres_per_socket");
+        assert_eq!(read(per_socket.as_bytes()).unwrap()[0].placement, None, "nobody knows");
+    }
+
+    /// As squeue writes `--gpus-per-socket` where `AccountingStorageTRES` does not list `gres/gpu`.
+    fn by_socket(rest: &str) -> QueueJob {
+        let answer = format!(
+            r#"{{"meta": {{}}, "errors": [], "jobs": [{{"job_id": 1, "submit_time": 5,
+                "tres_per_socket": "gres:gpu:4", "tres_req_str": "cpu=3,node=1", {rest}}}]}}"#
+        );
+        read(answer.as_bytes()).unwrap().remove(0)
+    }
+
+    #[test]
+    fn gpus_by_the_socket_are_not_known_until_slurm_shows_them() {
+        let waits = by_socket(r#""job_state": "PENDING""#);
+        assert_eq!((waits.asked_gpus, waits.placement.clone()), (None, Some(BTreeMap::new())));
+        assert!(waits.has_unknown_size());
+
+        let runs =
+            by_socket(r#""job_state": "RUNNING", "nodes": "n1", "gres_detail": ["gpu:h200:8(IDX:0-7)"]"#);
+        assert_eq!((runs.asked_gpus, runs.placement.clone()), (None, Some([("n1".to_owned(), 8)].into())));
+        assert!(!runs.has_unknown_size());
+
+        // Right after slurmctld has restarted.
+        let not_shown = by_socket(r#""job_state": "RUNNING", "nodes": "n1", "gres_detail": []"#);
+        assert_eq!((not_shown.asked_gpus, not_shown.placement.clone()), (None, None));
+        assert_eq!(not_shown.nodes, ["n1".to_owned()].into(), "that it has the node is known");
+        assert!(not_shown.has_unknown_size());
     }
 }

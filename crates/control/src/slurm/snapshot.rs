@@ -26,10 +26,9 @@ impl Snapshot {
         self.jobs.iter().find(|job| job.id == id && job.is_open())
     }
 
-    /// Jobs that hold anything of a node.
+    /// Jobs that hold anything of a node, also where it is not known how many of its GPUs.
     pub(super) fn jobs_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a QueueJob> {
-        let on = move |job: &&QueueJob| job.placement.as_ref().is_some_and(|held| held.contains_key(node));
-        self.jobs.iter().filter(|job| job.is_open()).filter(on)
+        self.jobs.iter().filter(move |job| job.is_open() && job.nodes.contains(node))
     }
 
     /// GPUs of nodes.

@@ -1,10 +1,10 @@
-//! `tidegate log`: moves the event log, and lets go of readers that are gone.
+//! `tidegate log`: checks and moves the event log, and lets go of readers that are gone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use tidegate_log::{
     CopyOptions, CopyProgress, CopyStep, DataDir, EmbeddedLog, EmbeddedOptions, EventLog, KafkaUrl, Place,
     Spread, copy_to_kafka, partition_for,
@@ -12,19 +12,24 @@ use tidegate_log::{
 
 use super::{CommandResult, PlaceArgs, Workspace};
 
-/// Move the event log, or let go of a reader that is gone
+/// Check the event log, move it to Kafka, or let go of a reader that is gone
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  tidegate log verify --data tidegate-data
   tidegate log copy --from embedded --to kafka --log kafka://kafka-0:9092/gpu --data tidegate-data
   tidegate log copy --from embedded --to kafka://kafka-0:9092/gpu --data tidegate-data
   tidegate log copy --to kafka://kafka-0:9092/gpu --partitions 12 --data tidegate-data
   tidegate log release tidegate-signals --data tidegate-data
 
-First stop every process that writes to the data folder. An interrupted copy continues when you
-start it again. At the end it compares every record of both logs. Offsets stay the same, so the
-tables in the folder continue from Kafka without a rebuild, and a repeated import is recognised.
---partitions N spreads every topic over N partitions, so that N processes can share the work.
-Offsets change then: rebuild the tables with `tidegate pipeline backfill --log URL`.")]
+First stop every process that writes to the data folder.
+
+`verify` reads and checks every record, and exits with status 1 at the first damaged place.
+
+An interrupted `copy` continues when you start it again. At the end it compares every record of both
+logs. Offsets stay the same, so the tables in the folder continue from Kafka without a rebuild, and
+a repeated import is recognised. --partitions N spreads every topic over N partitions, so that N
+processes can share the work. Offsets change then: rebuild the tables with `tidegate pipeline
+backfill --log URL`.")]
 pub struct LogCommand {
     #[command(subcommand)]
     command: Command,
@@ -44,6 +49,20 @@ enum Command {
 A reader that runs comes back by itself. One that does not is missed by nobody but the log, which
 keeps every record that it has not passed: see `tidegate status`.")]
     Release(ReleaseArgs),
+    /// Read and check every record of an embedded log
+    #[command(after_help = "Examples:
+  tidegate log verify --data tidegate-data
+  tidegate log verify --data /backup/tidegate-data
+
+First stop every process that writes to the data folder, or check a copy of it. Opening the log
+recovers it as any start does: a write that a crash left unfinished, which nobody was told is
+stored, is dropped. Then every batch must decode and match its checksum, and offsets and each
+source's sequence numbers must have no gap.
+
+The first damaged place ends the command with status 1, and the message names topic, partition and
+offset, or the file and byte. Nothing is repaired: restore the data folder from a backup, or import
+the sources again into a new one.")]
+    Verify(VerifyArgs),
 }
 
 #[derive(Debug, Args)]
@@ -55,6 +74,13 @@ struct ReleaseArgs {
     data: PathBuf,
     #[command(flatten)]
     log: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+struct VerifyArgs {
+    /// Data folder: the event log and the lake
+    #[arg(long, value_name = "DIR", default_value = "tidegate-data", env = "TIDEGATE_DATA")]
+    data: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -97,6 +123,7 @@ pub fn run(args: LogCommand) -> CommandResult {
     match args.command {
         Command::Copy(args) => copy(args),
         Command::Release(args) => release(&args),
+        Command::Verify(args) => verify(&args.data),
     }
 }
 
@@ -116,6 +143,23 @@ fn release(args: &ReleaseArgs) -> CommandResult {
         );
     }
     say!("{reader} keeps no records back any more; if it starts again, it says anew how far it is");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(data: &Path) -> CommandResult {
+    // Opening would create what is missing, and an empty log has no fault.
+    if std::fs::read_dir(data.join("log")).map_or(true, |mut files| files.next().is_none()) {
+        let dir = data.display();
+        return Err(format!("{dir} holds no embedded log; name the data folder with --data (`tidegate log verify` does not check logs on Kafka)").into());
+    }
+    let folder = DataDir::open(data)?;
+    let log = EmbeddedLog::open(folder.log(), EmbeddedOptions::default())?;
+    let report = log.verify()?;
+    let count = |n| HumanCount(n).to_string();
+    say!("partitions       {:>12}", count(report.partitions));
+    say!("batches          {:>12}", count(report.batches));
+    say!("records          {:>12}  (all read and checked)", count(report.records));
+    say!("stored           {:>12}  (compressed)", HumanBytes(report.bytes).to_string());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -25,6 +25,7 @@ mod insight;
 mod kafka;
 mod kafka_moves;
 mod ledger;
+mod log;
 mod mishaps;
 mod pending;
 mod pipelines;

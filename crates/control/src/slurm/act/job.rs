@@ -51,12 +51,12 @@ impl Act<'_> {
             let host = job.batch_host.as_deref().unwrap_or("not known");
             return Err(self.refuse(format!("job {id} must keep the node its script runs on, {host}")));
         }
-        if job.resized_ms.is_some() && !self.setup.accounting && !job.nodes().is_subset(keep) {
+        if job.resized_ms.is_some() && !self.setup.accounting && !job.nodes.is_subset(keep) {
             return Err(
                 self.refuse(format!("job {id} was resized before; without slurmdbd Slurm does it once"))
             );
         }
-        Ok(Before { restarts: Some(job.restarts), nodes: job.nodes().into_iter().collect() })
+        Ok(Before { restarts: Some(job.restarts), nodes: job.nodes.iter().cloned().collect() })
     }
 
     pub(super) fn shrink(
@@ -70,18 +70,18 @@ impl Act<'_> {
             return Err(self.refuse(format!("job {id} was stopped meanwhile")));
         }
         self.leave(&job, Some(keep))?;
-        if job.nodes().is_subset(keep) {
+        if job.nodes.is_subset(keep) {
             self.have_left(&job, keep)?;
             return Ok(format!("job {id} has only {}", joined(keep)));
         }
         // Satellites hold their nodes themselves.
-        let keep = &job.nodes().intersection(keep).cloned().collect::<BTreeSet<String>>();
+        let keep = &job.nodes.intersection(keep).cloned().collect::<BTreeSet<String>>();
         self.wait_for_record(&job)?;
         let update = [format!("JobId={id}"), format!("NodeList={}", joined(keep)), self.mark(&job)];
         let result = self.slurm.run("scontrol", &["update", &update[0], &update[1], &update[2]]);
         let after = self.job_now(id)?;
         match (after, result) {
-            (Some(after), _) if after.phase == Phase::Running && after.nodes() == *keep => {
+            (Some(after), _) if after.phase == Phase::Running && after.nodes == *keep => {
                 Ok(format!("scontrol update {} {}", update[0], update[1]))
             }
             (Some(after), Ok(_)) if after.phase == Phase::Waiting => {
@@ -225,7 +225,7 @@ impl Act<'_> {
                 self.refuse(format!("job {id} was submitted with --no-requeue: it would not start again"))
             );
         }
-        Ok(Before { restarts: Some(job.restarts), nodes: job.nodes().into_iter().collect() })
+        Ok(Before { restarts: Some(job.restarts), nodes: job.nodes.iter().cloned().collect() })
     }
 
     pub(super) fn preempt(&self, id: &str, entry: &Entry) -> Result<String, TargetError> {

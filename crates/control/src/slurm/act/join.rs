@@ -208,7 +208,7 @@ impl Act<'_> {
     ) -> Result<(), TargetError> {
         let jobs = queue::jobs(self.slurm)?;
         let stays =
-            |job: &QueueJob| keep.is_some_and(|keep| !job.nodes().is_empty() && job.nodes().is_subset(keep));
+            |job: &QueueJob| keep.is_some_and(|keep| !job.nodes.is_empty() && job.nodes.is_subset(keep));
         let go: Vec<String> = satellites::of(&jobs, parent)
             .filter(|job| job.is_open() && job.phase != Phase::Ending && !stays(job))
             .map(|job| job.id.clone())

@@ -13,12 +13,14 @@ use crate::slurm::queue::QueueJob;
 use crate::slurm::snapshot::Snapshot;
 
 /// Jobs of a QOS that hold GPUs, with their number, the last started first.
+///
+/// A job that holds an unknown number counts as if it used up every loan: what was called back
+/// counts as returned only when that is certain.
 fn holding<'a>(snapshot: &'a Snapshot, qos: &str) -> Vec<(&'a QueueJob, u32)> {
     let of_qos = snapshot.jobs.iter().filter(|job| job.qos == qos && job.is_open());
     let held = |job: &QueueJob| match &job.placement {
         Some(held) => held.values().sum(),
-        // What it holds is not known; its request is.
-        None => job.asked_gpus.unwrap_or(0),
+        None => job.asked_gpus.unwrap_or(u32::MAX),
     };
     let mut jobs: Vec<_> = of_qos.map(|job| (job, held(job))).filter(|(_, held)| *held > 0).collect();
     jobs.sort_by(|a, b| b.0.start_ms.cmp(&a.0.start_ms).then(b.0.id.cmp(&a.0.id)));
@@ -31,7 +33,7 @@ pub(super) fn open(config: &SlurmConfig, snapshot: &Snapshot) -> BTreeMap<LoanId
     for (qos, limit) in &snapshot.limits.qos {
         let Some(lent) = QosLoans::parse(&limit.description) else { continue };
         let mut jobs = holding(snapshot, qos).into_iter().peekable();
-        let held: u32 = holding(snapshot, qos).iter().map(|(_, gpus)| gpus).sum();
+        let held = holding(snapshot, qos).iter().fold(0_u32, |sum, (_, gpus)| sum.saturating_add(*gpus));
         let (mut over, mut beyond) = (held.saturating_sub(lent.limit()), held.saturating_sub(lent.base));
         // Loans being called back are charged first with the jobs that started last.
         let mut order: Vec<(&LoanId, &QosLoan)> = lent.loans.iter().collect();
@@ -97,5 +99,52 @@ fn loan(
         reclaiming_nodes: BTreeSet::new(),
         writer: if is_ours { Writer::Autopilot { generation: word.generation } } else { Writer::Other },
         jobs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slurm::inventory::{Limits, QosLimit};
+    use crate::slurm::notes::Notes;
+    use crate::slurm::queue;
+
+    /// GPUs still out of a loan of 8 that was called back whole, and the jobs that have them. The
+    /// borrower has 8 of its own, and one job.
+    fn still_out(job: &str) -> Option<(u32, BTreeSet<String>)> {
+        let answer = format!(
+            r#"{{"meta": {{}}, "errors": [], "jobs": [{{"job_id": 1, "submit_time": 5, "start_time": 6,
+                "job_state": "RUNNING", "nodes": "n1", "qos": "night", {job}}}]}}"#
+        );
+        let description = "tidegate:base:8 tidegate:lend-1:0:8:1795379790:4".to_owned();
+        let snapshot = Snapshot {
+            at_us: 7,
+            jobs: queue::read(answer.as_bytes()).unwrap(),
+            nodes: BTreeMap::new(),
+            reservations: BTreeMap::new(),
+            limits: Limits {
+                qos: [("night".to_owned(), QosLimit { gpus: Some(8), description })].into(),
+                ..Limits::default()
+            },
+            notes: Notes::default(),
+        };
+        let loan = open(&SlurmConfig::default(), &snapshot).remove("lend-1")?;
+        Some((loan.reclaiming_gpus, loan.jobs))
+    }
+
+    #[test]
+    fn a_loan_is_back_only_once_that_is_certain() {
+        let by = |id: &str| BTreeSet::from([id.to_owned()]);
+        let shown =
+            |gpus| format!(r#""tres_per_socket": "gres:gpu:4", "gres_detail": ["gpu:h200:{gpus}(IDX:0)"]"#);
+        assert_eq!(still_out(&shown(8)), None, "8 are its own");
+        assert_eq!(still_out(&shown(12)), Some((4, by("1"))));
+        // Right after slurmctld has restarted it does not show what a job holds.
+        let requested = r#""tres_per_job": "gres:gpu:12", "gres_detail": []"#;
+        assert_eq!(still_out(requested), Some((4, by("1"))), "its request is known");
+        let by_socket = r#""tres_per_socket": "gres:gpu:4", "gres_detail": []"#;
+        assert_eq!(still_out(by_socket), Some((8, by("1"))), "it may hold all of it");
+        let none = r#""gres_detail": []"#;
+        assert_eq!(still_out(none), None, "it asked for no GPUs");
     }
 }
