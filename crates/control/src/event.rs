@@ -35,7 +35,7 @@ pub fn encode_entry(
     holder: &str,
     seq: u64,
 ) -> Result<Event, serde_json::Error> {
-    let at_ms = Micros(entry.at_us).to_millis().0;
+    let at_ms = Micros(entry.at_us).floor_millis().0;
     let mut text = serde_json::to_string(body)?;
     if let (JournalEvent::Planned(planned), true) =
         (&body.event, text.len() + MARGIN_BYTES > MAX_RECORD_BYTES)
@@ -63,7 +63,7 @@ pub fn encode_entry(
     match &entry.event {
         JournalEvent::Lease(lease) => {
             event.set_kind(EventKind::LeaseTaken);
-            event.until_ms = Some(Micros(lease.until_us).to_millis().0);
+            event.until_ms = Some(Micros(lease.until_us).floor_millis().0);
         }
         JournalEvent::Planned(planned) => fill_plan(&mut event, planned),
         JournalEvent::Step(step) => fill_step(&mut event, step),
@@ -105,7 +105,7 @@ fn fill_plan(event: &mut AutopilotEvent, planned: &PlanRecord) {
     event.policy = Some(plan.policy.clone());
     event.policy_hash = Some(plan.policy_hash.clone());
     event.state_hash = Some(plan.state_hash.clone());
-    event.observed_ms = Some(Micros(plan.observed_us).to_millis().0);
+    event.observed_ms = Some(Micros(plan.observed_us).floor_millis().0);
     event.decisions = u32::try_from(plan.decisions.len()).ok();
     let mut nothing: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
     for considered in report.considered.iter().filter(|considered| considered.action.is_none()) {
@@ -171,8 +171,8 @@ fn fill_decision(event: &mut AutopilotEvent, decision: &Decision, plan: &str) {
     event.mode = Some(mode.name().to_owned());
     event.gpus = Some(*gpus);
     fill_predicted(event, predicted);
-    event.expires_ms = Some(Micros(*expires_us).to_millis().0);
-    event.effect_ends_ms = effect_ends_us.map(|us| Micros(us).to_millis().0);
+    event.expires_ms = Some(Micros(*expires_us).floor_millis().0);
+    event.effect_ends_ms = effect_ends_us.map(|us| Micros(us).floor_millis().0);
     event.why = Some(reason.clone());
     fill_canary(event, decision.canary.as_ref());
 }
@@ -217,7 +217,7 @@ fn fill_alert(event: &mut AutopilotEvent, alert: &Alert) {
     event.decision_kind = alert.series.kind.map(|kind| kind.name().to_owned());
     event.severity = Some(alert.burn.severity().to_owned());
     event.firing = Some(alert.firing);
-    event.since_ms = Some(Micros(alert.since_us).to_millis().0);
+    event.since_ms = Some(Micros(alert.since_us).floor_millis().0);
     event.burn_rate_milli = Some(alert.burn_rate_milli);
     event.why = Some(alert.why.clone());
 }

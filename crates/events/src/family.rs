@@ -31,9 +31,9 @@ impl JobFamily {
             (&mut self.job_name, &event.job_name),
             (&mut self.gpu_model, &event.gpu_model),
         ];
-        for (known, told) in parts {
-            if told.as_ref().is_some_and(|told| !told.is_empty()) {
-                known.clone_from(told);
+        for (known, stated) in parts {
+            if stated.as_ref().is_some_and(|stated| !stated.is_empty()) {
+                known.clone_from(stated);
             }
         }
     }

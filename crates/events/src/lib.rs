@@ -46,7 +46,6 @@ mod id;
 mod invalid;
 mod schema;
 mod states;
-mod units;
 mod validate;
 
 pub use codec::{DecodeError, EventRecord};
@@ -56,7 +55,7 @@ pub use id::EVENT_ID_BYTES;
 pub use invalid::{InvalidEvent, MAX_SAMPLES};
 pub use schema::{SchemaId, UnknownSchema};
 pub use states::{FinalState, UnknownFinalState};
-pub use units::{GPU_MILLI, Micros, MilliGpus, Millis, gpu_ms, gpu_ms_between};
+pub use tidegate_units::{GPU_MILLI, Micros, MilliGpus, Millis, gpu_ms, gpu_ms_between};
 
 /// Types generated from `schemas/*.proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

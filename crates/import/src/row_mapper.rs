@@ -92,25 +92,53 @@ fn facts<'r>(cluster: Cow<'r, str>, name: &str, first_ms: i64, last_ms: i64, par
     AcceptedRow { cluster, identity, unique: true, first_ms, last_ms }
 }
 
+/// The columns that say what a row of quotas, pool samples or nodes is about.
+struct SubjectColumns {
+    cluster: TextField,
+    name: TextField,
+    /// Name of the column `name`, for refusals.
+    column: &'static str,
+    pool: TextField,
+    time: TimeField,
+}
+
+/// What a row is about.
+struct Subject<'r> {
+    cluster: Cow<'r, str>,
+    name: Cow<'r, str>,
+    pool: Option<String>,
+    time_ms: i64,
+}
+
+impl SubjectColumns {
+    fn new(binder: &ColumnBinder<'_>, cluster: TextField, column: &'static str) -> Result<Self, ImportError> {
+        let (name, pool) = (binder.text(column)?, binder.text("pool")?);
+        Ok(Self { cluster, name, column, pool, time: binder.required_time("time")? })
+    }
+
+    fn read<'r>(&'r self, row: Row<'r>, times: &mut TimeReader) -> Result<Subject<'r>, Reject> {
+        Ok(Subject {
+            cluster: self.cluster.required("cluster", row)?,
+            time_ms: self.time.read(row, times)?.ok_or_else(|| missing("time"))?,
+            name: self.name.required(self.column, row)?,
+            pool: owned(&self.pool, row),
+        })
+    }
+}
+
 /// Maps quotas: an owner's quota from a time on.
 pub(crate) struct QuotaMapper {
-    cluster: TextField,
-    owner: TextField,
-    pool: TextField,
+    subject: SubjectColumns,
     gpu_model: TextField,
     gpus: Option<NumberField>,
-    time: TimeField,
 }
 
 impl QuotaMapper {
     fn new(binder: &ColumnBinder<'_>, cluster: TextField) -> Result<Self, ImportError> {
         Ok(Self {
-            cluster,
-            owner: binder.text("owner")?,
-            pool: binder.text("pool")?,
+            subject: SubjectColumns::new(binder, cluster, "owner")?,
             gpu_model: binder.text("gpu_model")?,
             gpus: binder.number("gpus", Unit::Gpus)?,
-            time: binder.required_time("time")?,
         })
     }
 
@@ -120,11 +148,8 @@ impl QuotaMapper {
         times: &mut TimeReader,
         out: &mut Outbox<'_>,
     ) -> Result<AcceptedRow<'r>, Reject> {
-        let cluster = self.cluster.required("cluster", row)?;
-        let time_ms = self.time.read(row, times)?.ok_or_else(|| missing("time"))?;
-        let owner = self.owner.required("owner", row)?;
+        let Subject { cluster, name: owner, pool, time_ms } = self.subject.read(row, times)?;
         let gpus_milli = unsigned(self.gpus.as_ref(), row)?.ok_or_else(|| missing("gpus"))?;
-        let pool = owned(&self.pool, row);
         let facts = facts(cluster, &owner, time_ms, time_ms, pool.as_deref().unwrap_or_default());
         out.add(&mut Event::Capacity(v1::CapacityEvent {
             envelope: envelope(&facts.cluster, time_ms),
@@ -141,10 +166,7 @@ impl QuotaMapper {
 
 /// Maps pool samples: GPUs held and queued by a pool, valid for an interval.
 pub(crate) struct SampleMapper {
-    cluster: TextField,
-    owner: TextField,
-    pool: TextField,
-    time: TimeField,
+    subject: SubjectColumns,
     interval_ms: u64,
     quota_gpus: Option<NumberField>,
     held_gpus: Option<NumberField>,
@@ -156,10 +178,7 @@ pub(crate) struct SampleMapper {
 impl SampleMapper {
     fn new(binder: &ColumnBinder<'_>, cluster: TextField) -> Result<Self, ImportError> {
         Ok(Self {
-            cluster,
-            owner: binder.text("owner")?,
-            pool: binder.text("pool")?,
-            time: binder.required_time("time")?,
+            subject: SubjectColumns::new(binder, cluster, "owner")?,
             interval_ms: binder.mapping.interval_ms.unwrap_or_default(),
             quota_gpus: binder.number("quota_gpus", Unit::Gpus)?,
             held_gpus: binder.number("held_gpus", Unit::Gpus)?,
@@ -175,10 +194,7 @@ impl SampleMapper {
         times: &mut TimeReader,
         out: &mut Outbox<'_>,
     ) -> Result<AcceptedRow<'r>, Reject> {
-        let cluster = self.cluster.required("cluster", row)?;
-        let time_ms = self.time.read(row, times)?.ok_or_else(|| missing("time"))?;
-        let owner = self.owner.required("owner", row)?;
-        let pool = owned(&self.pool, row);
+        let Subject { cluster, name: owner, pool, time_ms } = self.subject.read(row, times)?;
         let until_ms = time_ms.saturating_add_unsigned(self.interval_ms);
         let facts = facts(cluster, &owner, time_ms, until_ms, pool.as_deref().unwrap_or_default());
         let read = |number: &Option<NumberField>| unsigned(number.as_ref(), row);
@@ -199,27 +215,21 @@ impl SampleMapper {
 
 /// Maps nodes and their devices.
 pub(crate) struct NodeMapper {
-    cluster: TextField,
-    node: TextField,
-    pool: TextField,
+    subject: SubjectColumns,
     gpu_model: TextField,
     gpus: Option<NumberField>,
     cpus: Option<NumberField>,
     memory: Option<NumberField>,
-    time: TimeField,
 }
 
 impl NodeMapper {
     fn new(binder: &ColumnBinder<'_>, cluster: TextField) -> Result<Self, ImportError> {
         Ok(Self {
-            cluster,
-            node: binder.text("node")?,
-            pool: binder.text("pool")?,
+            subject: SubjectColumns::new(binder, cluster, "node")?,
             gpu_model: binder.text("gpu_model")?,
             gpus: binder.number("gpus", Unit::Gpus)?,
             cpus: binder.number("cpus", Unit::Cpus)?,
             memory: binder.number("memory", Unit::Bytes)?,
-            time: binder.required_time("time")?,
         })
     }
 
@@ -229,16 +239,14 @@ impl NodeMapper {
         times: &mut TimeReader,
         out: &mut Outbox<'_>,
     ) -> Result<AcceptedRow<'r>, Reject> {
-        let cluster = self.cluster.required("cluster", row)?;
-        let time_ms = self.time.read(row, times)?.ok_or_else(|| missing("time"))?;
-        let node = self.node.required("node", row)?;
+        let Subject { cluster, name: node, pool, time_ms } = self.subject.read(row, times)?;
         let facts = facts(cluster, &node, time_ms, time_ms, "");
         let read = |number: &Option<NumberField>| unsigned(number.as_ref(), row);
         out.add(&mut Event::Node(v1::NodeEvent {
             envelope: envelope(&facts.cluster, time_ms),
             kind: v1::NodeEventKind::NodeRegistered.into(),
             node: node.into_owned(),
-            pool: owned(&self.pool, row),
+            pool,
             gpu_model: owned(&self.gpu_model, row),
             gpus_milli: read(&self.gpus)?,
             cpus_milli: read(&self.cpus)?,

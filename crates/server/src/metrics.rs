@@ -109,7 +109,7 @@ impl Metrics {
                 self.lag.get_or_create(&label).set(kept.end.saturating_sub(kept.next) as i64);
                 self.offset.get_or_create(&label).set(kept.next as i64);
                 if let Some(watermark_ms) = kept.watermark_ms {
-                    self.watermark.get_or_create(&label).set(Millis(watermark_ms).to_secs());
+                    self.watermark.get_or_create(&label).set(Millis(watermark_ms).floor_secs());
                 }
             }
         }

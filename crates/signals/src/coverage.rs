@@ -125,7 +125,7 @@ pub fn publication(
         name: name.into(),
         reach: reach.into(),
         state: state.into(),
-        since_ms: Micros(since_us).to_millis().0,
+        since_ms: Micros(since_us).floor_millis().0,
         scores: coverage.scores,
         inside80_ppm: ppm(coverage.inside80),
         below95_ppm: ppm(coverage.below95),

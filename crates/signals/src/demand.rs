@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tidegate_events::v1::SeriesKind;
-use tidegate_events::{Event, Micros, v1};
+use tidegate_events::{Event, Micros, MilliGpus, v1};
 use tidegate_insight::forecast::{JobEvent, LEVELS, size_class};
 
 use crate::coverage;
@@ -207,7 +207,9 @@ impl Demand {
                     let events = (0..).zip(HORIZONS).filter_map(|(seq, horizon)| {
                         let values: Option<Vec<u64>> = LEVELS
                             .iter()
-                            .map(|level| Some((forecast.quantile(horizon, *level)? * 1000.0).round() as u64))
+                            .map(|level| {
+                                Some(MilliGpus::round_from_gpus(forecast.quantile(horizon, *level)?).0)
+                            })
                             .collect();
                         let values = values?;
                         let target_us = end_us + HOUR_US * (horizon as i64 - 1);
@@ -216,7 +218,7 @@ impl Demand {
                             envelope: envelope(&self.cluster, &source, end_us, seq),
                             kind: *kind,
                             name: name.clone(),
-                            target_ms: Micros(target_us).to_millis().0,
+                            target_ms: Micros(target_us).floor_millis().0,
                             step_ms: HOUR_MS,
                             horizon: horizon as u32,
                             level_ppm: LEVELS.iter().map(|level| (level * 1e6).round() as u32).collect(),

@@ -154,21 +154,21 @@ impl EndCauses {
         let source = producer_name(&about);
         let lost = ended.gpus_milli.zip(ended.checkpoint_us).map(|(gpus_milli, saved_us)| {
             let us = i128::from(ended.end_us.saturating_sub(saved_us).max(0));
-            // Thousandths of a GPU × µs are millionths of a GPU × ms.
+            // Thousandths of a GPU × µs are millionths of a GPU × ms; rounded down.
             u64::try_from(i128::from(gpus_milli) * us / 1_000_000).unwrap_or(u64::MAX)
         });
         let signal = v1::JobEndSignal {
             envelope: envelope(&self.cluster, &source, due_us, 0),
             job_id: ended.job_id.clone(),
             attempt_id: ended.attempt,
-            end_ms: Micros(ended.end_us).to_millis().0,
+            end_ms: Micros(ended.end_us).floor_millis().0,
             final_state: ended.final_state.clone(),
             cause: class.into(),
             node: node.into(),
             gpu_uuid: uuid.map(str::to_owned),
             gpu_index: index,
             xid: cause.xid,
-            fault_ms: Micros(cause.time_us).to_millis().0,
+            fault_ms: Micros(cause.time_us).floor_millis().0,
             probability_ppm: ppm(cause.probability),
             lost_gpu_ms: lost,
             evidence: evidence_lines(&cause.evidence),

@@ -17,7 +17,7 @@ pub struct Publication {
 /// Envelope of an output at event time `at_us`. A pure function of its arguments, so that replays
 /// give the same bytes.
 pub fn envelope(cluster: &str, source: &str, at_us: i64, seq: u64) -> Option<Envelope> {
-    let at_ms = Micros(at_us).to_millis().0;
+    let at_ms = Micros(at_us).floor_millis().0;
     Some(Envelope {
         cluster: cluster.into(),
         source: source.into(),

@@ -83,7 +83,7 @@ impl Reorder {
         let event_ms = event.event_time_ms();
         let name_bytes = cluster.len().max(event.key().len() - cluster.len());
         let (order, at_us, input) = Input::from_event(event)?;
-        let at_ms = Micros(at_us).to_millis().0;
+        let at_ms = Micros(at_us).floor_millis().0;
         let observed_ms = if observed_ms > 0 { observed_ms.min(now_ms) } else { now_ms };
         let is_valid = VALID_TIMES_MS.contains(&at_ms) && VALID_TIMES_MS.contains(&event_ms);
         let is_future = at_ms.saturating_sub(observed_ms) > MAX_FUTURE_MS;

@@ -112,13 +112,13 @@ mod tests {
         assert_eq!(error.answer(50.0, 99, 1), 40.0);
         assert_eq!(error.answer(50.0, 100, 1), 50.0);
         let noisy = ForecastFault { noise_ppm: 100_000, until_us: i64::MAX, ..error };
-        let told: Vec<f64> = (0..2_000).map(|at| noisy.answer(50.0, at, 7)).collect();
+        let answers: Vec<f64> = (0..2_000).map(|at| noisy.answer(50.0, at, 7)).collect();
         // 40 of 50 by bias, and up to 5 either way, evenly: a mean within four deviations of 5 /
         // √(3 · 2,000) = 0.065.
-        assert!(told.iter().all(|gpus| (35.0..45.0).contains(gpus)));
-        let mean = told.iter().sum::<f64>() / 2_000.0;
+        assert!(answers.iter().all(|gpus| (35.0..45.0).contains(gpus)));
+        let mean = answers.iter().sum::<f64>() / 2_000.0;
         assert!((mean - 40.0).abs() < 0.26, "{mean}");
-        assert!(told.iter().any(|gpus| *gpus < 35.5) && told.iter().any(|gpus| *gpus > 44.5));
+        assert!(answers.iter().any(|gpus| *gpus < 35.5) && answers.iter().any(|gpus| *gpus > 44.5));
     }
 
     #[test]

@@ -249,7 +249,7 @@ impl Journal for Overtaken {
 fn overtaken_before_any_write_it_does_nothing_more() {
     let setting = setting(5);
     let forecast = warmed(&setting);
-    let mut told = BTreeSet::new();
+    let mut stages = BTreeSet::new();
     for write in 2..60 {
         let mut target = cluster(&setting, 17);
         let journal = Overtaken { inner: InMemoryJournal::default(), left: write };
@@ -263,7 +263,7 @@ fn overtaken_before_any_write_it_does_nothing_more() {
                 let last = stepped.steps.last().map(|(_, what)| *what);
                 let done = stepped.steps.iter().filter(|(_, what)| *what == "applied").count();
                 assert!(last != Some("applying") || target.effects().len() <= before + done, "{stepped:?}");
-                told.extend(last);
+                stages.extend(last);
                 role = stepped.role;
                 break;
             }
@@ -271,7 +271,7 @@ fn overtaken_before_any_write_it_does_nothing_more() {
         }
         assert_eq!(role, Role::Fenced, "write {write}");
     }
-    assert!(told.contains("applying") && told.len() > 3, "{told:?}");
+    assert!(stages.contains("applying") && stages.len() > 3, "{stages:?}");
 }
 
 #[test]
@@ -353,8 +353,8 @@ fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_pe
     assert!(!waiting.is_empty(), "{:?}", asks.state().intents);
     let now_us = EPOCH_US + target.sim().now_us();
     let approved = [(waiting[0].clone(), "anna".to_owned()), ("nonesuch".to_owned(), "anna".to_owned())];
-    let told = asks.step(&mut target, &mut on, &approved, now_us).unwrap();
-    assert!(told.steps.contains(&(waiting[0].clone(), "applied")), "{told:?}");
+    let turn = asks.step(&mut target, &mut on, &approved, now_us).unwrap();
+    assert!(turn.steps.contains(&(waiting[0].clone(), "applied")), "{turn:?}");
     assert_eq!(target.effects().len(), 1);
     step(&mut asks, &mut target, KillSwitch::On, 15);
     let stage = &asks.state().intents.get(&waiting[0]).unwrap().stage;
@@ -476,6 +476,7 @@ fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
     }
     assert!(lent > 0, "a person said yes");
     // A waiting action is notified once, not each minute.
-    let told = known(&journal).0.intents.all().filter(|intent| intent.decision.kind == Kind::Lend).count();
-    assert!(told < 100, "{told} loans proposed in 13 hours");
+    let proposed =
+        known(&journal).0.intents.all().filter(|intent| intent.decision.kind == Kind::Lend).count();
+    assert!(proposed < 100, "{proposed} loans proposed in 13 hours");
 }

@@ -12,7 +12,7 @@ use tidegate_sim::{
     scenario::Scenario,
 };
 
-fn told(seed: u64) -> (Vec<Event>, Sim) {
+fn observed(seed: u64) -> (Vec<Event>, Sim) {
     let arrivals = Arrivals { span_us: DAY_US, load_gpus: 70, max_gpus: 32, ..Arrivals::default() };
     let s = Scenario::synthetic(
         10,
@@ -42,21 +42,21 @@ fn told(seed: u64) -> (Vec<Event>, Sim) {
 
 #[test]
 fn events_are_valid_numbered_and_the_same_for_the_same_seed() {
-    let (mut events, _) = told(4);
+    let (mut events, _) = observed(4);
     for (i, event) in events.iter_mut().enumerate() {
         let record = event.record().unwrap();
         assert_eq!(Event::decode(record.schema, &record.payload).unwrap(), *event);
         assert_eq!(event.envelope().unwrap().seq, i as u64 + 1);
     }
     let bytes = |events: &[Event]| events.iter().flat_map(Event::encode_to_vec).collect::<Vec<u8>>();
-    let mut again = told(4).0;
+    let mut again = observed(4).0;
     again.iter_mut().for_each(|e| e.seal());
     assert_eq!(bytes(&events), bytes(&again));
 }
 
 #[test]
 fn gpu_time_of_the_events_is_that_of_the_books() {
-    let (events, sim) = told(5);
+    let (events, sim) = observed(5);
     let (mut open, mut gpu_ms) = (BTreeMap::new(), 0i64);
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for event in &events {

@@ -44,5 +44,5 @@ fn two_processes_tell_the_same() {
     };
     let (one, other) = (run(), run());
     assert!(one.len() > 10_000, "{one}");
-    assert!(one == other, "two processes told different things");
+    assert!(one == other, "two processes gave different results");
 }

@@ -97,12 +97,12 @@ fn read(journal: &InMemoryJournal) -> (ExecutorState, Vec<JournalEntry>) {
     (known, entries)
 }
 
-fn thoughts(entries: &[JournalEntry]) -> Vec<&ShadowEvent> {
-    let told = entries.iter().filter_map(|entry| match &entry.event {
-        JournalEvent::Shadow(told) => Some(&**told),
+fn shadow_events(entries: &[JournalEntry]) -> Vec<&ShadowEvent> {
+    let events = entries.iter().filter_map(|entry| match &entry.event {
+        JournalEvent::Shadow(event) => Some(&**event),
         _ => None,
     });
-    told.collect()
+    events.collect()
 }
 
 fn named(name: &str) -> Policy {
@@ -122,9 +122,9 @@ fn a_shadow_that_would_act_beside_a_base_that_observes_does_nothing() {
     let (known, entries) = read(&journal);
     assert_eq!(known.rejected, 0);
     assert!(known.intents.all().all(|intent| !intent.decision.action.id.starts_with("shadow")));
-    let told = thoughts(&entries);
-    // It thinks the same, and both lend in its thoughts alone.
-    let found = summary("shadow", told.iter().copied(), known.scores.iter());
+    let events = shadow_events(&entries);
+    // It decides the same, and both lend in its plans alone.
+    let found = summary("shadow", events.iter().copied(), known.scores.iter());
     assert!(found.plans > 60 && found.kinds[&Kind::Lend].both > 10, "{found:?}");
     assert_eq!((found.alike, found.kinds[&Kind::Lend].only_shadow), (found.plans, 0), "{found:?}");
     // Cost of a cycle: an equal shadow plan is recorded far smaller than the acting plan.
@@ -135,7 +135,7 @@ fn a_shadow_that_would_act_beside_a_base_that_observes_does_nothing() {
     };
     let acting = of(|what| matches!(what, JournalEvent::Planned(_)));
     let shadow =
-        of(|what| matches!(what, JournalEvent::Shadow(told) if matches!(**told, ShadowEvent::Planned(_))));
+        of(|what| matches!(what, JournalEvent::Shadow(event) if matches!(**event, ShadowEvent::Planned(_))));
     println!("{acting} bytes a plan, {shadow} that of a shadow beside it");
     assert!(shadow < 600 && acting > 20 * shadow, "{acting} and {shadow}");
 }
@@ -156,7 +156,7 @@ fn with_a_shadow_beside_it_what_is_done_is_the_same() {
     assert!(alone.len() > 10, "{alone:?}");
     assert_eq!(alone, beside);
     let (known, entries) = read(&journal);
-    let found = summary("careful", thoughts(&entries).into_iter(), known.scores.iter());
+    let found = summary("careful", shadow_events(&entries).into_iter(), known.scores.iter());
     assert!(found.kinds[&Kind::Lend].only_acting > 0, "{found:?}");
 }
 
@@ -183,11 +183,11 @@ fn lends(known: &ExecutorState, time: Range<i64>) -> Vec<Option<String>> {
 }
 
 fn canary_events(entries: &[JournalEntry]) -> Vec<&CanaryEvent> {
-    let told = entries.iter().filter_map(|entry| match &entry.event {
-        JournalEvent::Canary(told) => Some(&**told),
+    let events = entries.iter().filter_map(|entry| match &entry.event {
+        JournalEvent::Canary(event) => Some(&**event),
         _ => None,
     });
-    told.collect()
+    events.collect()
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
         assert!(target.sim().now_us() < 30 * HOUR_US, "it goes on for ever");
     }
     let (known, entries) = read(&journal);
-    let ended = |entry: &&JournalEntry| matches!(&entry.event, JournalEvent::Canary(told) if matches!(**told, CanaryEvent::Ended { .. }));
+    let ended = |entry: &&JournalEntry| matches!(&entry.event, JournalEvent::Canary(event) if matches!(**event, CanaryEvent::Ended { .. }));
     let ended_us = entries.iter().find(ended).unwrap().at_us;
     let before = lends(&known, 0..ended_us);
     assert!(before.len() > 2 && before.iter().all(|by| by.as_deref() == Some("bold")), "{before:?}");

@@ -22,7 +22,7 @@ fn the_product_keeps_what_it_promised_whatever_goes_wrong() {
     );
     assert!(soaked.fenced > 0 && soaked.plans > 1_000, "{soaked:?}");
     assert_eq!(soaked.faults.len(), 20, "every kind was met");
-    assert!(soaked.thoughts > 300 && soaked.rolled_back > 0, "{soaked:?}");
+    assert!(soaked.shadow_plans > 300 && soaked.rolled_back > 0, "{soaked:?}");
 }
 
 #[test]

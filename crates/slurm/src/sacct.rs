@@ -1,6 +1,6 @@
 //! Attempts that ended, as slurmdbd has them: `sacct --duplicates`.
 
-use tidegate_events::FinalState;
+use tidegate_events::{FinalState, Millis};
 
 use crate::client::{CommandError, SlurmClient};
 use crate::hostlist::HostList;
@@ -145,9 +145,9 @@ impl SlurmClient {
             "--duplicates".to_owned(),
             "--parsable2".to_owned(),
             format!("--delimiter={DELIMITER}"),
-            format!("--starttime=uts{}", since_ms / 1000),
+            format!("--starttime=uts{}", Millis(since_ms).floor_secs()),
             // An hour more: a clock of slurmctld ahead of ours hides nothing.
-            format!("--endtime=uts{}", now_ms / 1000 + 3600),
+            format!("--endtime=uts{}", Millis(now_ms).floor_secs().saturating_add(3_600)),
             format!("--format={}", COLUMNS.join(",")),
         ];
         arguments.extend(cluster.map(|cluster| format!("--clusters={cluster}")));
@@ -222,7 +222,7 @@ fn record(values: &[&str; COLUMNS.len()], tracks_gpus: bool) -> Result<Option<At
         value if is_null(value) => Ok(None),
         value => value
             .parse::<i64>()
-            .map(|seconds| Some(seconds * 1000))
+            .map(|seconds| Some(Millis::from_secs(seconds).0))
             .map_err(|_| format!("{value} is not a time in seconds")),
     };
     let phase = phase_in_accounting(state).ok_or_else(|| format!("{state} is not a known state of Slurm"))?;

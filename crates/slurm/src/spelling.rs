@@ -1,5 +1,7 @@
 //! Small spellings: missing values, time limits and exit codes.
 
+use tidegate_events::Millis;
+
 use crate::error::ParseError;
 
 /// Whether the text stands for a missing value.
@@ -50,7 +52,7 @@ pub fn time_limit_ms(text: &str) -> Result<Option<i64>, ParseError> {
         (Some(_), _) | (None, 3) => parts[0] * 3600 + parts[1] * 60 + parts[2],
         _ => parts[0] * 60 + parts[1],
     };
-    Ok(Some((i64::from(days.unwrap_or(0)) * 86_400 + seconds) * 1000))
+    Ok(Some(Millis::from_secs(i64::from(days.unwrap_or(0)) * 86_400 + seconds).0))
 }
 
 #[cfg(test)]

@@ -347,7 +347,7 @@ fn record(raw: RawJob, number: u64) -> Result<JobRecord, String> {
         phase,
         state_reason: present(raw.state_reason),
         priority: raw.priority.0.and_then(|priority| i64::try_from(priority).ok()),
-        time_limit_ms: raw.time_limit.positive().map(|minutes| minutes * 60_000),
+        time_limit_ms: raw.time_limit.positive().and_then(|minutes| minutes.checked_mul(60_000)),
         submit_ms: raw.submit_time.time_ms(),
         eligible_ms: raw.eligible_time.time_ms(),
         start_ms: raw.start_time.time_ms().filter(|_| phase != JobPhase::Waiting),

@@ -1,12 +1,17 @@
 //! Measured impact: what a verified action gains during its prediction period, compared with doing
 //! nothing.
 
+use tidegate_units::Millis;
+
 use super::{Executor, Journal, JournalEvent, OnlineForecast, StepError};
 use crate::action::Change;
 use crate::intent::{Intent, Stage};
 use crate::planner::Decision;
 use crate::scorecard::{Realised, Score, score};
 use crate::state::{ClusterState, Job, JobState};
+
+/// Thousandths of a GPU x microseconds in a GPU millisecond.
+const MILLI_US_PER_GPU_MS: i128 = 1_000_000;
 
 /// Useful GPU time an action gains, summed over observations. Between two, the first is assumed to
 /// hold.
@@ -16,7 +21,8 @@ pub(super) struct Impact {
     at_us: i64,
     ends_us: i64,
     rate_gpu_milli: Option<i64>,
-    gained_gpu_us: i128,
+    /// Thousandths of a GPU x microseconds: divided once, at the end.
+    gained_milli_us: i128,
     /// At one observation the gain could not be determined.
     unknown: bool,
 }
@@ -27,10 +33,10 @@ impl Impact {
         let rate_gpu_milli = rate(&change, state);
         Self {
             at_us: state.at_us,
-            ends_us: state.at_us + decision.predicted.over_ms * 1000,
+            ends_us: state.at_us + Millis(decision.predicted.over_ms).to_micros().0,
             rate_gpu_milli,
             change,
-            gained_gpu_us: 0,
+            gained_milli_us: 0,
             unknown: rate_gpu_milli.is_none(),
         }
     }
@@ -39,7 +45,7 @@ impl Impact {
         let until_us = state.at_us.min(self.ends_us);
         match self.rate_gpu_milli {
             _ if until_us <= self.at_us => {}
-            Some(rate) => self.gained_gpu_us += i128::from(rate) * i128::from(until_us - self.at_us) / 1000,
+            Some(rate) => self.gained_milli_us += i128::from(rate) * i128::from(until_us - self.at_us),
             None => self.unknown = true,
         }
         self.at_us = self.at_us.max(until_us);
@@ -47,7 +53,8 @@ impl Impact {
     }
 
     fn gained_gpu_ms(&self) -> Option<i64> {
-        (!self.unknown).then(|| i64::try_from(self.gained_gpu_us / 1000).unwrap_or(i64::MAX))
+        let gpu_ms = self.gained_milli_us.div_euclid(MILLI_US_PER_GPU_MS);
+        (!self.unknown).then(|| i64::try_from(gpu_ms).unwrap_or(i64::MAX))
     }
 }
 
@@ -63,13 +70,13 @@ fn rate(change: &Change, state: &ClusterState) -> Option<i64> {
             if nodes.is_empty() {
                 let held: u32 = running.filter(|job| job.owner == *to).map(Job::held_gpus).sum();
                 let quota: u32 = state.owners.get(to)?.shares.values().map(|share| share.quota_gpus).sum();
-                return Some(i64::from(held.saturating_sub(quota).min(*gpus)) * 1000);
+                return Some(gpu_milli(held.saturating_sub(quota).min(*gpus)));
             }
             let on = |job: &Job| -> u32 {
                 job.placement.iter().filter(|(node, _)| nodes.contains(*node)).map(|(_, gpus)| gpus).sum()
             };
             // The borrower may share it with others if the scheduler allows.
-            Some(i64::from(running.filter(|job| job.owner != *from).map(on).sum::<u32>()) * 1000)
+            Some(gpu_milli(running.filter(|job| job.owner != *from).map(on).sum()))
         }
         Change::ResizeJob { job, from_gpus, to_gpus, .. } => {
             // A finished job gains nothing more.
@@ -90,6 +97,11 @@ fn rate(change: &Change, state: &ClusterState) -> Option<i64> {
     }
 }
 
+/// Whole GPUs in thousandths.
+fn gpu_milli(gpus: u32) -> i64 {
+    i64::from(gpus) * 1_000
+}
+
 impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     /// Scores finished actions. An action that frees a loan's GPUs is not scored by itself: the
     /// work its job loses is the loan's cost. Actions verified by a previous process are not
@@ -98,7 +110,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         let due = self.journaled.intents.all().filter(|intent| {
             let predicted = &intent.decision.predicted;
             match intent.stage {
-                Stage::Verified { at_us } => now_us >= at_us + predicted.over_ms * 1000,
+                Stage::Verified { at_us } => now_us >= at_us + Millis(predicted.over_ms).to_micros().0,
                 Stage::Failed { .. } | Stage::Compensated { .. } => intent.is_over(),
                 _ => false,
             }
@@ -130,7 +142,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         let cost_gpu_ms = match &action.change {
             Change::Lend { extends, .. } => {
                 let loan = extends.as_ref().unwrap_or(&action.id);
-                let (from_us, over_us) = (intent.at_us(), predicted.over_ms * 1000);
+                let (from_us, over_us) = (intent.at_us(), Millis(predicted.over_ms).to_micros().0);
                 Some(self.journaled.intents.lost_to_reclaim(loan, from_us, from_us + over_us))
             }
             _ if verified => Some(predicted.cost_gpu_ms),

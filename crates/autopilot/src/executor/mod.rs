@@ -16,6 +16,7 @@ mod state;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use tidegate_units::Millis;
 
 pub use crate::planner::PlanRecord;
 use impact::Impact;
@@ -286,7 +287,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             }
         }
         self.record_alerts(now_us)?;
-        let repeat_us = self.settings.repeat_every_ms * 1000;
+        let repeat_us = Millis(self.settings.repeat_every_ms).to_micros().0;
         if now_us - self.forgot_us > repeat_us {
             self.forgot_us = now_us;
             self.refused.retain(|_, at_us| now_us - *at_us < repeat_us);
@@ -360,7 +361,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         }
         let held = self.journaled.lease.as_ref().filter(|_| self.generation == Some(generation));
         // Renews once a third of the lifetime has passed.
-        if held.is_none_or(|held| held.until_us - now_us < lease_ms * 1000 * 2 / 3) {
+        if held.is_none_or(|held| held.until_us - now_us < Millis(lease_ms).to_micros().0 * 2 / 3) {
             let entry = JournalEntry { at_us: now_us, generation, event: JournalEvent::Lease(lease) };
             self.journal.append(vec![entry])?;
             self.catch_up()?;
@@ -391,7 +392,9 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         switch: KillSwitch,
         now_us: i64,
     ) -> Result<Option<(String, usize)>, StepError> {
-        let due = |last: Option<i64>, every_ms: i64| last.is_none_or(|last| now_us - last >= every_ms * 1000);
+        let due = |last: Option<i64>, every_ms: i64| {
+            last.is_none_or(|last| now_us - last >= Millis(every_ms).to_micros().0)
+        };
         if !due(self.planned_us, self.settings.plan_every_ms) {
             return Ok(None);
         }
@@ -444,7 +447,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         now_us: i64,
     ) -> Vec<IntentEvent> {
         let generation = self.generation.unwrap_or_default();
-        let repeat_us = self.settings.repeat_every_ms * 1000;
+        let repeat_us = Millis(self.settings.repeat_every_ms).to_micros().0;
         let history = self.history(switch, now_us);
         let mut events: Vec<IntentEvent> = Vec::new();
         let mut proposed: Vec<&str> = Vec::new();

@@ -1,6 +1,8 @@
 //! Rollout of candidate policies: begins and ends the canary, asks both policies about its
 //! decisions, and runs the shadow.
 
+use tidegate_units::Millis;
+
 use super::{Executor, Journal, JournalEvent, OnlineForecast, StepError};
 use crate::action::{Action, ActionId, Kind};
 use crate::guard::{self, History, KillSwitch, Refusal, Rule, Verdict};
@@ -164,14 +166,14 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     pub(super) fn has_new_decisions(&self, result: Option<&ShadowResult>) -> bool {
         let of = self.shadow.as_ref().zip(result);
         of.is_some_and(|(shadow, result)| {
-            shadow.has_new_decisions(result, self.settings.repeat_every_ms * 1000)
+            shadow.has_new_decisions(result, Millis(self.settings.repeat_every_ms).to_micros().0)
         })
     }
 
     /// Events to record for a shadow's result.
     pub(super) fn shadow_events(&mut self, result: Option<ShadowResult>) -> Vec<JournalEvent> {
         let (every_us, generation) =
-            (self.settings.repeat_every_ms * 1000, self.generation.unwrap_or_default());
+            (Millis(self.settings.repeat_every_ms).to_micros().0, self.generation.unwrap_or_default());
         let Some((shadow, result)) = self.shadow.as_mut().zip(result) else { return Vec::new() };
         let events = shadow.record(result, generation, every_us);
         events.into_iter().map(|event| JournalEvent::Shadow(Box::new(event))).collect()

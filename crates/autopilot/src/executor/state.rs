@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use tidegate_units::{Micros, Millis};
 
 use super::journal::{JournalEntry, JournalEvent};
 use crate::action::{ActionId, Change, Kind};
@@ -117,9 +118,9 @@ impl ExecutorState {
         let Self { intents, slo, policy, .. } = self;
         if let (Some(intent), Some(before)) = (intents.get(&event.action), before) {
             // A decision follows its plan, which holds the policy.
-            let within_s =
-                policy.as_ref().map_or(i64::MAX / 1_000_000_000, |policy| policy.lend.reclaim_within_s);
-            slo.tallies.record(event, before, &intent.decision, within_s * 1000);
+            let within_ms =
+                policy.as_ref().map_or(i64::MAX, |policy| Millis::from_secs(policy.lend.reclaim_within_s).0);
+            slo.tallies.record(event, before, &intent.decision, within_ms);
         }
     }
 
@@ -180,7 +181,7 @@ impl ExecutorState {
             let lent = self.intents.get(loan).map(|intent| &intent.decision.action.change);
             let Some(Change::Lend { from, pool, .. }) = lent else { continue };
             let (longest_ms, count) = took.entry((from, pool)).or_insert((i64::MIN, 0));
-            *longest_ms = (*longest_ms).max((at_us - intent.at_us()) / 1000);
+            *longest_ms = (*longest_ms).max(Micros(at_us - intent.at_us()).floor_millis().0);
             *count += 1;
         }
         let enough = took.into_iter().filter(|(_, (_, count))| *count >= MIN_RECLAIMS);

@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_insight::forecast::{Drift, Reach};
+use tidegate_units::{Micros, Millis};
 
 use super::{BySeries, Series, quantile};
 use crate::state::{BoundsDrift, ClusterState, OwnerName, PoolName};
@@ -184,11 +185,12 @@ impl Published {
         for name in named {
             let judged = match self.series.get(name).filter(|issue| !issue.steps.is_empty()) {
                 None => Err(format!("no forecast of {name} was published")),
-                Some(issue) if self.now_us - issue.issued_us > most_age_us => {
-                    Err(format!("the newest forecast of {name} is older than {} s", most_age_us / 1_000_000))
-                }
+                Some(issue) if self.now_us - issue.issued_us > most_age_us => Err(format!(
+                    "the newest forecast of {name} is older than {} s",
+                    Micros(most_age_us).floor_secs()
+                )),
                 Some(issue) if issue.standing(Reach::Day, self.now_us).is_none() => {
-                    Err(format!("nobody says whether the bounds foreseen for {name} hold"))
+                    Err(format!("nothing was published on whether the bounds of {name} hold"))
                 }
                 Some(issue) => Ok((name, issue)),
             };
@@ -297,7 +299,7 @@ impl PublishedSeries {
         let (last_us, _) = self.steps.last_key_value()?;
         let step_us = step.step_us;
         let from_us = first_us + (now_us - first_us).div_euclid(step_us) * step_us;
-        let to_us = now_us.saturating_add(within_ms.max(1).saturating_mul(1_000));
+        let to_us = now_us.saturating_add(Millis(within_ms.max(1)).to_micros().0);
         // Limited to the issue, so that the list is no longer than it.
         let inside = from_us >= *first_us && to_us <= last_us + step_us;
         inside.then(|| (0..).map(|n| from_us + n * step_us).take_while(|start| *start < to_us).collect())

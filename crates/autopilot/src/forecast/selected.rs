@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_units::Micros;
+
 use super::published::PublishedSeries;
 use super::{DemandForecast, Published, Reach, Series, SeriesNames, Trailing, TrailingConfig, ppm};
 use crate::policy::{ForecastRules, ForecastSource};
@@ -55,12 +57,12 @@ impl SelectedForecast {
 
     /// Writes the origin of each owner's forecast into the state, for the guard and the record.
     pub fn annotate(&self, state: &mut ClusterState) {
-        state.foreseen.clear();
+        state.forecast_origins.clear();
         for (owner, entry) in &state.owners {
             let by = |pool: &String| (pool.clone(), self.by(Series { owner, pool }));
             let pools: BTreeMap<_, _> = entry.shares.keys().map(by).collect();
             if !pools.is_empty() {
-                state.foreseen.insert(owner.clone(), pools);
+                state.forecast_origins.insert(owner.clone(), pools);
             }
         }
     }
@@ -83,12 +85,12 @@ impl SelectedForecast {
         if self.rules.source == ForecastSource::Trailing {
             return Err("the policy has it so".to_owned());
         }
-        let most_age_us = self.rules.most_age_s.saturating_mul(1_000_000);
+        let most_age_us = Micros::from_secs(self.rules.most_age_s).0;
         let (named, issue) = self.published.usable(of, most_age_us)?;
         let drifts =
             issue.drifts(self.published.now_us()).filter(|_| self.rules.source == ForecastSource::Best);
         // It may have been issued some time ago.
-        let reaches_far = within_ms.saturating_add(most_age_us / 1_000) > DAY_MS;
+        let reaches_far = within_ms.saturating_add(Micros(most_age_us).floor_millis().0) > DAY_MS;
         match drifts {
             Some((Reach::Step | Reach::Day, _)) => {
                 Err(format!("the bounds published for {named} do not hold within a day"))

@@ -3,6 +3,8 @@
 //! It uses no model and is hard to beat a week ahead. Within a day it adds to current demand the
 //! quantile of past rises from the same time of day.
 
+use tidegate_units::Millis;
+
 use super::{BySeries, Coverage, DemandForecast, Series, quantile};
 
 /// Settings of [`Trailing`].
@@ -80,7 +82,7 @@ impl Trailing {
             return;
         }
         let config = self.config;
-        let step = at_us.div_euclid(config.step_ms * 1000);
+        let step = at_us.div_euclid(Millis(config.step_ms).to_micros().0);
         let past = self.series.entry(of, || Past { first: step, ..Past::default() });
         let end = past.end();
         if step + 1 < end {
@@ -158,7 +160,7 @@ impl Past {
         let now = *self.values.iter().rev().find_map(Option::as_ref)?;
         let horizon = usize::try_from(horizon).ok()?;
         let day = usize::try_from(DAY_MS / config.step_ms).ok()?;
-        let around = usize::try_from(config.around_minutes * 60_000 / config.step_ms).ok()?;
+        let around = usize::try_from(Millis::from_minutes(config.around_minutes).0 / config.step_ms).ok()?;
         let newest = self.values.len() - 1;
         let mut same_time = Vec::new();
         let mut days = 0;

@@ -1,6 +1,7 @@
 //! Evidence checks: freshness, agreement of log and target, forecast quality, preconditions, order.
 
 use tidegate_insight::forecast::{Drift, Reach};
+use tidegate_units::Micros;
 
 use super::{ActionStatus, Context, Refusal, Rule, refuse};
 use crate::action::{Adjustment, Change, Kind};
@@ -9,21 +10,24 @@ use crate::state::{ForecastOrigin, Object};
 pub(super) fn expired(ctx: &Context<'_>) -> Option<Refusal> {
     let late_us = ctx.now_us - ctx.action.expires_us;
     (late_us >= 0).then_some(())?;
-    refuse(Rule::Expired, format!("its deadline passed {} s ago", late_us / 1_000_000))
+    refuse(Rule::Expired, format!("its deadline passed {} s ago", Micros(late_us).floor_secs()))
 }
 
 /// Every action needs a fresh observation. All but restoring actions also need fresh sources.
 pub(super) fn freshness(ctx: &Context<'_>) -> Option<Refusal> {
     let rules = &ctx.policy.freshness;
     let age_us = ctx.now_us - ctx.state.at_us;
-    if age_us > rules.most_s * 1_000_000 {
-        return refuse(Rule::Freshness, format!("the cluster was observed {} s ago", age_us / 1_000_000));
-    }
-    // A source clock ahead of ours would make everything look fresh.
-    if age_us < -rules.most_s * 1_000_000 {
+    if age_us > Micros::from_secs(rules.most_s).0 {
         return refuse(
             Rule::Freshness,
-            format!("the cluster was observed {} s in the future", -age_us / 1_000_000),
+            format!("the cluster was observed {} s ago", Micros(age_us).floor_secs()),
+        );
+    }
+    // A source clock ahead of ours would make everything look fresh.
+    if age_us < -Micros::from_secs(rules.most_s).0 {
+        return refuse(
+            Rule::Freshness,
+            format!("the cluster was observed {} s in the future", Micros(-age_us).floor_secs()),
         );
     }
     if ctx.restores {
@@ -37,8 +41,9 @@ pub(super) fn freshness(ctx: &Context<'_>) -> Option<Refusal> {
         let Some(last_us) = source.last_event_us else {
             return refuse(Rule::Freshness, format!("source {name} has never sent an event"));
         };
-        let age_s = (ctx.now_us - last_us) / 1_000_000;
-        if age_s > most_s {
+        let age_us = ctx.now_us - last_us;
+        if age_us > Micros::from_secs(most_s).0 {
+            let age_s = Micros(age_us).floor_secs();
             return refuse(
                 Rule::Freshness,
                 format!("source {name} has been silent for {age_s} s, the limit is {most_s}"),
@@ -85,7 +90,7 @@ pub(super) fn forecast(ctx: &Context<'_>) -> Option<Refusal> {
         }
         _ => return None,
     };
-    let (series, off) = match ctx.state.foreseen.get(owner)?.get(pool)? {
+    let (series, off) = match ctx.state.forecast_origins.get(owner)?.get(pool)? {
         ForecastOrigin::Published { series, off, .. } => (series, off),
         ForecastOrigin::Past { held_ppm, .. } => {
             let least = policy.lend.least_coverage;
@@ -124,7 +129,7 @@ pub(super) fn forecast(ctx: &Context<'_>) -> Option<Refusal> {
             Drift::TooLow => "demand is above them too often",
             _ => "demand is outside of them too often",
         },
-        (ctx.now_us - found.since_us) / 1_000_000,
+        Micros(ctx.now_us - found.since_us).floor_secs(),
         f64::from(found.inside80_ppm) / 1e6,
         f64::from(found.below95_ppm) / 1e6,
     );

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tidegate_units::{Micros, Millis};
+
 use super::history::{direction, prolongs};
 use super::{ActionStatus, Context, PastAction, Refusal, Rule, counts_as, refuse, subject};
 use crate::action::{Change, Kind};
@@ -75,7 +77,7 @@ pub(super) fn breaker(ctx: &Context<'_>) -> Option<Refusal> {
         return None;
     }
     let blast = &ctx.policy.blast;
-    let recent = || ctx.history.since(ctx.now_us, blast.window_s * 1_000_000);
+    let recent = || ctx.history.since(ctx.now_us, Micros::from_secs(blast.window_s).0);
     let failed = |past: &&PastAction| {
         matches!(past.outcome, ActionStatus::Failed { .. } | ActionStatus::Compensated { .. })
     };
@@ -153,7 +155,7 @@ fn expected_loss(ctx: &Context<'_>) -> i64 {
             interruption(job, job.held_gpus(), ctx.now_us, ctx.policy.preempt.restart_s).least().0
         }
         Change::ResizeJob { .. } => {
-            let pause_ms = job.checkpoint.resize_ms.unwrap_or(ctx.policy.resize.pause_s * 1000);
+            let pause_ms = job.checkpoint.resize_ms.unwrap_or(Millis::from_secs(ctx.policy.resize.pause_s).0);
             i64::from(job.held_gpus()) * pause_ms
         }
         _ => 0,

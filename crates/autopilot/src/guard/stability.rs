@@ -1,5 +1,7 @@
 //! Stability checks: dwell after a change, cooldown after failures, limit on reversals.
 
+use tidegate_units::{Micros, Millis};
+
 use super::history::{direction, lasted_us};
 use super::{ActionStatus, Context, PastAction, Refusal, Rule, refuse, subject};
 use crate::action::{Change, Kind};
@@ -23,10 +25,10 @@ fn dwell(ctx: &Context<'_>) -> Option<Refusal> {
     };
     let last = ctx.history.about(&subject).rev().find(changed)?;
     let ago_us = ctx.now_us - last.at_us;
-    (ago_us < dwell_s * 1_000_000).then_some(())?;
+    (ago_us < Micros::from_secs(dwell_s).0).then_some(())?;
     refuse(
         Rule::Dwell,
-        format!("{subject} was changed {} s ago; it must rest for {dwell_s} s", ago_us / 1_000_000),
+        format!("{subject} was changed {} s ago; it must rest for {dwell_s} s", Micros(ago_us).floor_secs()),
     )
 }
 
@@ -35,15 +37,17 @@ fn dwell(ctx: &Context<'_>) -> Option<Refusal> {
 fn too_early(ctx: &Context<'_>, id: &str) -> Option<Refusal> {
     let Change::Lend { expires_us, .. } = ctx.action.change else { return None };
     let loan = ctx.state.loans.get(id)?;
-    let (left_s, last_s) = ((loan.expires_us - ctx.now_us) / 1_000_000, 2 * loan.reclaim_within_ms / 1000);
-    if left_s > last_s {
+    let (left_us, last_ms) = (loan.expires_us - ctx.now_us, 2 * loan.reclaim_within_ms);
+    if left_us > Millis(last_ms).to_micros().0 {
+        let (left_s, last_s) = (Micros(left_us).floor_secs(), Millis(last_ms).floor_secs());
         return refuse(
             Rule::Dwell,
             format!("loan {id} has {left_s} s left and is extended only in its last {last_s}"),
         );
     }
-    let (more_s, term_s) = ((expires_us - ctx.now_us) / 1_000_000, ctx.policy.lend.term_s);
-    (more_s > term_s).then_some(())?;
+    let (more_us, term_s) = (expires_us - ctx.now_us, ctx.policy.lend.term_s);
+    (more_us > Micros::from_secs(term_s).0).then_some(())?;
+    let more_s = Micros(more_us).floor_secs();
     refuse(Rule::Dwell, format!("loan {id} would last another {more_s} s; a term is {term_s} s"))
 }
 
@@ -83,10 +87,10 @@ fn cooldown(ctx: &Context<'_>) -> Option<Refusal> {
     let ago_us = ctx.now_us - last_us;
     // The owner is owed its GPUs, so a reclaim's rest does not grow.
     let rest_s = if ctx.kind == Kind::Reclaim { 0 } else { rest_s };
-    (ago_us < rest_s * 1_000_000).then_some(())?;
+    (ago_us < Micros::from_secs(rest_s).0).then_some(())?;
     refuse(
         Rule::Cooldown,
-        format!("it failed {} s ago ({reason}); it must rest for {rest_s} s", ago_us / 1_000_000),
+        format!("it failed {} s ago ({reason}); it must rest for {rest_s} s", Micros(ago_us).floor_secs()),
     )
 }
 
@@ -99,7 +103,7 @@ fn oscillation(ctx: &Context<'_>) -> Option<Refusal> {
         past.at_us > ctx.now_us - DAY_US
             && matches!(past.outcome, ActionStatus::UnderWay | ActionStatus::Verified)
     };
-    let term_us = ctx.policy.lend.term_s * 1_000_000;
+    let term_us = Micros::from_secs(ctx.policy.lend.term_s).0;
     let ended = |lasted_us: Option<i64>| lasted_us.is_some_and(|us| us >= term_us);
     let change = &ctx.action.change;
     let now = direction(change);

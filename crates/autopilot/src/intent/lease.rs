@@ -1,6 +1,7 @@
 //! Lease: one writer at a time, with a generation that rises whenever the lease changes hands.
 
 use serde::{Deserialize, Serialize};
+use tidegate_units::Millis;
 
 /// The right to act.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +33,7 @@ impl Lease {
     /// # Errors
     /// Somebody else holds it and it has not expired.
     pub fn take(current: Option<&Self>, holder: &str, now_us: i64, ttl_ms: i64) -> Result<Self, LeaseHeld> {
-        let until_us = now_us + ttl_ms * 1000;
+        let until_us = now_us + Millis(ttl_ms).to_micros().0;
         let (holder, next) = (holder.to_owned(), current.map_or(1, |lease| lease.generation + 1));
         match current {
             Some(lease) if now_us < lease.until_us && lease.holder == holder => {

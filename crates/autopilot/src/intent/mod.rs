@@ -14,6 +14,7 @@ mod ledger;
 mod step;
 
 use serde::{Deserialize, Serialize};
+use tidegate_units::Millis;
 
 pub use fold::FoldError;
 pub use lease::{Lease, LeaseHeld};
@@ -204,7 +205,7 @@ impl Intent {
             change: action.inverse.clone()?,
             preconditions: Vec::new(),
             inverse: None,
-            expires_us: now_us + limits.verify_within_ms * 1000,
+            expires_us: now_us + Millis(limits.verify_within_ms).to_micros().0,
             effect_ends_us: None,
             notice_ms: 0,
             after: Vec::new(),

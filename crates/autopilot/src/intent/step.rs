@@ -1,6 +1,7 @@
 //! Next step of an intent, and the meaning of the target's answers.
 
 use serde::{Deserialize, Serialize};
+use tidegate_units::Millis;
 
 use super::{Intent, Stage, Transition};
 use crate::action::Action;
@@ -104,7 +105,7 @@ impl Intent {
     }
 
     fn leased(&self, noticed_us: Option<i64>, acknowledged: bool, now_us: i64, limits: &Limits) -> NextStep {
-        let notice_us = self.decision.action.notice_ms * 1000;
+        let notice_us = Millis(self.decision.action.notice_ms).to_micros().0;
         if notice_us == 0 || acknowledged {
             return NextStep::Begin(self.action());
         }
@@ -141,7 +142,7 @@ impl Intent {
         limits: &Limits,
     ) -> Outcome {
         let Stage::Applying { since_us, applied_us } = self.stage else { return Outcome::Wait };
-        let over = now_us >= applied_us.unwrap_or(since_us) + limits.verify_within_ms * 1000;
+        let over = now_us >= applied_us.unwrap_or(since_us) + Millis(limits.verify_within_ms).to_micros().0;
         match answer {
             Ok(Effect::Done { .. }) => Outcome::Record(Transition::Verified),
             Ok(Effect::Overridden { found }) => Outcome::Record(Transition::Yielded { found: found.clone() }),

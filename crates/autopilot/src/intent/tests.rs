@@ -75,7 +75,7 @@ fn the_whole_life_of_an_intent() {
     tell(&mut intents, leased());
     assert!(matches!(next(&intents, 2), NextStep::Notify(_)));
     tell(&mut intents, Transition::Noticed);
-    assert!(matches!(next(&intents, 62), NextStep::Notify(_)), "told at 3: a minute is over at 63");
+    assert!(matches!(next(&intents, 62), NextStep::Notify(_)), "notified at 3: a minute is over at 63");
     tell(&mut intents, Transition::Acknowledged);
     let NextStep::Begin(action) = next(&intents, 10) else { panic!() };
     assert_eq!(action.generation, 1);
@@ -121,7 +121,7 @@ fn a_notice_is_awaited_for_a_limited_time() {
     assert!(matches!(intent.next(1, NOW + 61 * S, &LIMITS), NextStep::Notify(_)));
     assert!(
         matches!(intent.next(1, NOW + 62 * S, &LIMITS), NextStep::Begin(_)),
-        "told at 2 s, a minute is over"
+        "notified at 2 s, a minute is over"
     );
     let mut early = Intent::proposed(&proposed(decision(Mode::Act, 60_000))).unwrap();
     early.fold(&event(1, 1, approved())).unwrap();

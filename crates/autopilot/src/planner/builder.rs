@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_units::{Micros, Millis};
+
 use super::owner_filter::OwnerFilter;
 use super::plan::{Advice, Alternative, Considered, Decision, Plan, Predicted, Report, same_change};
 use super::room::Room;
@@ -292,7 +294,9 @@ impl<'a> PlanBuilder<'a> {
                     change: wanted.change,
                     preconditions: wanted.preconditions,
                     inverse: wanted.inverse,
-                    expires_us: self.now_us + stands_s * 1_000_000 + wanted.notice_ms * 1000,
+                    expires_us: self.now_us
+                        + Micros::from_secs(stands_s).0
+                        + Millis(wanted.notice_ms).to_micros().0,
                     effect_ends_us: wanted.effect_ends_us,
                     notice_ms: wanted.notice_ms,
                     after: wanted.after,

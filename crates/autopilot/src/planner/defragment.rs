@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_units::{GpuMillis, Micros, Millis};
+
 use super::builder::PlanBuilder;
 use super::room::Room;
 use super::victims::{Cause, disturb, may_disturb, victim_options};
@@ -25,7 +27,7 @@ pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
         first.entry(&job.pool).or_insert((id, job, since));
     }
     for (pool, (id, job, since)) in first {
-        let waited_s = (builder.now_us - since) / 1_000_000;
+        let waited_s = Micros(builder.now_us - since).floor_secs();
         let footprint = Footprint {
             owners: vec![job.owner.clone()],
             pools: vec![job.pool.clone()],
@@ -74,7 +76,7 @@ fn defragment(builder: &mut PlanBuilder<'_>, pool: &PoolName, id: &JobId, gang: 
         return Err("GPUs are already being freed for it".to_owned());
     }
     let (emptied, moved) = choose(builder, pool, gang, missing)?;
-    let hold_ms = builder.policy.resize.hold_s * 1000;
+    let hold_ms = Millis::from_secs(builder.policy.resize.hold_s).0;
     let benefit = f64::from(gang.gpus) * hold_ms as f64;
     let cost: i64 = moved.iter().map(|(_, job)| loss(builder, job)).sum();
     let predicted = builder.predict(benefit, cost as f64, None, 0.8, hold_ms);
@@ -82,7 +84,7 @@ fn defragment(builder: &mut PlanBuilder<'_>, pool: &PoolName, id: &JobId, gang: 
         return Err(format!(
             "moving {} jobs would cost {} GPU-s, more than it gains",
             moved.len(),
-            cost / 1000
+            GpuMillis(cost).trunc_gpu_secs()
         ));
     }
     let names: Vec<&str> = emptied.iter().map(|name| name.as_str()).collect();
@@ -179,6 +181,6 @@ fn movable(builder: &PlanBuilder<'_>, id: &JobId, job: &Job) -> bool {
         && job.preemptible
         && job.placement.len() == 1
         && job.preemptions_24h < rules.per_job_per_day
-        && ran_us >= rules.least_run_s * 1_000_000
+        && ran_us >= Micros::from_secs(rules.least_run_s).0
         && may_disturb(builder, id, job)
 }

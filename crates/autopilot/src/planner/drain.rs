@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use tidegate_units::{Micros, Millis};
+
 use super::builder::{ActionSpec, PlanBuilder};
 use super::plan::{Alternative, Predicted};
 use crate::action::{Change, Kind, Precondition};
@@ -113,7 +115,7 @@ fn candidate<'a>(
     let state = builder.state;
     let jobs: Vec<(&JobId, &Job)> =
         builder.jobs_on.get(name).into_iter().flatten().map(|id| (*id, &state.jobs[*id])).collect();
-    let away = f64::from(node.gpus) * (rules.repair_s * 1000) as f64;
+    let away = f64::from(node.gpus) * Millis::from_secs(rules.repair_s).0 as f64;
     let families = node.health.families.len();
     if node.health.fatal || (bad >= rules.bad && families >= rules.families as usize) {
         let p = if node.health.fatal { bad.max(0.99) } else { bad };
@@ -124,8 +126,13 @@ fn candidate<'a>(
                     .abrupt_gpu_ms
             })
             .sum();
-        let predicted =
-            builder.predict(p * (at_risk as f64 + away), (1.0 - p) * away, None, p, rules.repair_s * 1000);
+        let predicted = builder.predict(
+            p * (at_risk as f64 + away),
+            (1.0 - p) * away,
+            None,
+            p,
+            Millis::from_secs(rules.repair_s).0,
+        );
         let fatal = if node.health.fatal { "fatal signal; " } else { "" };
         let reason = format!(
             "{fatal}bad with probability {bad:.3}, from {families} kinds of evidence ({})",
@@ -164,13 +171,13 @@ fn straggler<'a>(
         builder.noop(Kind::DrainNode, object(), reason, None, Vec::new());
         return None;
     };
-    let remaining_ms = ((end_us - builder.now_us) / 1000).max(0);
+    let remaining_ms = Micros(end_us - builder.now_us).floor_millis().0.max(0);
     let (loss, _) = interruption(job, held, builder.now_us, builder.policy.preempt.restart_s).least();
     let benefit = remaining_ms as f64 * slow * f64::from(held);
     let predicted = builder.predict(benefit, loss as f64, None, 0.8, remaining_ms);
     let reason = format!(
         "slows job {id} ({held} GPUs) by {slow:.3} for another {} s: that loses {:.1} GPU-hours, moving it loses {:.1}",
-        remaining_ms / 1000,
+        Millis(remaining_ms).floor_secs(),
         benefit / 3.6e6,
         loss as f64 / 3.6e6
     );
@@ -227,7 +234,7 @@ fn move_gang(builder: &mut PlanBuilder<'_>, candidate: &DrainCandidate<'_>, afte
         inverse: None,
         preconditions: vec![Precondition::job_unchanged(id, job)],
         effect_ends_us: None,
-        notice_ms: if notice { builder.policy.preempt.notice_s * 1000 } else { 0 },
+        notice_ms: if notice { Millis::from_secs(builder.policy.preempt.notice_s).0 } else { 0 },
         after,
         predicted,
         reason: format!("moves off node {}, which {}", candidate.name, candidate.reason),
@@ -289,9 +296,9 @@ pub(super) fn plan_returns(builder: &mut PlanBuilder<'_>) {
         let why_not = match good_us {
             _ if node.health.fatal || bad >= 0.5 => Some(format!("still bad with probability {bad:.3}")),
             None => Some("no health check has passed since the drain".to_owned()),
-            Some(for_us) if for_us < rules.good_for_s * 1_000_000 => Some(format!(
+            Some(for_us) if for_us < Micros::from_secs(rules.good_for_s).0 => Some(format!(
                 "health checks have passed for {} s; the policy requires {} s",
-                for_us / 1_000_000,
+                Micros(for_us).floor_secs(),
                 rules.good_for_s
             )),
             Some(_) => None,
@@ -311,7 +318,7 @@ pub(super) fn plan_returns(builder: &mut PlanBuilder<'_>) {
             notice_ms: 0,
             after: Vec::new(),
             predicted,
-            reason: format!("health checks have passed for {} s", good_us.unwrap_or(0) / 1_000_000),
+            reason: format!("health checks have passed for {} s", Micros(good_us.unwrap_or(0)).floor_secs()),
             alternatives: Vec::new(),
         });
     }

@@ -7,6 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_units::{GpuMillis, Micros, Millis};
+
 use super::builder::{ActionSpec, PlanBuilder};
 use super::loan_growth::{LoanGrowth, best_borrower, candidates};
 use super::plan::Alternative;
@@ -31,7 +33,7 @@ impl Headroom {
     /// Expected loss from leaving the owner short: with the probability the level leaves, for the
     /// time a reclaim takes.
     pub(super) fn risk(&self, builder: &PlanBuilder<'_>, gpus: u32) -> f64 {
-        let within_ms = (builder.policy.lend.reclaim_within_s * 1000) as f64;
+        let within_ms = Millis::from_secs(builder.policy.lend.reclaim_within_s).0 as f64;
         (1.0 - self.level) * f64::from(gpus) * within_ms * builder.missing_ratio()
     }
 }
@@ -62,10 +64,13 @@ pub(super) fn headroom(builder: &mut PlanBuilder<'_>, of: Series<'_>) -> Result<
     let rules = builder.policy.lend.clone();
     let share = builder.state.share(of.owner, of.pool).ok_or("it has no share of the pool")?;
     let demand = share.demand_gpus.ok_or("its demand is unknown")?;
-    let stale_us = builder.policy.freshness.most_s.max(2 * rules.reclaim_within_s) * 1_000_000;
+    let stale_us = Micros::from_secs(builder.policy.freshness.most_s.max(2 * rules.reclaim_within_s)).0;
     let as_of = builder.as_of(of).ok_or("there is no forecast of its demand")?;
     if builder.now_us - as_of > stale_us {
-        return Err(format!("the forecast's data ended {} s ago", (builder.now_us - as_of) / 1_000_000));
+        return Err(format!(
+            "the forecast's data ended {} s ago",
+            Micros(builder.now_us - as_of).floor_secs()
+        ));
     }
     let coverage = builder.coverage(of).ok_or("too few forecasts have been compared with actual demand")?;
     if coverage < rules.least_coverage {
@@ -75,10 +80,10 @@ pub(super) fn headroom(builder: &mut PlanBuilder<'_>, of: Series<'_>) -> Result<
         ));
     }
     let level = level_for(builder, Some(coverage));
-    let within_ms = (rules.term_s + rules.reclaim_within_s) * 1000;
+    let within_ms = Millis::from_secs(rules.term_s + rules.reclaim_within_s).0;
     let far = "the forecast does not cover that period";
     let bound = builder.highest(of, level, within_ms).ok_or(far)?;
-    let sudden = promised(builder, of, rules.reclaim_within_s * 1000).ok_or(far)?;
+    let sudden = promised(builder, of, Millis::from_secs(rules.reclaim_within_s).0).ok_or(far)?;
     let highest = bound.max(sudden).max(f64::from(demand));
     let keep = highest.ceil().clamp(0.0, 4e9) as i64 + i64::from(rules.buffer_gpus);
     let service = builder.policy.service_floor(of.owner, of.pool, highest);
@@ -91,7 +96,7 @@ pub(super) fn headroom(builder: &mut PlanBuilder<'_>, of: Series<'_>) -> Result<
          {sudden:.1} before a loan could return; {} are kept back{}, {lent} are lent, {away} are out of service",
         of.owner,
         share.quota_gpus,
-        within_ms / 1000,
+        Millis(within_ms).floor_secs(),
         keep.max(floor),
         promise_to_requests(service)
     );
@@ -183,10 +188,12 @@ fn lend(
         return Err("it is taking GPUs back".to_owned());
     }
     let newest = loans().map(|loan| loan.since_us).max();
-    if let Some(since) = newest.filter(|since| builder.now_us - since < rules.step_every_s * 1_000_000) {
+    if let Some(since) =
+        newest.filter(|since| builder.now_us - since < Micros::from_secs(rules.step_every_s).0)
+    {
         return Err(format!(
             "it last lent {} s ago; the policy requires {} s between loans",
-            (builder.now_us - since) / 1_000_000,
+            Micros(builder.now_us - since).floor_secs(),
             rules.step_every_s
         ));
     }
@@ -217,7 +224,7 @@ fn lend(
         None => found?,
     };
     let (gpus, nodes) = choose(builder, of, most, wanted)?;
-    let term_ms = rules.term_s * 1000;
+    let term_ms = Millis::from_secs(rules.term_s).0;
     let lost = rules.reclaim_chance * rules.lost_per_lent;
     let used = match &growers {
         Some(growers) => growers.gains(gpus),
@@ -227,10 +234,10 @@ fn lend(
     if !builder.worth_it(&predicted) {
         return Err(format!(
             "lending {gpus} GPUs would not be worth it: net {} GPU-s at worst",
-            predicted.net_low_gpu_ms() / 1000
+            GpuMillis(predicted.net_low_gpu_ms()).trunc_gpu_secs()
         ));
     }
-    let expires_us = builder.now_us + term_ms * 1000;
+    let expires_us = builder.now_us + Millis(term_ms).to_micros().0;
     let lent_of_pool = builder.state.lent_gpus(of.owner, of.pool);
     let mut preconditions = vec![
         Precondition::LentIs { owner: of.owner.to_owned(), pool: of.pool.to_owned(), gpus: lent_of_pool },
@@ -257,7 +264,7 @@ fn lend(
         nodes,
         extends: None,
         expires_us,
-        reclaim_within_ms: rules.reclaim_within_s * 1000,
+        reclaim_within_ms: Millis::from_secs(rules.reclaim_within_s).0,
     };
     let noop = Alternative {
         what: "noop".to_owned(),

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use tidegate_units::Millis;
+
 use super::builder::PlanBuilder;
 use super::resize::{Gain, gain, hold_ms, why_not};
 use super::spare::Spare;
@@ -69,7 +71,8 @@ pub(super) fn best_borrower(
     candidates: &[(&JobId, &Job)],
     fits: impl Fn(&PoolName) -> bool,
 ) -> Option<LoanGrowth> {
-    let (term_ms, ratio) = (builder.policy.lend.term_s * 1000, builder.policy.resize.gain_ratio);
+    let (term_ms, ratio) =
+        (Millis::from_secs(builder.policy.lend.term_s).0, builder.policy.resize.gain_ratio);
     let mut all: Vec<(&OwnerName, Gain)> = Vec::new();
     for (_, job) in candidates.iter().filter(|(_, job)| job.owner != of.owner && fits(&job.pool)) {
         let JobKind::Elastic { grow, .. } = job.kind else { continue };

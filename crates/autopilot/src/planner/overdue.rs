@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_units::{Micros, Millis};
+
 use super::builder::PlanBuilder;
 use super::victims::{Cause, VictimOption, disturb, may_disturb, victim_options};
 use crate::action::Kind;
@@ -67,7 +69,7 @@ fn options(
     if !may_disturb(builder, id, job) {
         return Vec::new();
     }
-    let hold_ms = builder.policy.lend.term_s * 1000;
+    let hold_ms = Millis::from_secs(builder.policy.lend.term_s).0;
     victim_options(builder, id, job, wanted, true, hold_ms, |node| job.placement[node])
 }
 
@@ -83,9 +85,9 @@ fn leave(
         let reason = format!("loan {id} is being taken back, but job {job_id} may not be disturbed now");
         return builder.noop(Kind::Reclaim, Some(Object::Loan(id.clone())), reason, None, Vec::new());
     };
-    let left_ms = (builder.policy.lend.term_s * 1000) as f64;
+    let left_ms = Millis::from_secs(builder.policy.lend.term_s).0 as f64;
     let benefit = f64::from(way.choice.frees) * left_ms * builder.missing_ratio();
-    let since_s = loan.reclaiming_since_us.map_or(0, |since| (builder.now_us - since) / 1_000_000);
+    let since_s = loan.reclaiming_since_us.map_or(0, |since| Micros(builder.now_us - since).floor_secs());
     let why = format!("{} has been taking loan {id} back for {since_s} s", loan.from);
     disturb(
         builder,

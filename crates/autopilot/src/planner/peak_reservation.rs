@@ -7,6 +7,8 @@
 //! Until it begins it follows the forecast. Afterwards it only grows: the owner's jobs may be on
 //! it, and what remains of it ends soon.
 
+use tidegate_units::{Micros, Millis};
+
 use super::builder::{ActionSpec, PlanBuilder};
 use super::lend::level_for;
 use crate::action::{Adjustment, Change, Kind, Precondition};
@@ -70,14 +72,19 @@ impl Rise {
 fn rise(builder: &mut PlanBuilder<'_>, of: Series<'_>, share: &Share) -> Result<Rise, String> {
     let now = share.demand_gpus.ok_or("its demand is unknown")?;
     let rules = &builder.policy.lend;
-    let (least, fresh_us) =
-        (rules.least_coverage, builder.policy.freshness.most_s.max(2 * rules.reclaim_within_s) * 1_000_000);
-    let ahead_ms = builder.policy.reservation.ahead_s * 1000;
-    let looks = (ahead_ms / (rules.reclaim_within_s * 1000)).clamp(1, SAMPLES);
+    let (least, fresh_us) = (
+        rules.least_coverage,
+        Micros::from_secs(builder.policy.freshness.most_s.max(2 * rules.reclaim_within_s)).0,
+    );
+    let ahead_ms = Millis::from_secs(builder.policy.reservation.ahead_s).0;
+    let looks = (ahead_ms / Millis::from_secs(rules.reclaim_within_s).0).clamp(1, SAMPLES);
     let step_ms = ahead_ms / looks;
     let as_of = builder.as_of(of).ok_or("there is no forecast of its demand")?;
     if builder.now_us - as_of > fresh_us {
-        return Err(format!("the forecast's data ended {} s ago", (builder.now_us - as_of) / 1_000_000));
+        return Err(format!(
+            "the forecast's data ended {} s ago",
+            Micros(builder.now_us - as_of).floor_secs()
+        ));
     }
     let coverage = builder.coverage(of).ok_or("too few forecasts have been compared with actual demand")?;
     if coverage < least {
@@ -94,13 +101,13 @@ fn rise(builder: &mut PlanBuilder<'_>, of: Series<'_>, share: &Share) -> Result<
         }
     }
     let half = more(builder.highest(of, 0.5, ahead_ms).ok_or(far)?);
-    let from_us = builder.now_us + begins.unwrap_or(0) * step_ms * 1000;
+    let from_us = builder.now_us + begins.unwrap_or(0) * Millis(step_ms).to_micros().0;
     Ok(Rise {
         level,
         gpus,
         half: half.min(gpus),
         from_us,
-        until_us: builder.now_us + (ahead_ms + step_ms) * 1000,
+        until_us: builder.now_us + Millis(ahead_ms + step_ms).to_micros().0,
     })
 }
 
@@ -125,7 +132,7 @@ fn reserve(
         rise.gpus,
         rise.level,
         rise.half,
-        (rise.from_us - builder.now_us) / 1_000_000
+        Micros(rise.from_us - builder.now_us).floor_secs()
     );
     if wanted == from {
         return Err(format!("{reason}; {from} are already reserved"));
@@ -134,7 +141,7 @@ fn reserve(
         return Err(format!("{reason}; the reservation of {from} ends by itself"));
     }
     let (start_us, end_us) = times(there, &rise, wanted > from);
-    let over_ms = (end_us - start_us.max(builder.now_us)) / 1000;
+    let over_ms = Micros(end_us - start_us.max(builder.now_us)).floor_millis().0;
     let (needed, gpus) =
         ((rise.needed(wanted.max(from)) - rise.needed(wanted.min(from))), f64::from(wanted.abs_diff(from)));
     let (missing, idle) =

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_units::{GpuMillis, Micros, Millis};
+
 use super::builder::PlanBuilder;
 use super::cover::{Group, cheapest};
 use super::victims::{Cause, VictimOption, alternatives, disturb, may_disturb, victim_options};
@@ -15,7 +17,7 @@ const AT_ONCE: usize = 16;
 
 pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
     let state = builder.state;
-    let after_us = builder.policy.preempt.after_wait_s * 1_000_000;
+    let after_us = Micros::from_secs(builder.policy.preempt.after_wait_s).0;
     let mut waiting: Vec<(&JobId, &Job, i64)> = Vec::new();
     for (id, job) in &state.jobs {
         let Some(since) = job.pending_since_us().filter(|_| builder.owners.includes(&job.owner)) else {
@@ -82,7 +84,7 @@ fn make_room<'a>(
         ));
     }
     let need = job.gpus - free;
-    let hold_ms = builder.policy.resize.hold_s * 1000;
+    let hold_ms = Millis::from_secs(builder.policy.resize.hold_s).0;
     let mut options: BTreeMap<&JobId, Vec<VictimOption>> = BTreeMap::new();
     for (victim, other) in running.iter().copied().filter(|(_, other)| may_disturb(builder, id, other)) {
         if builder.disturbed.contains(victim)
@@ -115,7 +117,10 @@ fn make_room<'a>(
     let benefit = f64::from(job.gpus) * hold_ms as f64 * builder.missing_ratio();
     let predicted = builder.predict(benefit, cost as f64, None, 0.8, hold_ms);
     if !builder.worth_it(&predicted) {
-        return Err(format!("freeing {need} GPUs would cost {} GPU-s, more than it gains", cost / 1000));
+        return Err(format!(
+            "freeing {need} GPUs would cost {} GPU-s, more than it gains",
+            GpuMillis(cost).trunc_gpu_secs()
+        ));
     }
     let chosen: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
     let alternatives = alternatives(&options, &chosen);

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_insight::sizing::Prices;
+use tidegate_units::Millis;
 
 use super::builder::{ActionSpec, PlanBuilder};
 use super::plan::Alternative;
@@ -65,7 +66,7 @@ fn quota(
     sold: u32,
 ) -> Result<(), String> {
     let rules = builder.policy.reservation.clone();
-    let horizon_ms = rules.horizon_s * 1000;
+    let horizon_ms = Millis::from_secs(rules.horizon_s).0;
     let of = Series { owner, pool };
     let demand =
         builder.typical(of, rules.quantile, horizon_ms).ok_or("demand over the horizon is unknown")?;
@@ -134,7 +135,7 @@ fn commitment(builder: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), Stri
         return Err(format!("pool {pool} has no known price, so no commitment can be proposed"));
     };
     let prices = Prices::from_ratio(rules.price_ratio).map_err(|error| error.to_string())?;
-    let (level, horizon_ms) = (prices.critical_ratio(), rules.horizon_s * 1000);
+    let (level, horizon_ms) = (prices.critical_ratio(), Millis::from_secs(rules.horizon_s).0);
     let owners: Vec<&OwnerName> = builder
         .state
         .owners

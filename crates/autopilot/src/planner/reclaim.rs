@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_units::Millis;
+
 use super::builder::{ActionSpec, PlanBuilder};
 use super::cover::{Group, cheapest};
 use super::lend::{headroom, level_for, promise_to_requests, promised};
@@ -80,24 +82,28 @@ fn need(builder: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)
         return None;
     }
     let rules = &builder.policy.lend;
-    let within_ms =
-        loans.iter().map(|(_, loan)| loan.reclaim_within_ms).max().unwrap_or(rules.reclaim_within_s * 1000);
+    let within_ms = loans
+        .iter()
+        .map(|(_, loan)| loan.reclaim_within_ms)
+        .max()
+        .unwrap_or(Millis::from_secs(rules.reclaim_within_s).0);
     let level = level_for(builder, None).max(rules.promise_quantile);
     let buffer = rules.reclaim_buffer_gpus;
     let bound = promised(builder, of, within_ms);
     let have = (quota + coming).saturating_sub(lent).saturating_sub(builder.out_of_service(of));
     let now = demand.unwrap_or(0).min(quota);
-    let foreseen = bound.map_or(0, |bound| bound.ceil().clamp(0.0, f64::from(quota)) as u32);
-    let service = builder.policy.service_floor(of.owner, of.pool, f64::from(foreseen.max(now)));
+    let predicted_gpus = bound.map_or(0, |bound| bound.ceil().clamp(0.0, f64::from(quota)) as u32);
+    let service = builder.policy.service_floor(of.owner, of.pool, f64::from(predicted_gpus.max(now)));
     let floor = floor.max(service);
-    let wanted = foreseen.max(now).saturating_add(buffer).min(quota).max(floor.min(quota));
+    let wanted = predicted_gpus.max(now).saturating_add(buffer).min(quota).max(floor.min(quota));
     let mut gpus = wanted.saturating_sub(have);
     let mut ending = BTreeSet::new();
     // Excess that prevents renewing loans that end soon. What is already coming back is
     // reconsidered once it is there.
     let mut over = 0;
     for (id, loan) in loans.iter().filter(|_| gpus == 0) {
-        let (left_us, back_us) = (loan.expires_us - builder.now_us, loan.reclaim_within_ms * 1000);
+        let (left_us, back_us) =
+            (loan.expires_us - builder.now_us, Millis(loan.reclaim_within_ms).to_micros().0);
         let on = if left_us <= 2 * back_us { renew(builder, of, id, loan) } else { continue };
         match on {
             Renewal::Renewed => {}
@@ -116,7 +122,7 @@ fn need(builder: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)
         "{} has {have} of {quota} GPUs; it needs {now} now and at most {} within {} s at quantile {level:.3}{}; {} loans end",
         of.owner,
         known(bound),
-        within_ms / 1000,
+        Millis(within_ms).floor_secs(),
         promise_to_requests(service),
         ending.len()
     );
@@ -142,10 +148,10 @@ fn renew(builder: &mut PlanBuilder<'_>, of: Series<'_>, id: &LoanId, loan: &Loan
     if loan.reclaiming_gpus > 0 || room.spare < 0 {
         return Renewal::AfterReturning(u32::try_from(-room.spare).unwrap_or(0));
     }
-    let term_ms = builder.policy.lend.term_s * 1000;
+    let term_ms = Millis::from_secs(builder.policy.lend.term_s).0;
     let gained = i64::from(loan.gpus) * term_ms;
     let predicted = builder.predict(gained as f64, room.risk(builder, loan.gpus), None, room.level, term_ms);
-    let expires_us = builder.now_us + term_ms * 1000;
+    let expires_us = builder.now_us + Millis(term_ms).to_micros().0;
     let change = Change::Lend {
         from: loan.from.clone(),
         to: loan.to.clone(),
@@ -200,7 +206,7 @@ fn from_nodes(
     }
     let free = back.len();
     let busy: BTreeSet<&NodeName> = of_loan.keys().copied().filter(|node| !back.contains(node)).collect();
-    let hold_ms = builder.policy.lend.term_s * 1000;
+    let hold_ms = Millis::from_secs(builder.policy.lend.term_s).0;
     let mut options: BTreeMap<&JobId, Vec<VictimOption>> = BTreeMap::new();
     if left > 0 {
         for node in &busy {
@@ -346,7 +352,7 @@ fn decide(
 fn owner_gain(builder: &PlanBuilder<'_>, need: &Need, gpus: u32) -> f64 {
     let surely = f64::from(need.short_now.min(gpus));
     let maybe = f64::from(gpus) - surely;
-    let hours_ms = (builder.policy.lend.term_s * 1000) as f64;
+    let hours_ms = Millis::from_secs(builder.policy.lend.term_s).0 as f64;
     (surely + maybe * (1.0 - need.level)) * hours_ms * builder.missing_ratio()
 }
 
@@ -358,8 +364,13 @@ fn reclaim(
     gpus: u32,
     nodes: BTreeSet<NodeName>,
 ) -> String {
-    let predicted =
-        builder.predict(owner_gain(builder, need, gpus), 0.0, None, 0.95, builder.policy.lend.term_s * 1000);
+    let predicted = builder.predict(
+        owner_gain(builder, need, gpus),
+        0.0,
+        None,
+        0.95,
+        Millis::from_secs(builder.policy.lend.term_s).0,
+    );
     builder.decide(ActionSpec {
         change: Change::Reclaim { loan: id.clone(), from_gpus: loan.gpus, to_gpus: loan.gpus - gpus, nodes },
         inverse: None,
@@ -381,7 +392,7 @@ fn from_number(builder: &mut PlanBuilder<'_>, need: &Need, id: &LoanId, loan: &L
     if gpus == 0 {
         return wanted;
     }
-    let hold_ms = builder.policy.lend.term_s * 1000;
+    let hold_ms = Millis::from_secs(builder.policy.lend.term_s).0;
     let users: Vec<(&JobId, _)> =
         state.jobs.iter().filter(|(_, job)| job.loan.as_ref() == Some(id)).collect();
     let held: u32 = users.iter().map(|(_, job)| job.held_gpus()).sum();

@@ -8,6 +8,8 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, BinaryHeap};
 
+use tidegate_units::{Micros, Millis};
+
 use super::builder::{ActionSpec, PlanBuilder};
 use super::plan::Alternative;
 use super::spare::{FreeForJob, Places, Spare};
@@ -123,13 +125,13 @@ pub(super) fn why_not(
     if room == 0 {
         return Some("no GPUs are free beyond those that waiting jobs need".to_owned());
     }
-    let pause_ms = job.checkpoint.resize_ms.unwrap_or(builder.policy.resize.pause_s * 1000);
+    let pause_ms = job.checkpoint.resize_ms.unwrap_or(Millis::from_secs(builder.policy.resize.pause_s).0);
     let dwell_us = (builder.policy.resize.dwell_pauses * pause_ms as f64 * 1000.0) as i64;
     if let Some(resized) = job.resized_us.filter(|at| builder.now_us - at < dwell_us) {
         return Some(format!(
             "resized {} s ago; its size stays for {} s",
-            (builder.now_us - resized) / 1_000_000,
-            dwell_us / 1_000_000
+            Micros(builder.now_us - resized).floor_secs(),
+            Micros(dwell_us).floor_secs()
         ));
     }
     let footprint = Footprint {
@@ -144,7 +146,7 @@ pub(super) fn why_not(
 
 /// How long a job could use more GPUs: while they stay free, and while it has work at this size.
 pub(super) fn hold_ms(builder: &PlanBuilder<'_>, job: &Job, gpus: u32) -> i64 {
-    let hold = builder.policy.resize.hold_s * 1000;
+    let hold = Millis::from_secs(builder.policy.resize.hold_s).0;
     let rate = job.curve.as_ref().map_or(u64::from(gpus) * 1_000_000, |curve| curve.rate_ppm(gpus));
     let left = job.remaining_work_ms.map(|work_ms| i128::from(work_ms) * 1_000_000 / i128::from(rate.max(1)));
     left.map_or(hold, |left| hold.min(i64::try_from(left).unwrap_or(i64::MAX)))
@@ -185,7 +187,7 @@ impl Gain {
 pub(super) fn gain(builder: &PlanBuilder<'_>, job: &Job, by: GrowBy, to: u32, hold_ms: i64) -> Gain {
     let held = job.held_gpus();
     let useful = rate_ms(job, to, hold_ms) - rate_ms(job, held, hold_ms);
-    let pause_ms = job.checkpoint.resize_ms.unwrap_or(builder.policy.resize.pause_s * 1000);
+    let pause_ms = job.checkpoint.resize_ms.unwrap_or(Millis::from_secs(builder.policy.resize.pause_s).0);
     let (cost, notice) = match by {
         GrowBy::Requeue => interruption(job, held, builder.now_us, builder.policy.preempt.restart_s).least(),
         GrowBy::Resize | GrowBy::Satellites | GrowBy::Never => (rate_ms(job, held, pause_ms), false),
@@ -207,7 +209,7 @@ fn grow(builder: &mut PlanBuilder<'_>, id: &JobId, job: &Job, to: u32) {
     let reason = format!(
         "growing from {held} to {to} GPUs gains {:.2} GPU-hours in {} s and costs {:.2}",
         gain as f64 / 3.6e6,
-        hold / 1000,
+        Millis(hold).floor_secs(),
         cost as f64 / 3.6e6
     );
     if (gain as f64) < builder.policy.resize.gain_ratio * cost as f64 || !builder.worth_it(&predicted) {
@@ -232,7 +234,7 @@ fn grow(builder: &mut PlanBuilder<'_>, id: &JobId, job: &Job, to: u32) {
         inverse: Some(resize(to, held)),
         preconditions: vec![Precondition::job_unchanged(id, job)],
         effect_ends_us: None,
-        notice_ms: if notice { builder.policy.preempt.notice_s * 1000 } else { 0 },
+        notice_ms: if notice { Millis::from_secs(builder.policy.preempt.notice_s).0 } else { 0 },
         after: Vec::new(),
         predicted,
         reason,

@@ -8,6 +8,8 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_units::Millis;
+
 use super::builder::PlanBuilder;
 use super::plan::Decision;
 use super::room::Room;
@@ -239,7 +241,7 @@ fn replay_on(
 fn lent<'a>(builder: &PlanBuilder<'a>) -> BTreeMap<&'a OwnerName, Free> {
     let mut loans: BTreeMap<&OwnerName, Free> = BTreeMap::new();
     for (id, loan) in builder.state.loans.iter().filter(|(_, loan)| loan.reclaiming_gpus == 0) {
-        let ending = loan.expires_us - builder.now_us <= 2 * loan.reclaim_within_ms * 1000;
+        let ending = loan.expires_us - builder.now_us <= 2 * Millis(loan.reclaim_within_ms).to_micros().0;
         if ending || loan.nodes.is_empty() || taken_back(builder, id) {
             continue;
         }

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_units::{GpuMillis, Micros, Millis};
+
 use super::builder::{ActionSpec, PlanBuilder};
 use super::cover::Choice;
 use super::plan::{Alternative, Predicted};
@@ -60,7 +62,8 @@ fn may_stop(builder: &PlanBuilder<'_>, job: &Job) -> bool {
     let rules = &builder.policy.preempt;
     let on_loan = job.loan.is_some() || job.placement.keys().any(|node| builder.loan_of.contains_key(node));
     // A borrower agreed to give capacity back at any time.
-    on_loan || (job.preemptions_24h < rules.per_job_per_day && ran_us >= rules.least_run_s * 1_000_000)
+    on_loan
+        || (job.preemptions_24h < rules.per_job_per_day && ran_us >= Micros::from_secs(rules.least_run_s).0)
 }
 
 /// Whether a job may be disturbed for others: opted in (a loan counts), not protected, not already
@@ -98,7 +101,7 @@ fn shrinks(
         return Vec::new();
     }
     let (held, sizes) = (job.held_gpus(), job.sizes());
-    let pause_ms = job.checkpoint.resize_ms.unwrap_or(builder.policy.resize.pause_s * 1000);
+    let pause_ms = job.checkpoint.resize_ms.unwrap_or(Millis::from_secs(builder.policy.resize.pause_s).0);
     let mut out = Vec::new();
     let (mut leaves, mut left, mut frees) = (BTreeSet::new(), held, 0);
     for (node, gpus) in &job.placement {
@@ -145,10 +148,14 @@ pub(super) fn disturb(
     let held = job.held_gpus();
     let predicted: Predicted = builder.predict(benefit, way.choice.cost as f64, None, 0.9, 0);
     let runs = Precondition::job_unchanged(id, job);
-    let notice_ms = if way.notice { builder.policy.preempt.notice_s * 1000 } else { 0 };
+    let notice_ms = if way.notice { Millis::from_secs(builder.policy.preempt.notice_s).0 } else { 0 };
     let (change, inverse, what) = if way.to_gpus == 0 {
         let change = Change::Preempt { job: id.clone(), frees_gpus: held };
-        (change, None, format!("this job stops and loses {} GPU-seconds", way.choice.cost / 1000))
+        (
+            change,
+            None,
+            format!("this job stops and loses {} GPU-seconds", GpuMillis(way.choice.cost).trunc_gpu_secs()),
+        )
     } else {
         let keep: BTreeSet<NodeName> =
             job.placement.keys().filter(|node| !way.leaves.contains(*node)).cloned().collect();

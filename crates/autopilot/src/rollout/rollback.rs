@@ -1,5 +1,7 @@
 //! Rollback: whether a canary has done badly enough to end.
 
+use tidegate_units::Millis;
+
 use crate::action::Change;
 use crate::intent::{Intent, IntentLedger, Stage};
 use crate::policy::RollbackRules;
@@ -100,7 +102,7 @@ fn is_late(intent: &Intent, intents: &IntentLedger, now_us: i64) -> bool {
         Change::Lend { reclaim_within_ms, .. } => Some(reclaim_within_ms),
         _ => None,
     });
-    promised_ms.is_some_and(|promised_ms| back_us - intent.at_us() > promised_ms * 1000)
+    promised_ms.is_some_and(|promised_ms| back_us - intent.at_us() > Millis(promised_ms).to_micros().0)
 }
 
 /// Sum of its determinable net results, GPUs × ms.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use tidegate_units::Millis;
 
 use super::{DAY_US, MINUTE_US, Objective, Series};
 use crate::action::{ActionId, Change};
@@ -41,7 +42,7 @@ impl Cycles {
     /// Plans missed after `since_us` without one, with one due every `every_ms`. Up to half an
     /// interval late is in time, because the loop polls.
     pub fn missing(since_us: i64, every_ms: i64) -> u64 {
-        let every_us = every_ms.max(1) * 1000;
+        let every_us = Millis(every_ms.max(1)).to_micros().0;
         u64::try_from((since_us - every_us / 2).div_euclid(every_us)).unwrap_or(0)
     }
 }
@@ -51,6 +52,12 @@ impl Cycles {
 struct OpenPromise {
     at_us: i64,
     within_ms: i64,
+}
+
+impl OpenPromise {
+    fn until_us(&self) -> i64 {
+        self.at_us.saturating_add(Millis(self.within_ms).to_micros().0)
+    }
 }
 
 /// Counts by series and minute.
@@ -85,7 +92,7 @@ impl Tallies {
 
     /// Counts promises overdue at `now_us` as broken, whatever happens later.
     pub fn expire(&mut self, now_us: i64) {
-        let late = |promise: &OpenPromise| now_us > promise.at_us + promise.within_ms * 1000;
+        let late = |promise: &OpenPromise| now_us > promise.until_us();
         let broken: Vec<ActionId> =
             self.open.iter().filter(|(_, promise)| late(promise)).map(|(id, _)| id.clone()).collect();
         for id in broken {
@@ -95,7 +102,7 @@ impl Tallies {
 
     fn decided(&mut self, action: &str, at_us: i64, done: bool) {
         let Some(promise) = self.open.remove(action) else { return };
-        let until_us = promise.at_us + promise.within_ms * 1000;
+        let until_us = promise.until_us();
         let kept = done && at_us <= until_us;
         // A promise is broken when its time is up, or when the action failed before.
         let at_us = if kept { at_us } else { at_us.min(until_us) };

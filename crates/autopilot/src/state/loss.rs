@@ -3,6 +3,8 @@
 //! Without notice: L = g · (min(time since checkpoint, run time) + restart + requeue). With a
 //! checkpoint on notice: L = g · (save + restart + requeue).
 
+use tidegate_units::{Micros, Millis};
+
 use super::Job;
 
 /// Cost of an interruption.
@@ -28,14 +30,14 @@ impl Interruption {
 /// its restart. `usual_restart_s` stands in for an unknown restart time.
 pub fn interruption(job: &Job, gpus: u32, now_us: i64, usual_restart_s: i64) -> Interruption {
     let gpus = i64::from(gpus);
-    let again_ms =
-        job.checkpoint.restart_ms.unwrap_or(usual_restart_s * 1000) + job.checkpoint.requeue_ms.unwrap_or(0);
+    let again_ms = job.checkpoint.restart_ms.unwrap_or(Millis::from_secs(usual_restart_s).0)
+        + job.checkpoint.requeue_ms.unwrap_or(0);
     let run_us = job.running_since_us().map_or(0, |since| (now_us - since).max(0));
     // An earlier attempt's checkpoint is where this attempt began, so at most its own run is lost.
     let since_us = job.checkpoint.last_us.map_or(run_us, |last| (now_us - last).max(0)).min(run_us);
     let noticed = job.checkpoint.save_ms.filter(|_| job.checkpoint.on_notice);
     Interruption {
-        abrupt_gpu_ms: gpus * (since_us / 1000 + again_ms),
+        abrupt_gpu_ms: gpus * (Micros(since_us).floor_millis().0 + again_ms),
         noticed_gpu_ms: noticed.map(|save_ms| gpus * (save_ms + again_ms)),
     }
 }

@@ -50,8 +50,8 @@ pub struct ClusterState {
     /// Objects on which log and target disagree.
     pub disagreements: Vec<Disagreement>,
     /// Forecast behind each owner's demand in each pool. Empty: not recorded.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub foreseen: BTreeMap<OwnerName, BTreeMap<PoolName, ForecastOrigin>>,
+    #[serde(rename = "foreseen", skip_serializing_if = "BTreeMap::is_empty")]
+    pub forecast_origins: BTreeMap<OwnerName, BTreeMap<PoolName, ForecastOrigin>>,
 }
 
 /// A data source: a watcher, an agent, or a service's load balancer.

@@ -365,7 +365,7 @@ impl Tracker {
         let missing = self.state.jobs.values().filter_map(|job| job.missing).map(|missing| missing.seen_ms);
         // Slurm counts whole seconds, and dates its actions from the start of a scheduling cycle.
         let upto_ms = open.chain(missing).fold(polled_ms, i64::min) / 1000 * 1000 - 1000;
-        if self.state.observed_ms.is_none_or(|told_ms| upto_ms > told_ms) {
+        if self.state.observed_ms.is_none_or(|last_ms| upto_ms > last_ms) {
             self.state.observed_ms = Some(upto_ms);
             self.out.push(Event::Job(events::event("", Kind::Observed, upto_ms)));
         }

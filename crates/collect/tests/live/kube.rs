@@ -341,7 +341,7 @@ fn a_restarted_agent_continues_its_holds() {
         (events::JobEventKind::DeviceReleased, &held[0].hold_id)
     );
     before.kubelet.wait_for_polls();
-    assert_eq!(after.events(1).len(), 1, "what is still held is not told again");
+    assert_eq!(after.events(1).len(), 1, "what is still held is not reported again");
     drop(kubelet);
 }
 

@@ -36,7 +36,7 @@ impl Recorder {
                 return picked;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "never told: {what}; events {:#?}", recorded.events);
+            assert!(!left.is_zero(), "never reported: {what}; events {:#?}", recorded.events);
             recorded = self.changed.wait_timeout(recorded, left).unwrap().0;
         }
     }

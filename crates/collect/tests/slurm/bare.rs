@@ -75,10 +75,10 @@ struct Completed {
 }
 
 impl Completed {
-    fn is(&self, told: &Attempt) -> bool {
-        let late_s = told.end_s - self.end_s;
+    fn is(&self, recorded: &Attempt) -> bool {
+        let late_s = recorded.end_s - self.end_s;
         let end = late_s == 0 || (self.back_in_queue && (0..=LATE_S).contains(&late_s));
-        end && self.start_s.is_none_or(|start_s| told.start_s == start_s)
+        end && self.start_s.is_none_or(|start_s| recorded.start_s == start_s)
     }
 }
 
@@ -86,13 +86,13 @@ impl Completed {
 const LATE_S: i64 = 10;
 
 /// Jobs hold what their names say.
-fn gpus_are_right(told: &Recorded) {
+fn gpus_are_right(recorded: &Recorded) {
     let named = |job: &v1::JobEvent| {
         let (_, gpus) = job.job_name.as_deref()?.split_once("gpus=")?;
         Some((job.job_id.clone(), gpus.parse::<u64>().unwrap() * 1000))
     };
-    let named: BTreeMap<_, _> = told.jobs.iter().filter_map(named).collect();
-    let starts = told.jobs.iter().filter(|job| job.kind() == Kind::Started);
+    let named: BTreeMap<_, _> = recorded.jobs.iter().filter_map(named).collect();
+    let starts = recorded.jobs.iter().filter(|job| job.kind() == Kind::Started);
     let held: BTreeMap<_, _> = starts
         .filter(|job| named.contains_key(&job.job_id))
         .map(|job| (job.job_id.clone(), job.gpus_milli.unwrap()))
@@ -103,7 +103,7 @@ fn gpus_are_right(told: &Recorded) {
 #[test]
 fn without_accounting_nothing_is_missed_though_slurmctld_and_watcher_go_away() {
     let Some(cluster) = Cluster::start(&[]) else { return };
-    let mut told = Recorded::default();
+    let mut recorded = Recorded::default();
     let mut watched = watcher(&cluster);
     let mut round = 0;
     std::thread::scope(|threads| {
@@ -118,7 +118,7 @@ fn without_accounting_nothing_is_missed_though_slurmctld_and_watcher_go_away() {
             round += 1;
             match watched.poll(now_ms()) {
                 Ok(events) => {
-                    told.add(events);
+                    recorded.add(events);
                     // Now and then it dies before its events are acknowledged.
                     if round % 5 == 0 {
                         watched = watcher(&cluster);
@@ -135,30 +135,31 @@ fn without_accounting_nothing_is_missed_though_slurmctld_and_watcher_go_away() {
         work.join().unwrap();
     });
     let expected = completed(&cluster);
-    let open = |told: &Recorded| {
+    let open = |recorded: &Recorded| {
         let of = |kind: Kind| {
-            let those = told.jobs.iter().filter(move |job| job.kind() == kind && job.attempt_id.is_some());
+            let those =
+                recorded.jobs.iter().filter(move |job| job.kind() == kind && job.attempt_id.is_some());
             those.map(|job| (job.job_id.clone(), job.attempt_id)).collect::<BTreeSet<_>>()
         };
         &of(Kind::Started) - &of(Kind::Ended)
     };
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !open(&told).is_empty() {
+    while !open(&recorded).is_empty() {
         std::thread::sleep(Duration::from_millis(500));
-        told.add(polled(&mut watched).unwrap());
+        recorded.add(polled(&mut watched).unwrap());
         if Instant::now() > deadline {
-            for (job_id, _) in open(&told) {
+            for (job_id, _) in open(&recorded) {
                 let queue = cluster.try_run("scontrol", &["--oneliner", "show", "job", &job_id]);
-                eprintln!("{job_id}: {:#?}\n{queue:?}", told.course(&job_id));
+                eprintln!("{job_id}: {:#?}\n{queue:?}", recorded.course(&job_id));
             }
             panic!("not all that started ended");
         }
     }
-    let mut found: Vec<_> = told.attempts().into_iter().collect();
+    let mut found: Vec<_> = recorded.attempts().into_iter().collect();
     let kept = || std::fs::read_to_string(cluster.path().join("jobcomp.txt")).unwrap();
     let mut resized = 0;
     for known in &expected {
-        match found.iter().position(|told| known.is(told)) {
+        match found.iter().position(|recorded| known.is(recorded)) {
             Some(place) => drop(found.swap_remove(place)),
             // An attempt within one second may fall between two polls, and took no time.
             None if known.start_s == Some(known.end_s) => {}
@@ -166,14 +167,14 @@ fn without_accounting_nothing_is_missed_though_slurmctld_and_watcher_go_away() {
         }
         resized += usize::from(known.start_s.is_none());
     }
-    let more: Vec<_> = found.iter().filter(|told| told.start_s < told.end_s).collect();
+    let more: Vec<_> = found.iter().filter(|recorded| recorded.start_s < recorded.end_s).collect();
     assert!(more.is_empty(), "{more:#?}\n{}", kept());
     assert!(resized > 1, "one job has two parts");
-    gpus_are_right(&told);
-    for attempt in told.attempts() {
-        if let Some(seconds) = told.device_seconds().get(&(attempt.job_id.clone(), attempt.start_s)) {
+    gpus_are_right(&recorded);
+    for attempt in recorded.attempts() {
+        if let Some(seconds) = recorded.device_seconds().get(&(attempt.job_id.clone(), attempt.start_s)) {
             assert_eq!(*seconds, attempt.gpus as i64 * (attempt.end_s - attempt.start_s), "{attempt:?}");
         }
     }
-    eprintln!("{} attempts; {} events came again", expected.len(), told.repeated);
+    eprintln!("{} attempts; {} events came again", expected.len(), recorded.repeated);
 }

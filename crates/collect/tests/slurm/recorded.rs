@@ -107,7 +107,7 @@ impl Recorded {
             let Some(hold_id) = job.hold_id.as_deref() else { continue };
             let hold = holds.entry(hold_id).or_default();
             let side = if job.kind() == Kind::DeviceHeld { &mut hold.0 } else { &mut hold.1 };
-            assert_eq!(side.replace(time_s(job)), None, "told twice: {hold_id}");
+            assert_eq!(side.replace(time_s(job)), None, "reported twice: {hold_id}");
             if let (Some(from), Some(to)) = *hold {
                 *sums.entry((job.job_id.clone(), job.attempt_id.unwrap() / 1000)).or_default() += to - from;
             }

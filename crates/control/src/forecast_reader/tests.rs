@@ -211,7 +211,7 @@ fn lent(planned: &PlanRecord) -> Vec<u32> {
 }
 
 fn by(planned: &PlanRecord) -> &ForecastOrigin {
-    &planned.state.foreseen["serving"]["serve"]
+    &planned.state.forecast_origins["serving"]["serve"]
 }
 
 fn opened(folder: &std::path::Path) -> Arc<dyn EventLog> {

@@ -97,7 +97,7 @@ fn the_sign_of_life_ends_with_the_last_step() {
         since: DateTime::UNIX_EPOCH,
     };
     let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
-    // However late it is told: it ends five minutes after the last step.
+    // However late it is reported: it ends five minutes after the last step.
     let state = line.body(&[], &[], at("2026-11-23T00:00:00Z"), at("2026-11-23T00:04:00Z"));
     assert_eq!(state[0]["endsAt"], "2026-11-23T00:05:00.000Z");
     assert_eq!(state.as_array().unwrap().len(), 1);

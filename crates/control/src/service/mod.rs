@@ -20,7 +20,7 @@ use tidegate_autopilot::forecast::{SelectedForecast, Series};
 use tidegate_autopilot::intent::Limits;
 use tidegate_autopilot::rollout::Rollout;
 use tidegate_autopilot::target::Target;
-use tidegate_events::Micros;
+use tidegate_events::{Micros, Millis};
 use tidegate_log::EventLog;
 
 use crate::authority::Signers;
@@ -118,7 +118,9 @@ impl Service {
         let holder = format!("{}/{}/{begun_ms}", host.trim(), std::process::id());
         let journal = LogJournal::open(Arc::clone(log), &config.cluster, &holder)?;
         let journal = journal.archiving(PlanArchive::in_data(data)).resumed(&saved.positions);
-        let ms = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX / 1_000_000) * 1_000;
+        // Held at what still fits into an i64 as microseconds.
+        let most_s = Micros(i64::MAX).floor_secs();
+        let ms = |seconds: u64| Millis::from_secs(i64::try_from(seconds).map_or(most_s, |s| s.min(most_s))).0;
         let settings = Settings {
             holder,
             lease_ms: ms(config.lease_s),
@@ -281,7 +283,7 @@ impl Service {
         let objectives = self.executor.state().slo.status(&self.executor.policy().slo, now_us);
         ServiceStatus {
             cluster: self.config.cluster.clone(),
-            stepped_s: Micros(now_us).to_secs(),
+            stepped_s: Micros(now_us).floor_secs(),
             leads,
             objectives,
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use tidegate_autopilot::action::{Action, Adjustment, Change};
 use tidegate_autopilot::state::{DrainedBy, Writer};
 use tidegate_autopilot::target::Effect;
+use tidegate_events::Micros;
 use tidegate_slurm::JobPhase as Phase;
 
 use super::act::{Act, QuotaPlace};
@@ -115,11 +116,12 @@ fn resized(
 fn lent(act: &Act<'_>, snapshot: &Snapshot, loan: &str, until_us: Option<i64>, at_us: i64) -> Effect {
     let open = loans::open(act.config, snapshot);
     let Some(found) = open.get(loan) else { return overridden("the loan is over") };
+    let ends_s = Micros(found.expires_us).floor_secs();
     if found.writer == Writer::Other {
-        return overridden(format!("{:?} until {}", found.nodes, found.expires_us / 1_000_000));
+        return overridden(format!("{:?} until {ends_s}", found.nodes));
     }
-    if until_us.is_some_and(|until| found.expires_us / 1_000_000 < until / 1_000_000) {
-        return overridden(format!("it ends at {}", found.expires_us / 1_000_000));
+    if until_us.is_some_and(|until_us| ends_s < Micros(until_us).floor_secs()) {
+        return overridden(format!("it ends at {ends_s}"));
     }
     Effect::Done { at_us }
 }
@@ -159,7 +161,7 @@ fn adjusted(act: &Act<'_>, snapshot: &Snapshot, adjust: &Adjustment, at_us: i64)
             None => overridden("the reservation is gone"),
             Some(found) => {
                 let gpus = snapshot.gpus(&found.nodes);
-                if gpus == *to_gpus && found.end_s == end_us / 1_000_000 {
+                if gpus == *to_gpus && found.end_s == Micros(*end_us).floor_secs() {
                     Effect::Done { at_us }
                 } else {
                     overridden(format!("it has {gpus} GPUs until {}", found.end_s))

@@ -114,7 +114,7 @@ impl SlurmTarget {
             .try_for_each(|fact| fact.check(&state))
             .map_err(TargetError::Precondition)?;
         let before = self.act(action).check(snapshot)?;
-        let told_us = snapshot.notes.actions.get(&action.id).and_then(|entry| entry.told_us);
+        let notified_us = snapshot.notes.actions.get(&action.id).and_then(|entry| entry.notified_us);
         Ok(Entry {
             generation: action.generation,
             begun_us: Some(snapshot.at_us),
@@ -123,7 +123,7 @@ impl SlurmTarget {
             change: action.change.clone(),
             restarts: before.restarts,
             nodes: before.nodes,
-            told_us,
+            notified_us,
         })
     }
 

@@ -52,8 +52,8 @@ pub(super) struct Entry {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
     /// When its job was notified.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub told_us: Option<i64>,
+    #[serde(rename = "told_us", default, skip_serializing_if = "Option::is_none")]
+    pub notified_us: Option<i64>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -324,6 +324,14 @@ mod tests {
             r#"{{"job_id": {id}, "name": "{NAME}", "submit_time": 5, "job_state": "{state}", "admin_comment": {}}}"#,
             serde_json::to_string(&written).unwrap()
         )
+    }
+
+    #[test]
+    fn notes_of_older_releases_are_read() {
+        let notified = Entry { notified_us: Some(7), ..entry(1, None) };
+        let written = serde_json::to_string(&notified).unwrap();
+        assert!(written.contains(r#""told_us":7"#), "{written}");
+        assert_eq!(serde_json::from_str::<Entry>(&written).unwrap(), notified);
     }
 
     #[test]

@@ -44,8 +44,8 @@ pub(super) fn notify(
     }
     let id = job.id.clone();
     let known = snapshot.notes.actions.get(&action.id).cloned();
-    let first = known.as_ref().is_none_or(|entry| entry.told_us.is_none());
-    let since_us = known.as_ref().and_then(|entry| entry.told_us).unwrap_or_else(now_us);
+    let first = known.as_ref().is_none_or(|entry| entry.notified_us.is_none());
+    let since_us = known.as_ref().and_then(|entry| entry.notified_us).unwrap_or_else(now_us);
     let text = serde_json::json!({
         "action": action.id,
         "job": id,
@@ -63,9 +63,9 @@ pub(super) fn notify(
             change: action.change.clone(),
             restarts: None,
             nodes: Vec::new(),
-            told_us: None,
+            notified_us: None,
         });
-        snapshot.notes.actions.insert(action.id.clone(), Entry { told_us: Some(since_us), ..entry });
+        snapshot.notes.actions.insert(action.id.clone(), Entry { notified_us: Some(since_us), ..entry });
         snapshot.notes.write(slurm, &config.notes, action)?;
         if let Some(folder) = &ways.folder {
             fs::write(folder.join(format!("{id}.notice")), &text).map_err(|error| {

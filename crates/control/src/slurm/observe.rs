@@ -214,7 +214,7 @@ fn reservation(
     let writer = match newest(&snapshot.notes, name) {
         Some((_, generation, Adjustment::Reservation { to_gpus, end_us, owner, .. }))
             if *to_gpus == gpus
-                && end_us / 1_000_000 == shown.end_s
+                && Micros(*end_us).floor_secs() == shown.end_s
                 && shown.accounts == config.accounts(owner).into_iter().collect() =>
         {
             Writer::Autopilot { generation }

@@ -147,7 +147,7 @@ fn placement(job: &JobRecord) -> Option<BTreeMap<String, u32>> {
 
 /// GPUs requested: by TRES, or where they name none by the request itself.
 fn asked(job: &JobRecord) -> Option<u32> {
-    let by_tres = MilliGpus(job.requested_tres().ok()?.milli.unwrap_or(0)).to_gpus();
+    let by_tres = MilliGpus(job.requested_tres().ok()?.milli.unwrap_or(0)).whole_gpus()?;
     if by_tres > 0 {
         return u32::try_from(by_tres).ok();
     }
@@ -176,14 +176,14 @@ mod tests {
         let typed = read(SHRUNK.replace("gres:gpu:8", "gres:gpu:h200:8").as_bytes()).unwrap().remove(0);
         assert_eq!((typed.gres_per_node.as_str(), job.gres_per_node.as_str()), ("gpu:h200:8", "gpu:8"));
         assert!(job.requeues && !job.held && job.batch_host.as_deref() == Some("n1"));
-        let untold = SHRUNK.replace(r#""gpu:h200:8(IDX:0-7)", "gpu:h200:4(IDX:0-3)""#, "");
-        let job = read(untold.as_bytes()).unwrap().remove(0);
+        let without_devices = SHRUNK.replace(r#""gpu:h200:8(IDX:0-7)", "gpu:h200:4(IDX:0-3)""#, "");
+        let job = read(without_devices.as_bytes()).unwrap().remove(0);
         assert_eq!(
             job.placement,
             Some([("n1".to_owned(), 8), ("n3".to_owned(), 8)].into()),
             "by the request"
         );
-        let per_socket = untold.replace("tres_per_node", "tres_per_socket");
+        let per_socket = without_devices.replace("tres_per_node", "tres_per_socket");
         assert_eq!(read(per_socket.as_bytes()).unwrap()[0].placement, None, "nobody knows");
     }
 

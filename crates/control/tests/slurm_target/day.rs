@@ -275,8 +275,8 @@ fn a_day_by_itself_killed_again_and_again() {
 }
 
 fn loans(site: &Site) -> String {
-    let told = site.cluster.run("scontrol", &["--oneliner", "show", "reservation"]);
-    told.lines().filter(|line| line.contains("tidegate-loan")).collect()
+    let shown = site.cluster.run("scontrol", &["--oneliner", "show", "reservation"]);
+    shown.lines().filter(|line| line.contains("tidegate-loan")).collect()
 }
 
 fn the_day(site: &Site, write: &dyn Fn(&str, &str)) {

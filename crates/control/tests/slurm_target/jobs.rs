@@ -116,12 +116,12 @@ fn what_a_person_cancelled_stays(site: &Site, job: &str) {
 #[test]
 fn a_job_is_notified_once_and_acknowledges() {
     let Some(site) = Site::start() else { return };
-    let told = site.cluster.path().join("told");
+    let notified = site.cluster.path().join("notified");
     let listens = site.cluster.path().join("listens");
     // Each signal leaves a line.
     let step = format!(
-        "trap \"echo told >>{}\" USR1; touch {}; while :; do sleep 0.2; done",
-        told.display(),
+        "trap \"echo notified >>{}\" USR1; touch {}; while :; do sleep 0.2; done",
+        notified.display(),
         listens.display()
     );
     let script = site.cluster.path().join("step.sh");
@@ -138,13 +138,13 @@ fn a_job_is_notified_once_and_acknowledges() {
     let Notice::Waiting { since_us } = site.target().notify(&stop).unwrap() else { panic!("it waits") };
     let text = std::fs::read_to_string(site.cluster.path().join(format!("{job}.notice"))).unwrap();
     assert!(text.contains(&(since_us + 30_000_000).to_string()) && text.contains("preempt-1"), "{text}");
-    let lines = || std::fs::read_to_string(&told).unwrap_or_default().lines().count();
+    let lines = || std::fs::read_to_string(&notified).unwrap_or_default().lines().count();
     wait_for("the signal", 30, || lines() > 0);
     for _ in 0..3 {
         assert_eq!(site.target().notify(&stop), Ok(Notice::Waiting { since_us }));
     }
     std::thread::sleep(std::time::Duration::from_secs(1));
-    assert_eq!(lines(), 1, "told once");
+    assert_eq!(lines(), 1, "notified once");
     std::fs::write(site.cluster.path().join(format!("{job}.ready")), "preempt-1").unwrap();
     assert!(matches!(site.target().notify(&stop), Ok(Notice::Acknowledged { at_us }) if at_us >= since_us));
     // Notified is not done.

@@ -110,11 +110,11 @@ fn an_operator_does_what_slurm_lets_it_and_no_more() {
     }
     assert!(matches!(answers[6].0, Err(TargetError::Unsupported { .. })), "{:?}", answers[6]);
     // Slurm itself refuses.
-    let mut told = Command::new("setpriv");
-    told.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups", "scontrol", "update", "NodeName=n4"]);
-    let told =
-        told.args(["State=DRAIN", "Reason=x"]).env("SLURM_CONF", site.cluster.conf()).output().unwrap();
-    assert!(String::from_utf8_lossy(&told.stderr).contains("Invalid user id"), "{told:?}");
+    let mut drain = Command::new("setpriv");
+    drain.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups", "scontrol", "update", "NodeName=n4"]);
+    let refused =
+        drain.args(["State=DRAIN", "Reason=x"]).env("SLURM_CONF", site.cluster.conf()).output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("Invalid user id"), "{refused:?}");
 
     assert_eq!(site.nodes_of(&shrinks), held);
     let comment = site.cluster.run("squeue", &["--noheader", "--format=%k", "--jobs", &shrinks]);

@@ -50,9 +50,9 @@ impl Site {
 
     /// Satellites that have not ended, by their names.
     pub fn joined(&self, job: &str) -> Vec<String> {
-        let told = self.cluster.run("squeue", &["--noheader", "--array", "--states=PD,R", "--format=%j %i"]);
+        let shown = self.cluster.run("squeue", &["--noheader", "--array", "--states=PD,R", "--format=%j %i"]);
         let name = format!("tidegate-join.{job}.");
-        told.lines().filter(|line| line.starts_with(&name)).map(str::to_owned).collect()
+        shown.lines().filter(|line| line.starts_with(&name)).map(str::to_owned).collect()
     }
 }
 

@@ -150,12 +150,12 @@ impl Measures {
         let (found, missed, false_alarms) = counts(scores.iter().copied());
         let hits: Vec<&Hit> = scores.iter().flat_map(|score| &score.hits).collect();
         let right = |network: bool, of: fn(&Hit) -> Option<bool>| {
-            let told: Vec<bool> = hits
+            let judged: Vec<bool> = hits
                 .iter()
                 .filter(|hit| (hit.class == Class::Communication) == network)
                 .filter_map(|hit| of(hit))
                 .collect();
-            share(told.iter().filter(|&&right| right).count() as u64, told.len() as u64)
+            share(judged.iter().filter(|&&right| right).count() as u64, judged.len() as u64)
         };
         let found_of = |keep: &dyn Fn(&Hit) -> bool| {
             let all = hits.iter().filter(|hit| keep(hit));

@@ -82,7 +82,7 @@ pub(super) fn minutes(folder: &Path) -> Result<(BTreeMap<String, Vec<Minute>>, R
         own.sort_by_key(|minute| minute.at);
         let all = own.len();
         own.dedup_by_key(|minute| minute.at);
-        rows.add("minutes told twice", all - own.len());
+        rows.add("minutes reported twice", all - own.len());
         let all = own.len();
         own.retain(|minute| ran.get(&minute.at).is_some_and(|gpus| *gpus > 0));
         rows.add("minutes of an outage, in which nothing ran anywhere", all - own.len());

@@ -309,15 +309,15 @@ fn a_backtest_of_two_jobs_by_hand() {
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_one_others() {
     let folder = tempfile::tempdir().unwrap();
-    let told = |seeds: std::ops::Range<u64>| {
+    let report = |seeds: std::ops::Range<u64>| {
         let pairing = small_pairing(folder.path());
         let makers = ["static", "lyra", "clairvoyant"].map(|name| scheduler(name).unwrap());
         let makers: Vec<&dyn Fn(&_) -> _> = makers.iter().map(|make| &**make as _).collect();
         let rows = backtest(&makers, seeds, &|seed| pairing.setting(seed)).unwrap();
         serde_json::to_string(&(pairing.about(), rows)).unwrap()
     };
-    assert_eq!(told(0..2), told(0..2));
-    assert_ne!(told(0..2), told(2..4));
+    assert_eq!(report(0..2), report(0..2));
+    assert_ne!(report(0..2), report(2..4));
 }
 
 #[test]

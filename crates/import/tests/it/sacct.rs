@@ -131,19 +131,19 @@ fn waits(
 
 #[test]
 fn a_jobs_reason_covers_its_wait() {
-    let told = |minute, reason: &str| (minute, Some(reason.to_owned()), Some(4711));
+    let waiting = |minute, reason: &str| (minute, Some(reason.to_owned()), Some(4711));
     let limit = "AssocGrpGRES";
-    assert_eq!(waits("09:00", "10:00", "11:00", "COMPLETED", limit), [told(0, limit)]);
-    assert_eq!(waits("09:20", "10:00", "11:00", "COMPLETED", limit), [told(20, limit)]);
-    assert_eq!(waits("09:20", "Unknown", "Unknown", "PENDING", limit), [told(20, limit)]);
+    assert_eq!(waits("09:00", "10:00", "11:00", "COMPLETED", limit), [waiting(0, limit)]);
+    assert_eq!(waits("09:20", "10:00", "11:00", "COMPLETED", limit), [waiting(20, limit)]);
+    assert_eq!(waits("09:20", "Unknown", "Unknown", "PENDING", limit), [waiting(20, limit)]);
     // Cancelled before it was eligible: it waited for that the whole time.
-    assert_eq!(waits("Unknown", "Unknown", "09:30", "CANCELLED", "JobHeldUser"), [told(0, "JobHeldUser")]);
+    assert_eq!(waits("Unknown", "Unknown", "09:30", "CANCELLED", "JobHeldUser"), [waiting(0, "JobHeldUser")]);
     // A reason that keeps a job from being eligible holds until it is; the reason after that is
     // unknown.
     let then_nothing = (20, None, Some(4711));
     assert_eq!(
         waits("09:20", "10:00", "11:00", "COMPLETED", "Dependency"),
-        [told(0, "Dependency"), then_nothing]
+        [waiting(0, "Dependency"), then_nothing]
     );
     // None: it waited for priority or resources, if at all.
     assert_eq!(waits("09:00", "10:00", "11:00", "COMPLETED", "None"), [(0, None, Some(4711))]);

@@ -210,6 +210,19 @@ mod tests {
         }
     }
 
+    /// A bank of one series.
+    fn bank(settings: &Settings) -> CusumBank {
+        let tuning = Tuning {
+            noise_floor: 0.005,
+            effect_floor: 0.05,
+            effect_cap: 0.1,
+            slack: 0.5,
+            cautious: false,
+            centred: false,
+        };
+        CusumBank::new(1, 8, tuning, settings)
+    }
+
     fn feed(bank: &mut CusumBank, from: u64, rows: u64, value: f32) -> u64 {
         for seq in from..from + rows {
             bank.values.row_mut(seq)[0] = value;
@@ -221,15 +234,7 @@ mod tests {
     #[test]
     fn the_hold_confirms_and_five_steps_close() {
         let settings = Settings::default();
-        let tuning = Tuning {
-            noise_floor: 0.005,
-            effect_floor: 0.05,
-            effect_cap: 0.1,
-            slack: 0.5,
-            cautious: false,
-            centred: false,
-        };
-        let mut bank = CusumBank::new(1, 8, tuning, &settings);
+        let mut bank = bank(&settings);
         let start = feed(&mut bank, 0, 100, 0.0);
         let mut episode = episode(start);
         bank.hold(0, true);
@@ -255,15 +260,7 @@ mod tests {
     #[test]
     fn a_great_slowdown_is_confirmed_after_seven_steps() {
         let settings = Settings::default();
-        let tuning = Tuning {
-            noise_floor: 0.005,
-            effect_floor: 0.05,
-            effect_cap: 0.1,
-            slack: 0.5,
-            cautious: false,
-            centred: false,
-        };
-        let mut bank = CusumBank::new(1, 8, tuning, &settings);
+        let mut bank = bank(&settings);
         let start = feed(&mut bank, 0, 100, 0.0);
         let episode = episode(start);
         let end = feed(&mut bank, start, 6, 0.4);
@@ -277,15 +274,7 @@ mod tests {
     #[test]
     fn a_burst_does_not_carry_a_confirmation() {
         let settings = Settings::default();
-        let tuning = Tuning {
-            noise_floor: 0.005,
-            effect_floor: 0.05,
-            effect_cap: 0.1,
-            slack: 0.5,
-            cautious: false,
-            centred: false,
-        };
-        let mut bank = CusumBank::new(1, 8, tuning, &settings);
+        let mut bank = bank(&settings);
         let start = feed(&mut bank, 0, 100, 0.0);
         let episode = episode(start);
         // Six steps of a burst, then four slightly slow ones: the median of all ten is 0.4, of the

@@ -27,8 +27,8 @@ pub(super) fn check_time(event: &Event, now_ms: i64) -> Option<OutOfRange> {
         let reason = format!("{at_ms} ms since 1970 is outside the years 1 to 9999; the event was left out");
         return Some(OutOfRange { code: "TIME_OUT_OF_RANGE", reason });
     }
-    let told_ms = event.envelope().map_or(0, |envelope| envelope.observed_time_ms);
-    let observed_ms = if told_ms > 0 { told_ms.min(now_ms) } else { now_ms };
+    let stated_ms = event.envelope().map_or(0, |envelope| envelope.observed_time_ms);
+    let observed_ms = if stated_ms > 0 { stated_ms.min(now_ms) } else { now_ms };
     // A price may hold from a future time. What counts is when it was entered.
     let at_ms = match event {
         Event::Capacity(price) => price.entered_ms.unwrap_or(to_ms),

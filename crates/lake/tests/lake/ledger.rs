@@ -147,7 +147,7 @@ impl History {
         for attempt in 0..self.rng.random_range(1..3) {
             let end = (time + self.rng.random_range(1_000..20 * MINUTE_MS)).min(END_MS - 2_000);
             let by_device = self.rng.random_bool(0.6);
-            let told = |kind, at: i64| JobEvent {
+            let event = |kind, at: i64| JobEvent {
                 attempt_id: Some(attempt),
                 team: Some(format!("t{}", number % 2)),
                 pool: Some("p".into()),
@@ -156,11 +156,11 @@ impl History {
                 node_count: Some(1),
                 ..job_event("c", &id, kind, at)
             };
-            self.events.push(Event::Job(told(JobEventKind::Started, time)));
+            self.events.push(Event::Job(event(JobEventKind::Started, time)));
             let is_open = attempt > 0 && self.rng.random_bool(0.3);
             if !is_open {
                 let ended =
-                    JobEvent { final_state: Some("REQUEUED".into()), ..told(JobEventKind::Ended, end) };
+                    JobEvent { final_state: Some("REQUEUED".into()), ..event(JobEventKind::Ended, end) };
                 self.events.push(Event::Job(ended));
             }
             for gpu in 0..if by_device { gpus_held } else { 0 } {

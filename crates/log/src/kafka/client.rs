@@ -40,18 +40,18 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    fn new(options: &KafkaOptions, complaints: &ClientErrors) -> KafkaResult<Self> {
+    fn new(options: &KafkaOptions, errors: &ClientErrors) -> KafkaResult<Self> {
         Ok(Self {
-            committed: create(&options.consumer("read_committed"), complaints)?,
-            all: create(&options.consumer("read_uncommitted"), complaints)?,
-            admin: AdminClient::from_config_and_context(&options.admin(), Context(complaints.clone()))?,
+            committed: create(&options.consumer("read_committed"), errors)?,
+            all: create(&options.consumer("read_uncommitted"), errors)?,
+            admin: AdminClient::from_config_and_context(&options.admin(), Context(errors.clone()))?,
         })
     }
 }
 
 pub(super) struct Cluster {
     pub options: KafkaOptions,
-    pub complaints: ClientErrors,
+    pub errors: ClientErrors,
     /// Replaced when they get no answer, see [`STALLED`].
     clients: Mutex<Arc<Clients>>,
     pub topics: TopicCache,
@@ -60,12 +60,12 @@ pub(super) struct Cluster {
 impl Cluster {
     pub fn new(options: KafkaOptions) -> Result<Self, LogError> {
         options.check_build()?;
-        let complaints = ClientErrors::default();
+        let errors = ClientErrors::default();
         let refused =
             |error| refused(&options, "the configuration of its client", &error, "mend that property");
-        let clients = Clients::new(&options, &complaints).map_err(refused)?;
+        let clients = Clients::new(&options, &errors).map_err(refused)?;
         let clients = Mutex::new(Arc::new(clients));
-        Ok(Self { options, complaints, clients, topics: TopicCache::default() })
+        Ok(Self { options, errors, clients, topics: TopicCache::default() })
     }
 
     /// The present clients; each try of a request asks for them anew.
@@ -79,7 +79,7 @@ impl Cluster {
         if !Arc::ptr_eq(&clients, stalled) {
             return;
         }
-        match Clients::new(&self.options, &self.complaints) {
+        match Clients::new(&self.options, &self.errors) {
             Ok(new) => {
                 tracing::info!(target: "kafka", "clients that get no answer are replaced");
                 let old = std::mem::replace(&mut *clients, Arc::new(new));
@@ -112,7 +112,7 @@ impl Cluster {
     }
 
     pub fn group(&self, group: &str) -> Result<Client, LogError> {
-        create(&self.options.group(group), &self.complaints)
+        create(&self.options.group(group), &self.errors)
             .map_err(|error| self.error("creating a consumer", &error, self.options.timeout))
     }
 
@@ -131,9 +131,9 @@ impl Cluster {
                 Err(error) => {
                     self.poll_errors();
                     if deadline.passed() {
-                        probe_refusal(&self.options, &self.complaints);
+                        probe_refusal(&self.options, &self.errors);
                     }
-                    let refusal = self.complaints.refusal().filter(|_| is_passing(&error));
+                    let refusal = self.errors.refusal().filter(|_| is_passing(&error));
                     if let Some((reason, mend)) = refusal {
                         let servers = self.options.url.servers().into();
                         return Err(LogError::KafkaRefused {
@@ -162,7 +162,7 @@ impl Cluster {
     fn poll_errors(&self) {
         for _ in 0..16 {
             match self.clients().committed.poll(Duration::ZERO) {
-                Some(Err(error)) => self.complaints.record(&error, &error.to_string()),
+                Some(Err(error)) => self.errors.record(&error, &error.to_string()),
                 Some(Ok(_)) => {}
                 None => break,
             }
@@ -180,8 +180,8 @@ impl Cluster {
     }
 
     pub fn unavailable(&self, doing: &str, waited: Duration, reason: &str) -> LogError {
-        let reason = match self.complaints.last() {
-            Some(complaint) => format!("{reason}; last heard: {complaint}"),
+        let reason = match self.errors.last() {
+            Some(error) => format!("{reason}; last error: {error}"),
             None => reason.into(),
         };
         let servers = self.options.url.servers().into();
@@ -201,6 +201,6 @@ pub(super) fn refresh_leaders(client: &Client, topic: &str, left: Duration) {
     }
 }
 
-fn create(config: &ClientConfig, complaints: &ClientErrors) -> KafkaResult<Client> {
-    BaseConsumer::from_config_and_context(config, Context(complaints.clone()))
+fn create(config: &ClientConfig, errors: &ClientErrors) -> KafkaResult<Client> {
+    BaseConsumer::from_config_and_context(config, Context(errors.clone()))
 }

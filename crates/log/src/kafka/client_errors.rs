@@ -46,15 +46,15 @@ impl ClientErrors {
     }
 
     pub fn last(&self) -> Option<String> {
-        lock(&self.0).as_ref().map(|complaint| complaint.reason.clone())
+        lock(&self.0).as_ref().map(|error| error.reason.clone())
     }
 
     /// The last error, if waiting cannot fix it.
     pub fn refusal(&self) -> Option<(String, &'static str)> {
-        let heard = lock(&self.0);
-        let complaint = heard.as_ref()?;
-        match kind(complaint.code?) {
-            Kind::Refused(mend) => Some((complaint.reason.clone(), mend)),
+        let last = lock(&self.0);
+        let error = last.as_ref()?;
+        match kind(error.code?) {
+            Kind::Refused(mend) => Some((error.reason.clone(), mend)),
             _ => None,
         }
     }

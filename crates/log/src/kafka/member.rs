@@ -42,7 +42,7 @@ use crate::{LogError, Member, RebalanceEvent, TopicPartition};
 
 /// Rebalance events, until [`Joined::poll`] returns them.
 struct RebalanceEvents {
-    complaints: ClientErrors,
+    errors: ClientErrors,
     /// Prefix of the log's topics in Kafka.
     prefix: String,
     events: Mutex<VecDeque<KafkaResult<RebalanceEvent>>>,
@@ -93,11 +93,11 @@ impl RebalanceEvents {
 
 impl ClientContext for RebalanceEvents {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.complaints.log(level, facility, message);
+        self.errors.log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.complaints.record(&error, reason);
+        self.errors.record(&error, reason);
     }
 }
 
@@ -278,7 +278,7 @@ fn enter(
     topics: &[String],
 ) -> Result<BaseConsumer<RebalanceEvents>, LogError> {
     let shares = RebalanceEvents {
-        complaints: cluster.complaints.clone(),
+        errors: cluster.errors.clone(),
         prefix: cluster.name(""),
         events: Mutex::default(),
         rebalances: AtomicU64::new(0),

@@ -1,4 +1,4 @@
-//! Callbacks of producers: where messages of a transaction went, and what the client complains of.
+//! Callbacks of producers: where messages of a transaction went, and the errors of the client.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) struct Delivered {
 
 /// Callbacks of a producer: logs, errors, deliveries.
 pub(super) struct ProducerContext {
-    pub complaints: ClientErrors,
+    pub errors: ClientErrors,
     pub delivered: Mutex<Delivered>,
 }
 
@@ -44,7 +44,7 @@ impl ClientContext for ProducerContext {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.complaints.record(&error, reason);
+        self.errors.record(&error, reason);
     }
 }
 
@@ -66,8 +66,8 @@ impl producer::ProducerContext for ProducerContext {
 }
 
 /// Connects once more as a producer, because that client reports the reason of a failed connection.
-pub(super) fn probe_refusal(options: &KafkaOptions, complaints: &ClientErrors) {
-    let context = ProducerContext { complaints: complaints.clone(), delivered: Mutex::default() };
+pub(super) fn probe_refusal(options: &KafkaOptions, errors: &ClientErrors) {
+    let context = ProducerContext { errors: errors.clone(), delivered: Mutex::default() };
     let producer: Result<BaseProducer<ProducerContext>, _> =
         BaseProducer::from_config_and_context(&options.admin(), context);
     let Ok(producer) = producer else { return };

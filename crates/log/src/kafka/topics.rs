@@ -116,7 +116,7 @@ impl Cluster {
             Err(LogError::UnknownTopic(_)) => None,
             found => found?,
         };
-        self.complaints.forget();
+        self.errors.forget();
         Ok(found)
     }
 

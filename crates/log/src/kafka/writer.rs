@@ -50,8 +50,7 @@ impl Writer {
         let config = cluster.options.producer(transactional_id);
         let doing = "opening a producer";
         loop {
-            let context =
-                ProducerContext { complaints: cluster.complaints.clone(), delivered: Mutex::default() };
+            let context = ProducerContext { errors: cluster.errors.clone(), delivered: Mutex::default() };
             let producer: BaseProducer<ProducerContext> =
                 BaseProducer::from_config_and_context(&config, context)
                     .map_err(|error| cluster.error(doing, &error, Duration::ZERO))?;

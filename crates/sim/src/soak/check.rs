@@ -217,7 +217,7 @@ impl Checker {
 
     /// Numbers of replayed shadow plans and of canaries rolled back by their record.
     pub(super) fn rollout_counts(&self) -> (u64, u64) {
-        (self.journal.rollout.thoughts, self.journal.rollout.ended)
+        (self.journal.rollout.shadow_plans, self.journal.rollout.ended)
     }
 
     pub(super) fn take_violations(&mut self) -> Vec<Violation> {

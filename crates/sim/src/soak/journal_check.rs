@@ -69,10 +69,10 @@ impl JournalCheck {
                 let wrong = self.step(&event).map(|what| (Invariant::Explained, what));
                 wrong.into_iter().chain(wrong_step(&event, &self.known)).collect()
             }
-            JournalEvent::Shadow(told) => self.rollout.shadow(&told),
-            JournalEvent::Canary(told) => {
+            JournalEvent::Shadow(event) => self.rollout.shadow(&event),
+            JournalEvent::Canary(event) => {
                 self.rollout.ended +=
-                    u64::from(matches!(*told, CanaryEvent::Ended { rolled_back: true, .. }));
+                    u64::from(matches!(*event, CanaryEvent::Ended { rolled_back: true, .. }));
                 Vec::new()
             }
             JournalEvent::Lease(_)
@@ -120,13 +120,13 @@ impl JournalCheck {
 
 /// Decisions of a plan without a reason in its report.
 fn unexplained(planned: &PlanRecord) -> Vec<(Invariant, String)> {
-    let told = |id: &ActionId| {
+    let recorded = |id: &ActionId| {
         let about =
             |considered: &&tidegate_autopilot::planner::Considered| considered.action.as_ref() == Some(id);
         planned.report.considered.iter().find(about).is_some_and(|considered| !considered.reason.is_empty())
     };
     let ids = planned.plan.decisions.iter().map(|decision| &decision.action.id);
-    ids.filter(|id| !told(id))
+    ids.filter(|id| !recorded(id))
         .map(|id| (Invariant::Explained, format!("nobody says why {id} was decided")))
         .collect()
 }

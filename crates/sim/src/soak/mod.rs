@@ -49,7 +49,8 @@ pub struct SoakReport {
     /// Plans replayed from the journal.
     pub plans: u64,
     /// Shadow plans replayed from the journal.
-    pub thoughts: u64,
+    #[serde(rename = "thoughts")]
+    pub shadow_plans: u64,
     /// Canaries rolled back by their own record.
     pub rolled_back: u64,
     /// Violated invariants.
@@ -75,7 +76,7 @@ pub fn soak(
         all.loans += one.loans;
         all.fenced += one.fenced;
         all.plans += one.plans;
-        all.thoughts += one.thoughts;
+        all.shadow_plans += one.shadow_plans;
         all.rolled_back += one.rolled_back;
         all.violations.extend(one.violations);
     }
@@ -156,7 +157,7 @@ fn soak_one(seed: u64, policy: &Policy, limits: &Limits) -> Result<SoakReport, S
     let target = world.target.borrow();
     let mut checker = world.checker.borrow_mut();
     checker.end(&target);
-    let (thoughts, rolled_back) = checker.rollout_counts();
+    let (shadow_plans, rolled_back) = checker.rollout_counts();
     Ok(SoakReport {
         seeds: 1,
         simulated_us: target.sim().now_us(),
@@ -165,7 +166,7 @@ fn soak_one(seed: u64, policy: &Policy, limits: &Limits) -> Result<SoakReport, S
         loans: target.ended_loans().len() as u64,
         fenced: world.fenced.get(),
         plans: checker.plans(),
-        thoughts,
+        shadow_plans,
         rolled_back,
         violations: checker.take_violations(),
     })

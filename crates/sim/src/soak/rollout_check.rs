@@ -47,7 +47,7 @@ pub(super) struct RolloutCheck {
     /// The acting plan recorded last.
     beside: Option<PlanRecord>,
     /// Replayed shadow plans.
-    pub(super) thoughts: u64,
+    pub(super) shadow_plans: u64,
     /// Canaries that their record ended.
     pub(super) ended: u64,
 }
@@ -66,13 +66,13 @@ impl RolloutCheck {
     }
 
     /// Checks a shadow event; returns what is wrong with it.
-    pub(super) fn shadow(&mut self, told: &ShadowEvent) -> Vec<(Invariant, String)> {
-        match told {
+    pub(super) fn shadow(&mut self, event: &ShadowEvent) -> Vec<(Invariant, String)> {
+        match event {
             ShadowEvent::Policy { hash, policy } => {
                 drop(self.shadows.insert(hash.clone(), (**policy).clone()))
             }
             ShadowEvent::Planned(planned) => {
-                self.thoughts += 1;
+                self.shadow_plans += 1;
                 if !self.comes_out_again(planned) {
                     let what = format!("shadow plan {} comes out otherwise", planned.plan);
                     return vec![(Invariant::Rederived, what)];

@@ -31,7 +31,7 @@ impl SimTarget {
             reservations: BTreeMap::new(),
             sources: ["scheduler", "services"].map(|name| (name.to_owned(), source)).into(),
             disagreements: Vec::new(),
-            foreseen: BTreeMap::new(),
+            forecast_origins: BTreeMap::new(),
         }
     }
 

@@ -154,7 +154,7 @@ impl Demo {
         let loaned = loaned.min(BAR as usize - needed.min(BAR as usize));
         let idle = (BAR as usize).saturating_sub(needed + loaned);
         let waiting: u32 = sim.waiting().map(|job| sim.jobs()[job as usize].spec.gpus).sum();
-        let told = |count: u32, one: &str, more: &str| match count {
+        let counted = |count: u32, one: &str, more: &str| match count {
             0 => String::new(),
             1 => format!("  1 {one}"),
             n => format!("  {n} {more}"),
@@ -165,8 +165,8 @@ impl Demo {
             "█".repeat(needed),
             "▒".repeat(loaned),
             "·".repeat(idle),
-            told(lends, "loan", "loans"),
-            told(reclaims, "taken back", "taken back"),
+            counted(lends, "loan", "loans"),
+            counted(reclaims, "taken back", "taken back"),
         )
     }
 

@@ -170,9 +170,9 @@ async fn explain(args: &JobArgs) -> Result<Explanation, CommandError> {
         true => None,
         false => Some(GpuTime::query(&service, &of_job).await?),
     };
-    let mut told = Explanation { state, since, attempts, waits, held, job, helps: String::new() };
-    told.helps = recommendation::best(&told);
-    Ok(told)
+    let mut explanation = Explanation { state, since, attempts, waits, held, job, helps: String::new() };
+    explanation.helps = recommendation::best(&explanation);
+    Ok(explanation)
 }
 
 /// Finds the job.

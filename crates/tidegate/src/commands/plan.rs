@@ -203,7 +203,7 @@ async fn why(object: &str, common: &Common) -> Result<(), CommandError> {
         considered: Considered,
     }
     let service = committed(&common.data).await?;
-    let mut thoughts = Vec::new();
+    let mut shadow_results = Vec::new();
     for Made { plan, made_time } in made(&service, LOOK_BACK).await? {
         let planned = load(&service, &archive(common), &plan).await?;
         let about = |considered: &Considered| {
@@ -213,22 +213,20 @@ async fn why(object: &str, common: &Common) -> Result<(), CommandError> {
                 .is_some_and(|of| of.to_string().split_once(' ').is_some_and(|(_, name)| name == object))
         };
         let own = planned.report.considered.into_iter().filter(about);
-        thoughts.extend(own.map(|considered| ShadowResult {
+        shadow_results.extend(own.map(|considered| ShadowResult {
             plan: plan.clone(),
             made_time: made_time.clone(),
             considered,
         }));
     }
     if common.json {
-        say!("{}", serde_json::to_string_pretty(&thoughts)?);
+        say!("{}", serde_json::to_string_pretty(&shadow_results)?);
         return Ok(());
     }
-    if thoughts.is_empty() {
-        return Err(
-            format!("none of the last {LOOK_BACK} plans on record had a thought about {object}").into()
-        );
+    if shadow_results.is_empty() {
+        return Err(format!("none of the last {LOOK_BACK} plans on record considered {object}").into());
     }
-    for ShadowResult { made_time, considered, .. } in &thoughts {
+    for ShadowResult { made_time, considered, .. } in &shadow_results {
         let did = considered.action.as_deref().unwrap_or("nothing");
         say!("{made_time}  {}: {did}, {}", considered.kind, considered.reason);
         for other in &considered.alternatives {
@@ -266,7 +264,7 @@ async fn diff(from: Option<&str>, to: Option<&str>, common: &Common) -> Result<(
         planned.plan.decisions.iter().map(|decision| (decision.action.id.clone(), decision.clone())).collect()
     };
     let (old, new) = (by_id(&from), by_id(&to));
-    let told = Diff {
+    let diff = Diff {
         from: &from.plan.id,
         to: &to.plan.id,
         policy_changed: from.plan.policy_hash != to.plan.policy_hash,
@@ -276,19 +274,19 @@ async fn diff(from: Option<&str>, to: Option<&str>, common: &Common) -> Result<(
         same: new.keys().filter(|id| old.contains_key(*id)).count(),
     };
     if common.json {
-        say!("{}", serde_json::to_string_pretty(&told)?);
+        say!("{}", serde_json::to_string_pretty(&diff)?);
         return Ok(());
     }
     let changed = |changed: bool| if changed { "another" } else { "the same" };
     say!(
         "from {} to {}: {} policy, {} state, {} decisions stand",
-        told.from,
-        told.to,
-        changed(told.policy_changed),
-        changed(told.state_changed),
-        told.same
+        diff.from,
+        diff.to,
+        changed(diff.policy_changed),
+        changed(diff.state_changed),
+        diff.same
     );
-    for (sign, decisions) in [("-", &told.gone), ("+", &told.new)] {
+    for (sign, decisions) in [("-", &diff.gone), ("+", &diff.new)] {
         for decision in decisions {
             say!(
                 "{sign} {} of {}, {} GPUs: {}  [{}]",

@@ -64,9 +64,9 @@ pub struct CanaryArgs {
     data: DataArgs,
 }
 
-fn thoughts(entries: Vec<JournalEntry>) -> Vec<ShadowEvent> {
+fn shadow_events(entries: Vec<JournalEntry>) -> Vec<ShadowEvent> {
     let of = |entry: JournalEntry| match entry.event {
-        JournalEvent::Shadow(told) => Some(*told),
+        JournalEvent::Shadow(event) => Some(*event),
         _ => None,
     };
     entries.into_iter().filter_map(of).collect()
@@ -77,20 +77,20 @@ pub fn shadow(args: &ShadowArgs) -> Result<(), CommandError> {
         "event_time >= (SELECT max(event_time) FROM autopilot_events) - INTERVAL '{} days'",
         args.days
     );
-    let (told, scored) = block_on(async {
+    let (events, scored) = block_on(async {
         let service = committed(&args.data).await?;
         let kinds = "kind IN ('SHADOW_PLANNED', 'SHADOW_DECIDED')";
-        let told = entries(&service, &format!("{kinds} AND {since}")).await?;
+        let events = entries(&service, &format!("{kinds} AND {since}")).await?;
         let scored = entries(&service, &format!("kind = 'SCORED' AND {since}")).await?;
-        Ok::<_, CommandError>((thoughts(told), scored))
+        Ok::<_, CommandError>((shadow_events(events), scored))
     })??;
-    let newest = told.iter().rev().find_map(|told| match told {
+    let newest = events.iter().rev().find_map(|event| match event {
         ShadowEvent::Planned(planned) => Some(planned.policy.clone()),
         _ => None,
     });
     let Some(policy) = args.policy.clone().or(newest) else {
         return Err(format!(
-            "no shadow thought in the last {} days: name one in the policy's [shadow] or by `tidegate autopilot run --shadow FILE`",
+            "no shadow planned in the last {} days: name one in the policy's [shadow] or by `tidegate autopilot run --shadow FILE`",
             args.days
         )
         .into());
@@ -102,7 +102,7 @@ pub fn shadow(args: &ShadowArgs) -> Result<(), CommandError> {
             _ => None,
         })
         .collect();
-    let found = summary(&policy, told.iter(), scores.iter());
+    let found = summary(&policy, events.iter(), scores.iter());
     if args.json {
         say!("{}", serde_json::to_string_pretty(&found)?);
         return Ok(());
@@ -152,16 +152,16 @@ struct Line {
 }
 
 pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
-    let told: Vec<(i64, CanaryEvent)> = block_on(async {
+    let events: Vec<(i64, CanaryEvent)> = block_on(async {
         let service = committed(&args.data).await?;
         let found = entries(&service, "kind IN ('CANARY_BEGAN', 'CANARY_ENDED')").await?;
         let of = |entry: JournalEntry| match entry.event {
-            JournalEvent::Canary(told) => Some((entry.at_us, *told)),
+            JournalEvent::Canary(event) => Some((entry.at_us, *event)),
             _ => None,
         };
         Ok::<_, CommandError>(found.into_iter().filter_map(of).collect())
     })??;
-    let lines = canary_lines(&told);
+    let lines = canary_lines(&events);
     if args.restart {
         let ended = lines.iter().filter(|line| line.rolled_back).max_by_key(|line| line.began_us);
         let Some(line) = ended else { return Err("no canary was ended by its record".into()) };
@@ -206,12 +206,12 @@ fn signature(key: &Path, line: &Line, data: &DataArgs) -> Result<String, Command
 }
 
 /// State of every canary, by id.
-fn canary_lines(told: &[(i64, CanaryEvent)]) -> Vec<Line> {
+fn canary_lines(events: &[(i64, CanaryEvent)]) -> Vec<Line> {
     let mut canaries = Canaries::default();
     let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (at_us, told) in told {
-        canaries.fold(told, *at_us);
-        if let CanaryEvent::Began { canary: what, .. } = told {
+    for (at_us, event) in events {
+        canaries.fold(event, *at_us);
+        if let CanaryEvent::Began { canary: what, .. } = event {
             owners.insert(what.id(), what.owners.iter().cloned().collect());
         }
     }
@@ -266,14 +266,14 @@ pub async fn replay_shadow(
         return Err("no such plan of a shadow is on record: `tidegate sql \"SELECT plan, made_time FROM plans WHERE role = 'shadow'\"` lists them".into());
     };
     let found = entries(service, &format!("kind = 'SHADOW_PLANNED' AND plan = {}", quoted(&id))).await?;
-    let shadowed = thoughts(found).into_iter().find_map(|told| match told {
+    let shadowed = shadow_events(found).into_iter().find_map(|event| match event {
         ShadowEvent::Planned(planned) => Some(*planned),
         _ => None,
     });
     let shadowed = shadowed.ok_or_else(|| format!("plan {id} is not on record any more"))?;
     let hash = quoted(&shadowed.policy_hash);
     let found = entries(service, &format!("kind = 'SHADOW_POLICY' AND policy_hash = {hash}")).await?;
-    let policy: Option<Policy> = thoughts(found).into_iter().find_map(|told| match told {
+    let policy: Option<Policy> = shadow_events(found).into_iter().find_map(|event| match event {
         ShadowEvent::Policy { policy, .. } => Some(*policy),
         _ => None,
     });
@@ -316,12 +316,12 @@ pub async fn diff(
         )
         .into());
     }
-    let (acting, thought) = (&beside.plan.decisions, &plan.decisions);
+    let (acting, shadow) = (&beside.plan.decisions, &plan.decisions);
     let lacks = |others: &[Decision], own: &Decision| !others.iter().any(|other| other.is_same(own));
-    let only_acting: Vec<&Decision> = acting.iter().filter(|own| lacks(thought, own)).collect();
-    let only_shadow: Vec<&Decision> = thought.iter().filter(|own| lacks(acting, own)).collect();
-    let same = thought.len() - only_shadow.len();
-    let told = Diff {
+    let only_acting: Vec<&Decision> = acting.iter().filter(|own| lacks(shadow, own)).collect();
+    let only_shadow: Vec<&Decision> = shadow.iter().filter(|own| lacks(acting, own)).collect();
+    let same = shadow.len() - only_shadow.len();
+    let diff = Diff {
         acting: &beside.plan.id,
         shadow: &shadowed.plan,
         policy: &shadowed.policy,
@@ -330,11 +330,11 @@ pub async fn diff(
         same,
     };
     if json {
-        say!("{}", serde_json::to_string_pretty(&told)?);
+        say!("{}", serde_json::to_string_pretty(&diff)?);
         return Ok(());
     }
-    say!("from {} to {}, shadow {}: {same} decisions are the same", told.acting, told.shadow, told.policy);
-    for (sign, mark, decisions) in [("-", "", &told.only_acting), ("+", ID_PREFIX, &told.only_shadow)] {
+    say!("from {} to {}, shadow {}: {same} decisions are the same", diff.acting, diff.shadow, diff.policy);
+    for (sign, mark, decisions) in [("-", "", &diff.only_acting), ("+", ID_PREFIX, &diff.only_shadow)] {
         for decision in decisions {
             let Decision { kind, action, gpus, reason, .. } = decision;
             say!("{sign} {kind} of {}, {gpus} GPUs: {reason}  [{mark}{}]", action.change.object(), action.id);

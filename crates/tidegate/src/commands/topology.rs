@@ -57,14 +57,14 @@ pub fn run(args: TopologyArgs) -> CommandResult {
     let plan = block_on(Plan::compile(args.data.load_pipelines()?))??;
     let workspace = Workspace::open(&args.data.data, &args.log)?;
     let since = args.since.unwrap_or_else(Utc::now);
-    let told =
+    let report =
         label(&places, &args.cluster, since.timestamp_millis(), workspace.log.as_ref(), args.log.topics())?;
     block_on_one_thread(async {
         let mut runner = workspace.runner_of(plan, args.pace.pace()).await?;
         runner.catch_up(&mut |_| {}).await?;
         Ok::<_, super::CommandError>(())
     })??;
-    say!("{} nodes at {} switches and in {} racks", told.nodes, told.switches, told.racks);
-    say!("events written {}, already present {}", told.events_written, told.events_already_present);
+    say!("{} nodes at {} switches and in {} racks", report.nodes, report.switches, report.racks);
+    say!("events written {}, already present {}", report.events_written, report.events_already_present);
     Ok(ExitCode::SUCCESS)
 }

@@ -14,7 +14,8 @@ mod tokens;
 /// Every crate and the ones of ours it may depend on: only downward, never sideways. A new crate
 /// gets a line here.
 const MAY_USE: &[(&str, &[&str])] = &[
-    ("tidegate-events", &[]),
+    ("tidegate-units", &[]),
+    ("tidegate-events", &["tidegate-units"]),
     ("tidegate-log", &["tidegate-events"]),
     ("tidegate-testing", &["tidegate-log"]),
     // Only its tests use import: what the watcher records and a later import must agree.
@@ -28,7 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-signals", &["tidegate-events", "tidegate-log", "tidegate-insight"]),
     ("tidegate-evaluation", &["tidegate-insight", "tidegate-autopilot", "tidegate-sim"]),
     ("tidegate-sim", &["tidegate-events", "tidegate-autopilot"]),
-    ("tidegate-autopilot", &["tidegate-insight"]),
+    ("tidegate-autopilot", &["tidegate-units", "tidegate-insight"]),
     ("tidegate-control", &["tidegate-events", "tidegate-log", "tidegate-slurm", "tidegate-autopilot"]),
     (
         "tidegate-workspace",

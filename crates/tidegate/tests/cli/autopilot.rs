@@ -56,8 +56,11 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
     };
     let words = explain(false);
     assert!(words.contains("the same, byte for byte") && words.contains("applying"), "{words}");
-    let told: Value = serde_json::from_str(&explain(true)).unwrap();
-    assert_eq!((told["same_bytes"].as_bool(), told["decision"]["kind"].as_str()), (Some(true), Some("lend")));
+    let explained: Value = serde_json::from_str(&explain(true)).unwrap();
+    assert_eq!(
+        (explained["same_bytes"].as_bool(), explained["decision"]["kind"].as_str()),
+        (Some(true), Some("lend"))
+    );
     let refused = run(tidegate().args(["explain", "decision", "lend-0", "--data"]).arg(data));
     assert!(refused.stderr.contains("the newest are"), "{}", refused.stderr);
 

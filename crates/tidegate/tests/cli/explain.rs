@@ -17,9 +17,9 @@ fn explain(data: &Path, job: &str, cluster: &str) -> Command {
 }
 
 #[track_caller]
-fn says(told: &str, words: &[&str]) {
+fn says(text: &str, words: &[&str]) {
     for words in words {
-        assert!(told.contains(words), "{words:?} is missing in\n{told}");
+        assert!(text.contains(words), "{words:?} is missing in\n{text}");
     }
 }
 
@@ -54,12 +54,12 @@ fn what_became_of_a_job_is_told_in_words() {
     events.extend(holding("m1", "memory_growth", 1, 60));
     events.extend(holding("e1", "job_energy", 1, 2));
     let data = tables_of(folder.path(), events);
-    let told = |job: &str, cluster: &str| succeed(&mut explain(&data, job, cluster));
+    let explained = |job: &str, cluster: &str| succeed(&mut explain(&data, job, cluster));
 
     // Two GPU-minutes: 30 s of start, 24 productive, and so on; a second of the second minute costs
     // one and a half.
     says(
-        &told("1", "ledger_1m"),
+        &explained("1", "ledger_1m"),
         &[
             "job 1 of cluster ledger_1m, team ml, user ann, pool train, 1 GPUs",
             "where its GPU time went\n  startup                    0.01 GPU-h   25.0 %          0.03 USD\n  productive",
@@ -80,7 +80,7 @@ fn what_became_of_a_job_is_told_in_words() {
     // As the case says: 150 of 400 GPU-s productive; ETTR 189 / 580; run 0: 100 of 200, and 109 of
     // 200 held and 120 waited.
     says(
-        &told("g1", "goodput"),
+        &explained("g1", "goodput"),
         &[
             "run 0: ",
             "goodput  50.0 %, ETTR  34.1 %; starting 22.5 %, redone 0.0 %",
@@ -91,19 +91,19 @@ fn what_became_of_a_job_is_told_in_words() {
     );
     // 20,000,000 of 79,152,000 GFLOP; of the first minute it is known that no more than 20,777,400
     // of 59,364,000 were done.
-    says(&told("m1", "mfu_1m"), &["MFU          25.3 % (", "no more than 35.0 %"]);
+    says(&explained("m1", "mfu_1m"), &["MFU          25.3 % (", "no more than 35.0 %"]);
     says(
-        &told("b4", "bottleneck_1m"),
+        &explained("b4", "bottleneck_1m"),
         &["wall         communication", "in 1 of 1 minutes", "tensor cores 30.0 %", "in collectives 40.0 %"],
     );
-    says(&told("b", "gang_spread"), &["spread       2 nodes at 2 switches, in 1 rack\n"]);
+    says(&explained("b", "gang_spread"), &["spread       2 nodes at 2 switches, in 1 rack\n"]);
     says(
-        &told("c", "gang_spread"),
+        &explained("c", "gang_spread"),
         &["4 nodes at 2 switches, in 2 racks (of 3 it is known where they stand)"],
     );
-    says(&told("e1", "job_energy"), &["energy       50 J (EXACT), 0.002 J a token"]);
+    says(&explained("e1", "job_energy"), &["energy       50 J (EXACT), 0.002 J a token"]);
     says(
-        &told("m1", "memory_growth"),
+        &explained("m1", "memory_growth"),
         &[
             "memory       GPU 0 of n1 grows 6000 MiB an hour, full in 5 h 50 m",
             "helps most   save a checkpoint",

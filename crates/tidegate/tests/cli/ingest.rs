@@ -235,20 +235,20 @@ fn a_server_that_is_killed_gets_everything_once() {
     let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let agent = start(&format!("http://{listen}"), &folder.path().join("spool"), None);
     let sink: Arc<dyn Sink> = agent.sink();
-    let mut told = 0;
+    let mut sent = 0;
     for _ in 0..4 {
         let up = Up::start(&data, &listen, None);
         let before = agent.stats().delivered;
         wait_until("the agent to get on", || {
-            sink.event(numbered(told));
-            told += 1;
+            sink.event(numbered(sent));
+            sent += 1;
             agent.store().unwrap();
             agent.stats().delivered > before + 20
         });
         up.kill();
         for _ in 0..10 {
-            sink.event(numbered(told));
-            told += 1;
+            sink.event(numbered(sent));
+            sent += 1;
         }
         agent.store().unwrap();
     }
@@ -257,5 +257,5 @@ fn a_server_that_is_killed_gets_everything_once() {
     assert_eq!(agent.ended(), None::<End>);
     assert!(agent.stop(PATIENCE, "the end"));
     up.kill();
-    assert_eq!(stored(&data), (0..told).collect::<Vec<_>>());
+    assert_eq!(stored(&data), (0..sent).collect::<Vec<_>>());
 }

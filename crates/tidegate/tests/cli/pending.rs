@@ -19,7 +19,7 @@ fn explain(data: &Path, arguments: &[&str]) -> std::process::Command {
 #[test]
 fn why_jobs_wait_is_told_in_tables_and_in_words() {
     let folder = tempfile::tempdir().unwrap();
-    // The history of the case `pending`, where it is told how what is expected was found.
+    // The history of the case `pending`, which says how the expected rows were found.
     let mut events = case("pending", "test");
     // A job of the same name in another cluster.
     let same_name = |event: &Event| matches!(event, Event::Job(job) if job.job_id == "8");
@@ -40,7 +40,7 @@ fn why_jobs_wait_is_told_in_tables_and_in_words() {
     );
     assert_eq!(sums, "same\ntrue\n");
 
-    let told = succeed(&mut explain(&data, &["2"]));
+    let explained = succeed(&mut explain(&data, &["2"]));
     for words in [
         "job 2 of cluster test, team vision, user ann, pool h100, 16 GPUs",
         "why          nodes_unavailable (layer 2, provisioning)",
@@ -51,7 +51,7 @@ fn why_jobs_wait_is_told_in_tables_and_in_words() {
         "begin_time (layer 4, workload)",
         "16 GPUs on n2,n3, ended REQUEUED, followed by another run",
     ] {
-        assert!(told.contains(words), "{words:?} is missing in\n{told}");
+        assert!(explained.contains(words), "{words:?} is missing in\n{explained}");
     }
     let json: Value = serde_json::from_str(&succeed(&mut explain(&data, &["1", "--json"]))).unwrap();
     assert_eq!(json["state"], "ended");

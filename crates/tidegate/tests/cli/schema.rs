@@ -199,7 +199,7 @@ fn two_folders_are_compared_with_each_other() {
     assert!(taken.stdout.contains("JobEvent.colour: number 99 or the name is reserved"), "{taken:?}");
 }
 
-/// The contract is proto3, which knows no required fields; who turns to proto2 is told.
+/// The contract is proto3, which knows no required fields; a move to proto2 is reported.
 #[test]
 fn what_becomes_required_is_incompatible() {
     let folder = |fields: &str| {

@@ -61,9 +61,9 @@ fn a_backtest_runs_on_the_traces_that_come_along_and_tells_money() {
         let other = &row["runs"][1]["at_span"];
         assert_ne!(run, other, "each seed looks at another window");
         // The mean over two seeds lies between them.
-        let told = row["values"][12].clone();
-        let (low, high) = (told["low"].as_f64().unwrap(), told["high"].as_f64().unwrap());
-        assert!((low - 1.0..=high + 1.0).contains(&wasted), "{wasted} {told}");
+        let interval = row["values"][12].clone();
+        let (low, high) = (interval["low"].as_f64().unwrap(), interval["high"].as_f64().unwrap());
+        assert!((low - 1.0..=high + 1.0).contains(&wasted), "{wasted} {interval}");
     }
     for (args, says) in [
         (["--trace", "/nowhere"], "no trace and no folder"),

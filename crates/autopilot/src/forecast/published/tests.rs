@@ -108,7 +108,7 @@ fn what_may_not_be_used_is_not_and_it_is_said_why() {
     let why = |chosen: &SelectedForecast| {
         let mut seen = state(NOW, 15);
         chosen.annotate(&mut seen);
-        match &seen.foreseen["serving"]["serve"] {
+        match &seen.forecast_origins["serving"]["serve"] {
             ForecastOrigin::Past { why, .. } | ForecastOrigin::Nobody { why } => why.clone(),
             ForecastOrigin::Published { series, .. } => series.clone(),
         }
@@ -167,7 +167,8 @@ fn who_answers_is_chosen_for_each_series() {
     assert_eq!(best.coverage(OF), Some(0.91));
     let mut seen = state(at, 15);
     best.annotate(&mut seen);
-    let ForecastOrigin::Published { issued_us, off, far, .. } = &seen.foreseen["serving"]["serve"] else {
+    let ForecastOrigin::Published { issued_us, off, far, .. } = &seen.forecast_origins["serving"]["serve"]
+    else {
         panic!()
     };
     assert_eq!((*issued_us, off.len()), (ISSUED, 0));
@@ -176,7 +177,7 @@ fn who_answers_is_chosen_for_each_series() {
     // the past does, which is too short.
     near(best.highest_gpus(OF, 0.9, 15 * 60_000), 35.5885);
     assert_eq!(best.highest_gpus(OF, 0.9, 18 * 3_600_000), None);
-    assert!(matches!(&seen.foreseen["research"]["train"], ForecastOrigin::Past { .. }));
+    assert!(matches!(&seen.forecast_origins["research"]["train"], ForecastOrigin::Past { .. }));
 }
 
 #[test]
@@ -217,7 +218,7 @@ fn while_published_bounds_drift_the_past_answers_with_its_own_record() {
     let by = |chosen: &SelectedForecast| {
         let mut seen = state(at, 15);
         chosen.annotate(&mut seen);
-        seen.foreseen["serving"]["serve"].clone()
+        seen.forecast_origins["serving"]["serve"].clone()
     };
     for (reach, drift) in [(Reach::Day, Drift::TooLow), (Reach::Step, Drift::TooNarrow)] {
         let mut best = with_past(ForecastSource::Best, at);

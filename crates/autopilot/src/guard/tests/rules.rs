@@ -215,7 +215,7 @@ fn nothing_is_lent_on_published_bounds_that_drift() {
         };
         let mut state = cluster();
         loan(&mut state, &["s00"]);
-        state.foreseen.insert("serving".into(), [("serve".to_owned(), by)].into());
+        state.forecast_origins.insert("serving".into(), [("serve".to_owned(), by)].into());
         state
     };
     let quota = action(
@@ -246,7 +246,7 @@ fn nothing_is_lent_on_published_bounds_that_drift() {
     let past = |held_ppm: Option<u32>| {
         let mut past = low.clone();
         let by = ForecastOrigin::Past { why: "x".into(), held_ppm };
-        past.foreseen.insert("serving".into(), [("serve".to_owned(), by)].into());
+        past.forecast_origins.insert("serving".into(), [("serve".to_owned(), by)].into());
         past
     };
     let least_ppm = (acts("").lend.least_coverage * 1e6).round() as u32;

@@ -72,7 +72,7 @@ fn a_silent_device_is_stale_and_delays_no_other() {
     assert_eq!(batch.columns[0].value_delta, [5, 0, 0, 9, 0, 0]);
     assert_eq!(batch.columns[0].missing, [Missing { first: 4, count: 2, reason: stale }]);
     assert!(batcher.add(reading(1, 1_000, 9), 10_100).is_none());
-    assert_eq!(batcher.late, 1, "its tick was told as stale already");
+    assert_eq!(batcher.late, 1, "its tick was reported as stale already");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn counters_have_their_growth_since_the_batch_before() {
     };
     let mut batcher = Batcher::new(2_000);
     let mut closed = Vec::new();
-    let told = [
+    let reported = [
         // Continues; is reset; is missing at the end of a batch and at the start of one; appears
         // later.
         [Some(100), Some(900), Some(10), None],
@@ -184,7 +184,7 @@ fn counters_have_their_growth_since_the_batch_before() {
         [Some(180), Some(6), Some(61), Some(1_001)],
         [Some(200), Some(7), None, Some(1_003)],
     ];
-    for (tick, values) in (0..).map(|tick| tick * 1_000).zip(told) {
+    for (tick, values) in (0..).map(|tick| tick * 1_000).zip(reported) {
         for (index, value) in (0..).zip(values) {
             if index < 3 || value.is_some() {
                 closed.extend(batcher.add(counted(index, tick, value), tick));

@@ -203,7 +203,7 @@ fn damage_is_reported_with_its_place_and_renumbers() {
         "the first may have been sent under the number that the second gets now"
     );
     assert_eq!(drain(&mut spool), [1, 2]);
-    assert_eq!(spool.take_dropped(), [], "told once");
+    assert_eq!(spool.take_dropped(), [], "reported once");
 }
 
 #[test]

@@ -68,9 +68,9 @@ fn gpm_averages_include_the_stale_time() {
         after && recorded.last_is(0, Metric::SmActive, Value::Is(800_000))
     });
     // The hanging reading came too late. Its time is part of the next average.
-    let told_of = recorded.of(0);
+    let readings = recorded.of(0);
     let averaged = |r: &&&(Reading, i64)| r.0.get(Metric::SmActive) == Value::Is(800_000);
-    let intervals: Vec<_> = told_of
+    let intervals: Vec<_> = readings
         .iter()
         .filter(averaged)
         .map(|(r, _)| (number(r.get(Metric::Interval), Metric::Interval), r.tick_ms))
@@ -78,9 +78,9 @@ fn gpm_averages_include_the_stale_time() {
     let (longest, _) = *intervals.iter().max().unwrap();
     assert!(longest > 2_500_000, "{intervals:?}");
     // All intervals together span the first to the last reading.
-    let (first, last) = (told_of[0].0.tick_ms, intervals.last().unwrap().1);
+    let (first, last) = (readings[0].0.tick_ms, intervals.last().unwrap().1);
     let sum_ms = intervals.iter().map(|(us, _)| us).sum::<i64>() / 1_000;
-    let late = told_of
+    let late = readings
         .iter()
         .filter(|(r, _)| r.get(Metric::Power) != STALE)
         .map(|(r, at)| at - r.tick_ms)
@@ -133,7 +133,7 @@ fn an_unplugged_device_is_noticed_by_restarting_the_library() {
     drop(source);
     assert_eq!(recorded.of_kind(DeviceFound)[0].gpu_uuid, Some(uuid(1)));
     assert_eq!(recorded.of_kind(NodeRegistered)[2].gpus_milli, Some(3_000));
-    assert_eq!(recorded.of_kind(DeviceLost).len(), 1, "told once: {:#?}", recorded.events);
+    assert_eq!(recorded.of_kind(DeviceLost).len(), 1, "reported once: {:#?}", recorded.events);
     // While unlisted, it had no readings. Device numbers are the driver's at the time.
     let uuids = |recorded: &crate::sink::RecordingSink, uuid: &str| {
         recorded.readings.iter().filter(|(r, _)| r.device.uuid == uuid).count()
@@ -141,7 +141,7 @@ fn an_unplugged_device_is_noticed_by_restarting_the_library() {
     assert!(uuids(&recorded, &uuid(1)) < uuids(&recorded, &uuid(0)));
     let mut once = std::collections::HashSet::new();
     for (reading, _) in &recorded.readings {
-        assert!(once.insert((reading.device.uuid.clone(), reading.tick_ms)), "told twice: {reading:?}");
+        assert!(once.insert((reading.device.uuid.clone(), reading.tick_ms)), "reported twice: {reading:?}");
     }
 }
 

@@ -150,7 +150,7 @@ fn xids_from_before_the_start_are_emitted_once() {
     assert_eq!(
         xids(&recorded).iter().map(|x| x.0).collect::<Vec<_>>(),
         [79, 95],
-        "63 and 94 are not told again"
+        "63 and 94 are not reported again"
     );
     assert_eq!(source.status().kernel_records_lost, 1, "record 13 is missing");
 }

@@ -16,7 +16,7 @@ use crate::slurm::snapshot::Snapshot;
 
 /// A time as Slurm's programs take it: in this machine's zone, cut to whole seconds.
 pub(super) fn time(us: i64) -> Result<String, TargetError> {
-    let at = Local.timestamp_opt(Micros(us).to_secs(), 0).single();
+    let at = Local.timestamp_opt(Micros(us).floor_secs(), 0).single();
     let at = at.ok_or_else(|| unknown(format!("{us} us is not a time of this machine's calendar")))?;
     Ok(at.format("%Y-%m-%dT%H:%M:%S").to_string())
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tidegate_autopilot::state::GrowBy;
 use tidegate_autopilot::target::TargetError;
+use tidegate_events::Millis;
 use tidegate_slurm::JobPhase as Phase;
 
 use super::{Act, Before, POLL_EVERY};
@@ -102,7 +103,7 @@ impl Act<'_> {
         let Some(resized_ms) = job.resized_ms else { return Ok(()) };
         let deadline = self.deadline();
         loop {
-            let found = self.slurm.client.has_attempt(&job.id, resized_ms / 1000).map_err(|error| {
+            let found = self.slurm.client.has_attempt(&job.id, Millis(resized_ms).floor_secs()).map_err(|error| {
                 self.refuse(format!(
                     "job {} was resized before, and Slurm does it again only when slurmdbd has the record of that; it does \
                      not answer: {error}",

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use tidegate_autopilot::target::TargetError;
+use tidegate_events::{Micros, Millis};
 use tidegate_slurm::JobPhase as Phase;
 
 use super::{Act, Before};
@@ -169,8 +170,7 @@ impl Act<'_> {
         }
         if let Some(limit_ms) = parent.limit_ms {
             // Not longer than the job's own time limit, even if nothing cancels them.
-            let left_min = (limit_ms * 1000 - crate::slurm::ask::now_us()) / 60_000_000;
-            args.push(format!("--time={}", left_min.max(1)));
+            args.push(format!("--time={}", minutes_left(limit_ms, crate::slurm::ask::now_us())));
         }
         args
     }
@@ -220,9 +220,20 @@ impl Act<'_> {
     }
 }
 
+/// Whole minutes to a time limit, rounded down. At least one: for Slurm, zero is no limit.
+fn minutes_left(limit_ms: i64, now_us: i64) -> i64 {
+    Micros(Millis(limit_ms).to_micros().0.saturating_sub(now_us)).floor_minutes().max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_seconds_is_a_minute_and_not_none() {
+        let left = |s: i64| minutes_left(Millis::from_secs(1_000 + s).0, Micros::from_secs(1_000).0);
+        assert_eq!([-60, 0, 30, 119, 120].map(left), [1, 1, 1, 1, 2]);
+    }
 
     #[test]
     fn a_script_asks_for_nothing_that_its_user_may_not_have() {

@@ -154,7 +154,7 @@ impl Act<'_> {
         let LoanSpec { qos, id, gpus, end_us } = *wanted;
         let shown = self.qos_now(qos)?;
         let mut lent = self.standing(qos, &shown)?;
-        let end_s = Micros(end_us).to_secs();
+        let end_s = Micros(end_us).floor_secs();
         let word = QosLoan { to_gpus: gpus, gpus, end_s, generation: self.action.generation };
         if lent.loans.get(id).is_some_and(|there| (there.to_gpus, there.end_s) == (gpus, end_s)) {
             return Ok(format!("QOS {qos} has loan {id} already"));
@@ -167,7 +167,7 @@ impl Act<'_> {
     /// Submits the job that begins when the loan ends and takes it off the limit (`restore.sh`),
     /// unless it is there.
     fn will_end(&self, qos: &str, id: &str, end_us: i64) -> Result<(), TargetError> {
-        let end_s = Micros(end_us).to_secs().to_string();
+        let end_s = Micros(end_us).floor_secs().to_string();
         let name = format!("{}.{end_s}", restore_name(id));
         let there = |job: &queue::QueueJob| {
             job.name == name && job.phase == Phase::Waiting && job.user == self.setup.user

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use tidegate_autopilot::action::Change;
 use tidegate_autopilot::target::TargetError;
+use tidegate_events::Micros;
 
 use super::capacity::time;
 use super::{Act, Before};
@@ -112,7 +113,9 @@ impl Act<'_> {
             .ok_or_else(|| self.refuse(format!("loan {loan} is over")))?;
         self.update(&[format!("ReservationName={name}"), format!("EndTime={}", time(expires_us)?)])?;
         match found(&inventory::reservations(self.slurm)?) {
-            Some((_, end_s)) if end_s == expires_us / 1_000_000 => Ok(format!("{name} ends at {end_s}")),
+            Some((_, end_s)) if end_s == Micros(expires_us).floor_secs() => {
+                Ok(format!("{name} ends at {end_s}"))
+            }
             other => Err(unknown(format!("loan {loan} was extended, but Slurm shows {other:?}"))),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use tidegate_autopilot::action::Change;
 use tidegate_autopilot::state::Writer;
+use tidegate_events::Micros;
 
 use crate::slurm::config::SlurmConfig;
 use crate::slurm::inventory::SlurmReservation;
@@ -73,7 +74,7 @@ impl<'a> LoanNotes<'a> {
             }
             noted.generation = noted.generation.max(entry.generation);
         }
-        noted.ends_s.extend(newest.map(|(_, expires_us)| expires_us / 1_000_000));
+        noted.ends_s.extend(newest.map(|(_, expires_us)| Micros(expires_us).floor_secs()));
         noted
     }
 
@@ -106,5 +107,51 @@ impl<'a> LoanNotes<'a> {
         } else {
             Writer::Other
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::slurm::inventory::Limits;
+    use crate::slurm::notes::Notes;
+
+    #[test]
+    fn slurm_ends_a_loan_at_the_whole_second() {
+        let change = Change::Lend {
+            from: "a".into(),
+            to: "b".into(),
+            pool: "p".into(),
+            gpus: 8,
+            nodes: BTreeSet::from(["n1".to_owned()]),
+            expires_us: 1_795_379_790_999_999,
+            reclaim_within_ms: 0,
+            extends: None,
+        };
+        let entry = Entry {
+            generation: 4,
+            begun_us: Some(1),
+            done_us: Some(2),
+            expires_us: 9,
+            change,
+            restarts: None,
+            nodes: Vec::new(),
+            notified_us: None,
+        };
+        let mut notes = Notes::default();
+        notes.actions.insert("lend-1".into(), entry);
+        let snapshot = Snapshot {
+            at_us: 7,
+            jobs: Vec::new(),
+            nodes: BTreeMap::new(),
+            reservations: BTreeMap::new(),
+            limits: Limits::default(),
+            notes,
+        };
+        let noted = LoanNotes::for_loan(&snapshot, "lend-1");
+        assert!(noted.may_end(1_795_379_790), "as `time` writes it");
+        assert!(!noted.may_end(1_795_379_791));
     }
 }

@@ -101,13 +101,13 @@ impl Bocpd {
             self.prior = Some((middle, variance.max(1e-6)));
             self.runs = vec![self.fresh(0.0)?];
         }
-        let told: Vec<f64> = self.runs.iter().map(|run| run.log_p + run.predictive(x)).collect();
-        let change = log_sum(&told) + HAZARD.ln();
+        let joint_log_p: Vec<f64> = self.runs.iter().map(|run| run.log_p + run.predictive(x)).collect();
+        let change = log_sum(&joint_log_p) + HAZARD.ln();
         let mut runs = vec![self.fresh(change)?];
         runs.extend(
             self.runs
                 .iter()
-                .zip(&told)
+                .zip(&joint_log_p)
                 .map(|(run, log_p)| Run { log_p: log_p + (1.0 - HAZARD).ln(), ..run.with(x) }),
         );
         if runs.len() > LONGEST

@@ -138,7 +138,7 @@ pub fn run(args: &LedgerArgs) -> Result<Report, CommandError> {
         let facts = compare::facts(&service, &day, &truth, &emitted.unseen).await?;
         let compared = compare::compare(&service, &day, &truth).await?;
         if let Some(wrong) = checks.iter().find(|check| check.found != check.expected) {
-            return Err(format!("{}: {}, told was {}", wrong.what, wrong.found, wrong.expected).into());
+            return Err(format!("{}: {}, expected {}", wrong.what, wrong.found, wrong.expected).into());
         }
         let report = report(args, &day, &emitted, compared)?;
         let report = Report { checks, produce_s, produce_cpu_s, pipelines_s, pipelines_cpu_s, ..report };

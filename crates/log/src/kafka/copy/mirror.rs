@@ -181,17 +181,17 @@ struct Deliveries {
 }
 
 struct Context {
-    complaints: ClientErrors,
+    errors: ClientErrors,
     deliveries: Mutex<Deliveries>,
 }
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.complaints.log(level, facility, message);
+        self.errors.log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.complaints.record(&error, reason);
+        self.errors.record(&error, reason);
     }
 }
 
@@ -223,7 +223,7 @@ struct Dense<'a> {
 impl<'a> Dense<'a> {
     fn new(lease: &'a CopyLease<'a>) -> Result<Self, LogError> {
         let cluster = &lease.to.cluster;
-        let context = Context { complaints: cluster.complaints.clone(), deliveries: Mutex::default() };
+        let context = Context { errors: cluster.errors.clone(), deliveries: Mutex::default() };
         let producer = BaseProducer::from_config_and_context(&cluster.options.dense_producer(), context)
             .map_err(|error| cluster.error("opening a producer", &error, Duration::ZERO))?;
         Ok(Self { lease, producer })

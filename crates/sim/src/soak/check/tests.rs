@@ -138,7 +138,7 @@ fn plans_that_come_out_otherwise_and_refusals_without_words_are_found() {
     other.plan.seed = 8;
     assert_eq!(found(vec![JournalEvent::Planned(Box::new(other))]), [Invariant::Rederived]);
 
-    // A step of an action that was never proposed is nothing; so the whole way is told.
+    // A step of an action that was never proposed is nothing; so all steps are recorded.
     let proposed: Vec<JournalEntry> = soaked_proposal();
     let refuse = |why: &str| {
         let event = proposed[0].clone();

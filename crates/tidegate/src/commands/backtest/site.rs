@@ -111,16 +111,16 @@ impl SiteArgs {
 
 /// Checks the requested period against the log.
 fn within(extent: &Extent, from_us: i64, to_us: Option<i64>) -> Result<(i64, i64), CommandError> {
-    let told = |us: i64| DateTime::from_timestamp_micros(us).unwrap_or_default().format("%FT%TZ");
+    let time = |us: i64| DateTime::from_timestamp_micros(us).unwrap_or_default().format("%FT%TZ");
     let Extent { cluster, from_us: begins, to_us: ends } = extent;
     let to_us = to_us.unwrap_or(*ends);
-    let known = format!("the log knows jobs of {cluster} from {} to {}", told(*begins), told(*ends));
+    let known = format!("the log knows jobs of {cluster} from {} to {}", time(*begins), time(*ends));
     let refuse = |what: &str| Err(format!("{what}; {known}").into());
     match () {
         () if from_us >= *ends || to_us <= *begins => refuse(&format!(
             "no job was submitted, ran or waited between {} and {}",
-            told(from_us),
-            told(to_us)
+            time(from_us),
+            time(to_us)
         )),
         () if to_us <= from_us => refuse("--to must be behind --from"),
         () if to_us > *ends => {

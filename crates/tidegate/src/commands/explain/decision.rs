@@ -55,7 +55,8 @@ struct Explanation {
     /// What was considered for other objects of the kind.
     others: Vec<Considered>,
     /// Origin of the demand forecast, if recorded.
-    foreseen: Option<ForecastOrigin>,
+    #[serde(rename = "foreseen")]
+    forecast_origin: Option<ForecastOrigin>,
     /// Whether the replayed plan equals the recorded one byte for byte; `None` if its inputs are
     /// not recorded.
     same_bytes: Option<bool>,
@@ -64,10 +65,10 @@ struct Explanation {
 }
 
 pub(super) fn run(args: &DecisionArgs) -> CommandResult {
-    let told = block_on(explain(args))??;
+    let explanation = block_on(explain(args))??;
     match args.json {
-        true => say!("{}", serde_json::to_string_pretty(&told)?),
-        false => print(&told),
+        true => say!("{}", serde_json::to_string_pretty(&explanation)?),
+        false => print(&explanation),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -76,7 +77,7 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
     let service = committed(&args.data).await?;
     let archive = PlanArchive::in_data(&args.data.data);
     if let Some(id) = args.action.strip_prefix(ID_PREFIX) {
-        return thought(&service, &archive, &args.action, id).await;
+        return shadow_decision(&service, &archive, &args.action, id).await;
     }
     let of = format!("action = {}", quoted(&args.action));
     let mut proposed = None;
@@ -101,7 +102,7 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
         None => None,
     };
     let same_bytes = made_again(&planned, parent.as_ref())?;
-    let foreseen = foreseen(&planned, &decision.action.change);
+    let forecast_origin = forecast_origin(&planned, &decision.action.change);
     let (own, others): (Vec<Considered>, Vec<Considered>) = (planned.report.considered.into_iter())
         .filter(|considered| considered.kind == decision.kind)
         .partition(|considered| considered.action.as_deref() == Some(&*args.action));
@@ -113,7 +114,7 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
         considered: own.into_iter().next(),
         others: others.into_iter().take(OTHERS).collect(),
         decision,
-        foreseen,
+        forecast_origin,
         same_bytes,
         steps: steps(&service, &args.action).await?,
         score,
@@ -121,7 +122,7 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
 }
 
 /// Explains a decision of a shadow. Its plan is replayed, since it is not recorded in full.
-async fn thought(
+async fn shadow_decision(
     service: &QueryService,
     archive: &PlanArchive,
     action: &str,
@@ -153,7 +154,7 @@ async fn thought(
         role: "shadow",
         considered: own.into_iter().next(),
         others: others.into_iter().take(OTHERS).collect(),
-        foreseen: foreseen(&beside, &decision.action.change),
+        forecast_origin: forecast_origin(&beside, &decision.action.change),
         decision,
         same_bytes,
         steps: steps(service, action).await?,
@@ -172,7 +173,7 @@ fn made_again(planned: &PlanRecord, parent: Option<&PlanRecord>) -> Result<Optio
     Ok(Some(same))
 }
 
-fn foreseen(planned: &PlanRecord, change: &Change) -> Option<ForecastOrigin> {
+fn forecast_origin(planned: &PlanRecord, change: &Change) -> Option<ForecastOrigin> {
     let (owner, pool) = match change {
         Change::Lend { from, pool, .. } => (from, pool),
         Change::AdjustReservation(Adjustment::Quota { owner, pool, .. }) => (owner, pool),
@@ -182,7 +183,7 @@ fn foreseen(planned: &PlanRecord, change: &Change) -> Option<ForecastOrigin> {
         }
         _ => return None,
     };
-    planned.state.foreseen.get(owner)?.get(pool).cloned()
+    planned.state.forecast_origins.get(owner)?.get(pool).cloned()
 }
 
 async fn unknown(service: &QueryService, action: &str) -> Result<CommandError, CommandError> {
@@ -203,11 +204,11 @@ async fn unknown(service: &QueryService, action: &str) -> Result<CommandError, C
     Ok(format!("there is no decision {action}; {hint}").into())
 }
 
-fn print(told: &Explanation) {
-    let Explanation { decision, considered, others, same_bytes, steps, score, .. } = told;
+fn print(explanation: &Explanation) {
+    let Explanation { decision, considered, others, same_bytes, steps, score, .. } = explanation;
     let hours = |gpu_ms: i64| gpu_ms as f64 / 3.6e6;
     let predicted = &decision.predicted;
-    say!("{}  {} of {}", told.action, decision.kind, decision.action.change.object());
+    say!("{}  {} of {}", explanation.action, decision.kind, decision.action.change.object());
     say!("why     {}", decision.reason);
     say!(
         "worth   {:+.1} GPU-hours net over {} min ({:.1} gained, {:.1} lost; at the cautious ends {:+.1})",
@@ -217,25 +218,25 @@ fn print(told: &Explanation) {
         hours(predicted.cost_gpu_ms),
         hours(predicted.net_low_gpu_ms()),
     );
-    let role = match told.role {
-        "shadow" => " (a shadow, which only thinks: this is never done)",
+    let role = match explanation.role {
+        "shadow" => " (a shadow, which only plans: this is never done)",
         "canary" => " (a canary, which acts for some owners)",
         _ => "",
     };
-    say!("policy  {}{role}, mode {}", told.policy, decision.mode.name());
+    say!("policy  {}{role}, mode {}", explanation.policy, decision.mode.name());
     let alternatives = considered.iter().flat_map(|considered| &considered.alternatives);
     for (at, other) in alternatives.enumerate() {
         let head = if at == 0 { "instead" } else { "       " };
         say!("{head} {}: {:+.1} GPU-hours, {}", other.what, hours(other.net_gpu_ms), other.why_not);
     }
-    match &told.foreseen {
+    match &explanation.forecast_origin {
         Some(ForecastOrigin::Published { series, issued_us, off, .. }) => {
             let issued = chrono::DateTime::from_timestamp_micros(*issued_us).unwrap_or_default();
             let held = if off.is_empty() { "its bounds hold" } else { "its bounds do not hold" };
-            say!("demand  foreseen by {series} on the log, issued {}; {held}", issued.format("%FT%TZ"));
+            say!("demand  predicted by {series} on the log, issued {}; {held}", issued.format("%FT%TZ"));
         }
-        Some(ForecastOrigin::Past { why, .. }) => say!("demand  foreseen from its own past: {why}"),
-        Some(ForecastOrigin::Nobody { why }) => say!("demand  foreseen by nobody: {why}"),
+        Some(ForecastOrigin::Past { why, .. }) => say!("demand  predicted from its own past: {why}"),
+        Some(ForecastOrigin::Nobody { why }) => say!("demand  not predicted: {why}"),
         None => {}
     }
     for (at, other) in others.iter().enumerate() {

@@ -110,7 +110,7 @@ fn why_no_mfu(mfu: &Mfu) -> String {
 
 fn walls(walls: &[Bottleneck]) {
     let Some((most, others)) = walls.split_first() else {
-        say!("wall         not known: no device and no step of it was told");
+        say!("wall         not known: no device and no step of it was reported");
         return;
     };
     let minutes: i64 = walls.iter().map(|wall| wall.minutes).sum();

@@ -3,11 +3,12 @@
 use super::format::{duration, hours, thousandths, time};
 use super::{Attempt, Explanation, Job, Wait, gpu_time_text};
 
-pub fn print(told: &Explanation) {
-    let job = &told.job;
+pub fn print(explanation: &Explanation) {
+    let job = &explanation.job;
     say!("job {} of cluster {}{}", job.job_id, job.cluster, about(job));
-    say!("{}", state(told));
-    let present = told.waits.last().filter(|wait| told.state == "waiting" && wait.until.is_none());
+    say!("{}", state(explanation));
+    let present =
+        explanation.waits.last().filter(|wait| explanation.state == "waiting" && wait.until.is_none());
     if let Some(wait) = present {
         say!("\nwhy          {}", why(wait));
         say!("since        {}", time(&wait.since));
@@ -17,9 +18,9 @@ pub fn print(told: &Explanation) {
             wait.starts_when.as_deref().unwrap_or("not known, since it is not known what it waits for")
         );
     }
-    if !told.waits.is_empty() {
+    if !explanation.waits.is_empty() {
         say!("\nwaits");
-        for wait in &told.waits {
+        for wait in &explanation.waits {
             say!(
                 "  {}  {:>9}  {:>9} GPU-h  {}",
                 time(&wait.since),
@@ -32,24 +33,24 @@ pub fn print(told: &Explanation) {
             }
         }
     }
-    if !told.attempts.is_empty() {
+    if !explanation.attempts.is_empty() {
         say!("\nattempts");
-        told.attempts.iter().for_each(attempt);
+        explanation.attempts.iter().for_each(attempt);
     }
-    if told.attempts.is_empty() || job.gpu_ms_held == 0 {
-        say!("\nhelps most   {}", told.helps);
+    if explanation.attempts.is_empty() || job.gpu_ms_held == 0 {
+        say!("\nhelps most   {}", explanation.helps);
         return;
     }
-    if told.state == "ended" {
+    if explanation.state == "ended" {
         say!("\nhow its time went");
         say!("  waited  {:>9} GPU-h", hours(job.gpu_ms_queued));
         say!("  held    {:>9} GPU-h", hours(job.gpu_ms_held));
         say!("  of it   {:>9} GPU-h in runs that were followed by another one", hours(job.gpu_ms_lost));
     }
-    if let Some(held) = &told.held {
+    if let Some(held) = &explanation.held {
         gpu_time_text::print(held, job.gpu_ms_held);
     }
-    say!("helps most   {}", told.helps);
+    say!("helps most   {}", explanation.helps);
 }
 
 fn about(job: &Job) -> String {
@@ -59,11 +60,11 @@ fn about(job: &Job) -> String {
     known.chain(gpus).map(|part| format!(", {part}")).collect()
 }
 
-fn state(told: &Explanation) -> String {
-    let job = &told.job;
-    let since = told.since.as_deref().map_or_else(|| "a time that is not known".into(), time);
+fn state(explanation: &Explanation) -> String {
+    let job = &explanation.job;
+    let since = explanation.since.as_deref().map_or_else(|| "a time that is not known".into(), time);
     let as_of = job.as_of.as_deref().map_or_else(String::new, |at| format!(" (known up to {})", time(at)));
-    match told.state {
+    match explanation.state {
         "ended" => {
             format!("ended {since} as {}", job.final_state.as_deref().unwrap_or("it is not known what"))
         }

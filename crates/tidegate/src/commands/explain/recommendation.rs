@@ -9,9 +9,9 @@ const WORTH_PERCENT: i64 = 10;
 
 /// Names the largest unproductive part of its GPU time and a remedy; for a waiting job, what starts
 /// it.
-pub fn best(told: &Explanation) -> String {
-    if told.state == "waiting" {
-        let starts = told.waits.last().and_then(|wait| wait.starts_when.as_deref());
+pub fn best(explanation: &Explanation) -> String {
+    if explanation.state == "waiting" {
+        let starts = explanation.waits.last().and_then(|wait| wait.starts_when.as_deref());
         return starts.map_or_else(
             || {
                 "not known: nobody tells what it waits for; watch its scheduler (tidegate-node watch)"
@@ -20,9 +20,9 @@ pub fn best(told: &Explanation) -> String {
             |starts| format!("it starts when {starts}"),
         );
     }
-    let Some(held) = &told.held else { return "nothing: it held no GPU".to_owned() };
+    let Some(held) = &explanation.held else { return "nothing: it held no GPU".to_owned() };
     if let Some(ms) = held.memory.first().and_then(|device| device.time_to_oom_ms)
-        && told.state == "running"
+        && explanation.state == "running"
     {
         return format!(
             "save a checkpoint and look for what keeps device memory: it is full in {}",
@@ -33,15 +33,15 @@ pub fn best(told: &Explanation) -> String {
     let class = held.ledger.iter().find(|class| class.class != "productive");
     let class = class.map(|class| (class.gpu_ms, of_class(&class.class, held)));
     let lost = (
-        told.job.gpu_ms_lost,
+        explanation.job.gpu_ms_lost,
         "find out why its runs end, and save checkpoints more often: what runs did before they were followed by another one",
     );
     let (gpu_ms, advice) = class.into_iter().chain([lost]).max_by_key(|(gpu_ms, _)| *gpu_ms).unwrap_or(lost);
-    if gpu_ms > 0 && gpu_ms * 100 >= all.max(told.job.gpu_ms_held) * WORTH_PERCENT {
+    if gpu_ms > 0 && gpu_ms * 100 >= all.max(explanation.job.gpu_ms_held) * WORTH_PERCENT {
         return format!(
             "{advice}: {} GPU-h, {}",
             hours(gpu_ms),
-            percent(gpu_ms, all.max(told.job.gpu_ms_held))
+            percent(gpu_ms, all.max(explanation.job.gpu_ms_held))
         );
     }
     let wall = held.walls.iter().find(|wall| wall.label != "unknown");

@@ -152,13 +152,13 @@ impl Entry {
             return Err("lend is of reserved or owned GPUs; write one of these contracts".into());
         }
         let spot = [&self.interruptions, &self.lost_minutes, &self.spot_share];
-        let told = spot.iter().filter(|text| text.is_some()).count();
-        if told > 0 && contract != "spot" {
+        let given = spot.iter().filter(|text| text.is_some()).count();
+        if given > 0 && contract != "spot" {
             return Err(
                 "interruptions, lost minutes and spot share are of spot GPUs; write the contract spot".into(),
             );
         }
-        if !told.is_multiple_of(3) {
+        if !given.is_multiple_of(3) {
             return Err("interruptions, lost minutes and spot share go together".into());
         }
         let ppm = |name: &str, text: &Option<String>, most: u64| -> Result<Option<u32>, CommandError> {

@@ -1,15 +1,28 @@
 //! Units of time, of GPUs and of GPU time, all integers.
 //!
 //! Fields and arguments are plain integers whose names end in their unit (`_ms`, `_us`,
-//! `gpus_milli`), as in the schemas. [`Millis`], [`Micros`] and [`MilliGpus`] convert them: the
-//! factor and the rounding stand here once, and a value cannot be converted twice.
+//! `gpus_milli`), as in the schemas. [`Millis`], [`Micros`], [`MilliGpus`] and [`GpuMillis`]
+//! convert them, so that each factor is written once. A conversion that loses something says in its
+//! name how it rounds.
+//!
+//! ```
+//! use tidegate_units::{Micros, MilliGpus, Millis};
+//!
+//! assert_eq!(Millis::from_secs(90).to_micros(), Micros(90_000_000));
+//! assert_eq!(Micros(1_999_999).floor_secs(), 1);
+//! assert_eq!(MilliGpus(500).whole_gpus(), None, "half a GPU is not none");
+//! ```
+
+#![warn(missing_docs)]
 
 /// One whole GPU in thousandths.
 pub const GPU_MILLI: u64 = 1_000;
 
 const MS_PER_S: i64 = 1_000;
+const MS_PER_MINUTE: i64 = 60_000;
 const US_PER_MS: i64 = 1_000;
 const US_PER_S: i64 = 1_000_000;
+const US_PER_MINUTE: i64 = 60_000_000;
 
 /// Milliseconds, since the epoch or of a duration: the unit of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +31,10 @@ pub struct Millis(pub i64);
 /// Microseconds, since the epoch or of a duration: the unit of tables and of the control loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(pub i64);
+
+/// GPU time: one GPU for a millisecond, or two for half of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GpuMillis(pub i64);
 
 /// Thousandths of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,13 +46,18 @@ impl Millis {
         Self(s.saturating_mul(MS_PER_S))
     }
 
+    /// Minutes as milliseconds; saturates at the ends of `i64`.
+    pub const fn from_minutes(minutes: i64) -> Self {
+        Self(minutes.saturating_mul(MS_PER_MINUTE))
+    }
+
     /// The same time in microseconds; saturates at the ends of `i64`.
     pub const fn to_micros(self) -> Micros {
         Micros(self.0.saturating_mul(US_PER_MS))
     }
 
     /// Whole seconds, rounded down, also before 1970: -1 ms is second -1.
-    pub const fn to_secs(self) -> i64 {
+    pub const fn floor_secs(self) -> i64 {
         self.0.div_euclid(MS_PER_S)
     }
 }
@@ -47,13 +69,25 @@ impl Micros {
     }
 
     /// Whole milliseconds, rounded down, also before 1970: -1 µs is millisecond -1.
-    pub const fn to_millis(self) -> Millis {
+    pub const fn floor_millis(self) -> Millis {
         Millis(self.0.div_euclid(US_PER_MS))
     }
 
     /// Whole seconds, rounded down, also before 1970: -1 µs is second -1.
-    pub const fn to_secs(self) -> i64 {
+    pub const fn floor_secs(self) -> i64 {
         self.0.div_euclid(US_PER_S)
+    }
+
+    /// Whole minutes, rounded down, also before 1970: -1 µs is minute -1.
+    pub const fn floor_minutes(self) -> i64 {
+        self.0.div_euclid(US_PER_MINUTE)
+    }
+}
+
+impl GpuMillis {
+    /// Whole GPU seconds, rounded toward zero, for texts: a loss of half a second is 0, not -1.
+    pub const fn trunc_gpu_secs(self) -> i64 {
+        self.0 / MS_PER_S
     }
 }
 
@@ -63,14 +97,20 @@ impl MilliGpus {
         Self(gpus.saturating_mul(GPU_MILLI))
     }
 
+    /// A calculated number of GPUs, rounded to the nearest thousandth; none if it is negative or not
+    /// a number.
+    pub fn round_from_gpus(gpus: f64) -> Self {
+        Self((gpus * GPU_MILLI as f64).round() as u64)
+    }
+
     /// Whole GPUs, rounded down.
-    pub const fn to_gpus(self) -> u64 {
+    pub const fn floor_gpus(self) -> u64 {
         self.0 / GPU_MILLI
     }
 
     /// Number of GPUs if it is whole; `None` for a fraction.
     pub const fn whole_gpus(self) -> Option<u64> {
-        if self.0.is_multiple_of(GPU_MILLI) { Some(self.to_gpus()) } else { None }
+        if self.0.is_multiple_of(GPU_MILLI) { Some(self.floor_gpus()) } else { None }
     }
 }
 
@@ -115,16 +155,26 @@ mod tests {
     #[test]
     fn conversions_round_down_and_saturate() {
         assert_eq!(Millis(-5).to_micros(), Micros(-5_000));
-        assert_eq!([-1_001, -1, 0, 999, 1_000].map(|us| Micros(us).to_millis().0), [-2, -1, 0, 0, 1]);
-        assert_eq!([-1, 0, 999_999, 1_000_000].map(|us| Micros(us).to_secs()), [-1, 0, 0, 1]);
-        assert_eq!([-1, 999, 1_000].map(|ms| Millis(ms).to_secs()), [-1, 0, 1]);
+        assert_eq!([-1_001, -1, 0, 999, 1_000].map(|us| Micros(us).floor_millis().0), [-2, -1, 0, 0, 1]);
+        assert_eq!([-1, 0, 999_999, 1_000_000].map(|us| Micros(us).floor_secs()), [-1, 0, 0, 1]);
+        assert_eq!([-1, 999, 1_000].map(|ms| Millis(ms).floor_secs()), [-1, 0, 1]);
+        assert_eq!([-1, 59_999_999, 60_000_000].map(|us| Micros(us).floor_minutes()), [-1, 0, 1]);
+        assert_eq!([-1_500, -999, 999, 1_500].map(|ms| GpuMillis(ms).trunc_gpu_secs()), [-1, 0, 0, 1]);
+        assert_eq!(
+            (Millis::from_minutes(2), Millis::from_minutes(i64::MAX)),
+            (Millis(120_000), Millis(i64::MAX))
+        );
+        assert_eq!(
+            [0.5, 1.0004, 1.0006, -1.0, f64::NAN].map(|gpus| MilliGpus::round_from_gpus(gpus).0),
+            [500, 1_000, 1_001, 0, 0]
+        );
         assert_eq!((Millis::from_secs(2), Micros::from_secs(-2)), (Millis(2_000), Micros(-2_000_000)));
         assert_eq!(Millis(i64::MAX).to_micros(), Micros(i64::MAX));
         assert_eq!(Millis(i64::MIN).to_micros(), Micros(i64::MIN));
         assert_eq!(Micros::from_secs(i64::MIN), Micros(i64::MIN));
         assert_eq!(MilliGpus::from_gpus(8), MilliGpus(8_000));
         assert_eq!(MilliGpus::from_gpus(u64::MAX), MilliGpus(u64::MAX));
-        assert_eq!([0, 500, 1_999].map(|milli| MilliGpus(milli).to_gpus()), [0, 0, 1]);
+        assert_eq!([0, 500, 1_999].map(|milli| MilliGpus(milli).floor_gpus()), [0, 0, 1]);
         assert_eq!([0, 500, 2_000].map(|milli| MilliGpus(milli).whole_gpus()), [Some(0), None, Some(2)]);
     }
 
