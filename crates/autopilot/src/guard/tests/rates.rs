@@ -57,11 +57,15 @@ fn extending_a_loan_uses_no_budget_and_happens_once_per_term() {
         Some(Rule::Dwell),
         "a term at most"
     );
+    let mut longer = extend(&["s00", "s01"], 3_600);
+    let Change::Lend { expires_us, .. } = &mut longer.change else { panic!() };
+    *expires_us += 1;
+    assert_eq!(rule(&none, &state, &on(), &longer), Some(Rule::Dwell), "seconds are not rounded");
     let going = with(vec![past(&extend(&["s00", "s01"], 3_600), &state, 60, ActionStatus::UnderWay)]);
     assert_eq!(rule(&none, &state, &going, &extend(&["s00", "s01"], 3_600)), Some(Rule::Busy));
     let other = [extend(&["s00"], 3_600), extend(&["s00", "s01", "s02"], 3_600)];
     other.iter().for_each(|other| assert_eq!(rule(&none, &state, &on(), other), Some(Rule::Selection)));
-    state.loans.get_mut("lend-1").unwrap().expires_us += S;
+    state.loans.get_mut("lend-1").unwrap().expires_us += 1;
     assert_eq!(rule(&none, &state, &on(), &extend(&["s00", "s01"], 3_600)), Some(Rule::Dwell), "too early");
 }
 

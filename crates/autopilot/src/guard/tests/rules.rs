@@ -180,7 +180,10 @@ fn a_freeze_holds_for_all_but_restoring_actions() {
 fn stale_data_stops_all_but_restoring_actions() {
     let mut state = cluster();
     loan(&mut state, &["s00"]);
-    state.sources.insert("slurm".into(), Source { last_event_us: Some(NOW - 121 * S) });
+    state.sources.insert("slurm".into(), Source { last_event_us: Some(NOW - 120 * S) });
+    assert_eq!(rule(&acts(""), &state, &on(), &drain("s01")), None);
+    // Seconds are not rounded.
+    state.sources.insert("slurm".into(), Source { last_event_us: Some(NOW - 120 * S - 1) });
     assert_eq!(rule(&acts(""), &state, &on(), &drain("s01")), Some(Rule::Freshness));
     assert_eq!(rule(&acts("[freshness]\nsources = { slurm = 300 }"), &state, &on(), &drain("s01")), None);
     assert_eq!(rule(&acts(""), &state, &on(), &reclaim(&["s00"], 8)), None);
