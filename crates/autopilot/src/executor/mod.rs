@@ -361,7 +361,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         }
         let held = self.journaled.lease.as_ref().filter(|_| self.generation == Some(generation));
         // Renews once a third of the lifetime has passed.
-        if held.is_none_or(|held| held.until_us - now_us < Millis(lease_ms).to_micros().0 * 2 / 3) {
+        if held.is_none_or(|held| held.until_us - now_us < Millis(*lease_ms).to_micros().0 * 2 / 3) {
             let entry = JournalEntry { at_us: now_us, generation, event: JournalEvent::Lease(lease) };
             self.journal.append(vec![entry])?;
             self.catch_up()?;

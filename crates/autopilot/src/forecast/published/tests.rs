@@ -129,7 +129,7 @@ fn what_may_not_be_used_is_not_and_it_is_said_why() {
         row(0),
     );
     silent.observe(&state(ISSUED + 50 * HOUR, 15));
-    assert!(why(&silent).contains("nobody says"), "{}", why(&silent));
+    assert!(why(&silent).contains("nothing was published on whether"), "{}", why(&silent));
     // The owner spans several teams, so the pool's series is needed; there is none.
     let names = SeriesNames {
         teams: [("serving".to_owned(), None)].into(),
