@@ -312,7 +312,7 @@ mod tests {
             change,
             restarts,
             nodes,
-            told_us: None,
+            notified_us: None,
         }
     }
 
