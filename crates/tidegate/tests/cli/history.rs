@@ -24,12 +24,12 @@ fn number(place: &Place, sql: &str) -> f64 {
 fn a_backtest_on_the_log_has_the_jobs_of_its_tables() {
     let place = Place::new();
     assert_eq!(place.import(trace(), TRACE).status, Some(0));
-    let backtest = |more: &[&str]| {
+    let json = |more: &[&str]| {
         let mut command = backtest(&place, &["--from", FROM, "--to", TO, "--seeds", "0..2", "--json"]);
         let report: Value = serde_json::from_str(&succeed(command.args(more))).unwrap();
         report
     };
-    let report = backtest(&["--policy", "static", "--policy", "backfill", "--train", "36"]);
+    let report = json(&["--policy", "static", "--policy", "backfill", "--train", "36"]);
     let about = &report["about"];
     let rows = about["job_rows"].as_object().unwrap();
     let counted: i64 = rows.values().map(|rows| rows.as_i64().unwrap()).sum();
@@ -52,7 +52,7 @@ fn a_backtest_on_the_log_has_the_jobs_of_its_tables() {
     assert!(queued(&policies[1]) < queued(&policies[0]), "{} {}", queued(&policies[0]), queued(&policies[1]));
 
     // One pool serves: its held GPUs are demand, and others may borrow the rest.
-    let report = backtest(&[
+    let report = json(&[
         "--policy", "static", "--policy", "lender", "--serves", SERVES, "--price", "2", "--train", "18",
     ]);
     let service = &report["about"]["services"][0];
