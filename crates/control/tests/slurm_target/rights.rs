@@ -110,8 +110,8 @@ fn an_operator_does_what_slurm_lets_it_and_no_more() {
     }
     assert!(matches!(answers[6].0, Err(TargetError::Unsupported { .. })), "{:?}", answers[6]);
     // Slurm itself refuses.
-    let mut as_nobody = Command::new("setpriv");
-    as_nobody.args([
+    let mut setpriv = Command::new("setpriv");
+    setpriv.args([
         "--reuid=nobody",
         "--regid=nogroup",
         "--clear-groups",
@@ -120,7 +120,7 @@ fn an_operator_does_what_slurm_lets_it_and_no_more() {
         "NodeName=n4",
     ]);
     let refused =
-        as_nobody.args(["State=DRAIN", "Reason=x"]).env("SLURM_CONF", site.cluster.conf()).output().unwrap();
+        setpriv.args(["State=DRAIN", "Reason=x"]).env("SLURM_CONF", site.cluster.conf()).output().unwrap();
     assert!(String::from_utf8_lossy(&refused.stderr).contains("Invalid user id"), "{refused:?}");
 
     assert_eq!(site.nodes_of(&shrinks), held);
