@@ -48,7 +48,9 @@ fn of_node(timeline: &mut Timeline, cluster: &str, node: &str, gpus: u32) {
         NodeEvent { rack: Some(format!("r{gpus}")), switch: Some("s0".into()), ..NodeEvent::default() };
     node_event(timeline, NodeEventKind::NodeRegistered, START_MS, registered);
     node_event(timeline, NodeEventKind::NodeLabeled, START_MS, rack);
-    node_event(timeline, NodeEventKind::CollectorStarted, START_MS + 5_000, NodeEvent::default());
+    // The ledger of the first minute is by stretches.
+    let agent_started = START_MS + MINUTE_MS + 5_000;
+    node_event(timeline, NodeEventKind::CollectorStarted, agent_started, NodeEvent::default());
     for number in 0..(timeline.end_ms - START_MS) / (2 * HOUR_MS) + 1 {
         let (at_ms, device) = (timeline.time(), timeline.rng.random_range(0..gpus));
         let of_device = NodeEvent {
