@@ -58,8 +58,10 @@ class Data:
         return dict(self.known[with_origin])
 
     def _contents(self, with_origin: bool) -> dict[str, tuple[int, int]]:
-        # How often a window was revised tells how the events came in, and nothing else.
-        names = [name for name in self.tables() if with_origin or name != "window_revisions"]
+        # Both tell how the events came in and how far the tables are, and nothing else. A second import brings
+        # `table_lag` up to date even if it adds no row.
+        bookkeeping = {"table_lag"} if with_origin else {"table_lag", "window_revisions"}
+        names = [name for name in self.tables() if name not in bookkeeping]
         contents = {name: (0, 0) for name in names}
         # Most tables of an import are empty, and one question tells which.
         counts = " UNION ALL ".join(f"SELECT '{name}' AS name, count(*) AS n FROM {name}" for name in names)
