@@ -97,8 +97,8 @@ impl MilliGpus {
         Self(gpus.saturating_mul(GPU_MILLI))
     }
 
-    /// A calculated number of GPUs, rounded to the nearest thousandth; none if it is negative or not
-    /// a number.
+    /// A calculated number of GPUs, rounded to the nearest thousandth; none if it is negative or
+    /// not a number.
     pub fn round_from_gpus(gpus: f64) -> Self {
         Self((gpus * GPU_MILLI as f64).round() as u64)
     }
