@@ -9,27 +9,9 @@ use crate::error::{LakeError, Result};
 use crate::lake::CommitStats;
 use crate::maintenance;
 use crate::state::GroupState;
-use crate::window::MICROS_PER_DAY;
 
 /// How often the progress of each partition is recorded.
 const RECORD_EVERY: Duration = Duration::from_millis(500);
-
-/// Event time that the first slice of a repair covers, µs.
-pub(super) const FIRST_SLICE_US: i64 = 600_000_000;
-/// The least that a slice covers, µs: a minute.
-const SHORTEST_SLICE_US: i64 = 60_000_000;
-/// The most that a slice covers, µs: a day.
-const LONGEST_SLICE_US: i64 = MICROS_PER_DAY;
-
-/// The next slice covers more if this one took less than a second, and less if it took five.
-fn next_slice_us(slice_us: i64, took: Duration) -> i64 {
-    let next = match took.as_secs() {
-        0 => slice_us.saturating_mul(2),
-        1..5 => slice_us,
-        _ => slice_us / 2,
-    };
-    next.clamp(SHORTEST_SLICE_US, LONGEST_SLICE_US)
-}
 
 impl Runner {
     /// Polls the group and reads each partition once, see [`Runner::read_partitions`].
@@ -65,14 +47,15 @@ impl Runner {
         self.count_or_rejoin(updated).await
     }
 
-    /// Repairs a slice of the windows that are still pending. Returns whether any are left.
-    pub(super) async fn repair_or_rejoin(&mut self) -> Result<bool> {
-        if !self.lake.has_pending().await? {
+    /// Repairs a slice of the windows that are still pending, if one is due: records that wait to be
+    /// read go first. Returns whether to go on at once, because more is pending.
+    pub(super) async fn repair_or_rejoin(&mut self, records_wait: bool) -> Result<bool> {
+        if !self.repair_pace.is_due(records_wait, Instant::now()) || !self.lake.has_pending().await? {
             return Ok(false);
         }
         let begun = Instant::now();
-        let repaired = self.lake.repair_joined(self.repair_slice_us).await;
-        self.repair_slice_us = next_slice_us(self.repair_slice_us, begun.elapsed());
+        let repaired = self.lake.repair_joined(self.repair_pace.slice_us()).await;
+        self.repair_pace.record(begun.elapsed(), Instant::now());
         self.count_or_rejoin(repaired).await?;
         self.lake.has_pending().await
     }

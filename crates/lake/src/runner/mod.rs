@@ -4,6 +4,7 @@
 mod assignment;
 mod dead_letter;
 mod future_guard;
+mod repair_pace;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::lake::Lake;
 use crate::maintenance::{self, Maintenance};
 use crate::raw::samples::{SAMPLES_PER_EVENT, weight};
 use dead_letter::RecordRouter;
+use repair_pace::RepairPace;
 
 /// Consumer group that commits progress to the log, for display and to hold log retention back. If
 /// several lakes read one log, this is the prefix of their groups' names.
@@ -30,9 +32,6 @@ const IDLE: Duration = Duration::from_millis(100);
 const STARTING: Duration = Duration::from_secs(30);
 /// How often records past their topic's retention are dropped from the log.
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
-
-/// How long a runner that stops goes on with repairs. The rest is left to the next start.
-const REPAIR_AT_STOP: Duration = Duration::from_secs(10);
 
 /// How often the runner does what.
 #[derive(Debug, Clone)]
@@ -46,6 +45,9 @@ pub struct Pace {
     pub flush_every: Duration,
     /// How often joined tables are updated in [`Runner::run`].
     pub joined_every: Duration,
+    /// How long a runner that stops goes on with repairs of joined tables. The rest is left to the
+    /// next start.
+    pub repair_at_stop: Duration,
     /// How often queries see new events; `None` if there are no queries.
     pub refresh_every: Option<Duration>,
     /// When maintenance is due.
@@ -59,6 +61,7 @@ impl Default for Pace {
             flush_events: 250_000,
             flush_every: Duration::from_secs(10),
             joined_every: Duration::from_secs(60),
+            repair_at_stop: Duration::from_secs(10),
             refresh_every: Some(Duration::from_secs(1)),
             maintenance: Maintenance::default(),
         }
@@ -119,8 +122,7 @@ pub struct Runner {
     /// A cursor moved since offsets were last committed to the group.
     moved: bool,
     progress: Progress,
-    /// Event time that the next slice of a repair covers, µs.
-    repair_slice_us: i64,
+    repair_pace: RepairPace,
     /// When the progress of partitions was last recorded.
     recorded_at: Instant,
 }
@@ -168,7 +170,7 @@ impl Runner {
             unflushed: 0,
             moved: false,
             progress: Progress::default(),
-            repair_slice_us: assignment::FIRST_SLICE_US,
+            repair_pace: RepairPace::default(),
             recorded_at: Instant::now(),
         }
     }
@@ -275,7 +277,7 @@ impl Runner {
                 joined_updated = Some(Instant::now());
             }
             // One slice, then the log again.
-            let is_behind = self.repair_or_rejoin().await?;
+            let is_behind = self.repair_or_rejoin(read > 0).await?;
             if retained.elapsed() >= RETAIN_EVERY {
                 match self.apply_retention().await {
                     Err(LakeError::Log(error)) if is_unavailable(&error) => {}
@@ -295,7 +297,7 @@ impl Runner {
         self.flush_or_rejoin().await?;
         self.update_live_or_rejoin().await?;
         let begun = Instant::now();
-        while begun.elapsed() < REPAIR_AT_STOP && self.repair_or_rejoin().await? {}
+        while begun.elapsed() < self.pace.repair_at_stop && self.repair_or_rejoin(false).await? {}
         Ok(())
     }
 

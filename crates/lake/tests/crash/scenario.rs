@@ -72,6 +72,7 @@ impl Scenario {
             flush_events: 400,
             flush_every,
             joined_every: Duration::ZERO,
+            repair_at_stop: Duration::from_secs(3600),
             refresh_every: None,
             maintenance,
         };
