@@ -158,6 +158,8 @@ fn numbers_are_the_same_with_two_or_five_processes_and_while_they_change() {
             shares += u32::from(!said.starts_with("0 records"));
         }
         assert!(shares >= 2, "{shares} of {processes} processes took something in");
+        // A process that stops repairs windows for some seconds at most, and leaves the rest.
+        succeed(&mut pipeline_run(log, &data));
         assert_same_tables(&contents(&data), expected, &format!("{processes} processes"));
     }
 }
