@@ -47,8 +47,8 @@ impl Runner {
         self.count_or_rejoin(updated).await
     }
 
-    /// Repairs a slice of the windows that are still pending, if one is due: records that wait to be
-    /// read go first. Returns whether to go on at once, because more is pending.
+    /// Repairs a slice of the windows that are still pending, if one is due: records that wait to
+    /// be read go first. Returns whether to go on at once, because more is pending.
     pub(super) async fn repair_or_rejoin(&mut self, records_wait: bool) -> Result<bool> {
         if !self.repair_pace.is_due(records_wait, Instant::now()) || !self.lake.has_pending().await? {
             return Ok(false);
