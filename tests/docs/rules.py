@@ -62,6 +62,7 @@ RULES = [
     Rule(r"\ntidegate autopilot run ", How.SKIP, SLURM),
     Rule(r"\ntidegate (autopilot shadow|plan diff --shadow)", How.SKIP, "no shadow plans in the demo"),
     Rule(r"\ntidegate autopilot approve ", How.SKIP, "nothing waits for approval in the demo's log"),
+    Rule(r"\ntidegate log release ", How.SKIP, "every reader of the demo's log is in use"),
     Rule(r"--signers allowed_signers", How.SKIP, "it needs the keys of people"),
     Rule(r"\ntidegate backtest --from ", How.SKIP, "it needs a site's log of that month"),
     Rule(r"\ntidegate backtest --trace traces/", How.SKIP, "it needs the public traces"),
