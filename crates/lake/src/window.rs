@@ -141,15 +141,21 @@ impl Segment {
     }
 }
 
-/// Joins neighbouring segments into runs `[low, high)`, so that each run is one query.
-pub fn runs(segment: Segment, starts: &BTreeSet<i64>) -> Vec<(i64, i64)> {
+/// Joins neighbouring segments into runs `[low, high)`, so that each run is one query, of at
+/// most `most` segments.
+pub fn runs(segment: Segment, starts: &BTreeSet<i64>, most: usize) -> Vec<(i64, i64)> {
     let mut runs: Vec<(i64, i64)> = Vec::new();
+    let mut count = 0;
     for &start in starts {
         let end = segment.next(start);
         match runs.last_mut() {
-            Some(run) if run.1 == start => run.1 = end,
-            _ => runs.push((start, end)),
+            Some(run) if run.1 == start && count < most => run.1 = end,
+            _ => {
+                runs.push((start, end));
+                count = 0;
+            }
         }
+        count += 1;
     }
     runs
 }
@@ -196,7 +202,9 @@ mod tests {
     fn neighbours_join_to_runs() {
         let day = MICROS_PER_DAY;
         let starts = BTreeSet::from([0, day, 2 * day, 5 * day]);
-        assert_eq!(runs(Segment::Day, &starts), vec![(0, 3 * day), (5 * day, 6 * day)]);
+        assert_eq!(runs(Segment::Day, &starts, 3), vec![(0, 3 * day), (5 * day, 6 * day)]);
+        let cut = vec![(0, 2 * day), (2 * day, 3 * day), (5 * day, 6 * day)];
+        assert_eq!(runs(Segment::Day, &starts, 2), cut);
     }
 
     #[test]

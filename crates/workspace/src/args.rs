@@ -67,7 +67,7 @@ impl DataArgs {
 /// How often a command that works through history commits.
 #[derive(Debug, Clone, Args)]
 pub struct PaceArgs {
-    /// Tuning: commit the tables about every N events (10 samples count as one). Fewer events need
+    /// Tuning: commit the tables about every N events (5 samples count as one). Fewer events need
     /// less memory and more time
     #[arg(long, value_name = "EVENTS", default_value_t = Pace::default().flush_events, hide_short_help = true,
           value_parser = clap::value_parser!(u64).range(1..))]

@@ -148,3 +148,49 @@ fn found(data: &std::path::Path) -> Result<[i64; 4], CommandError> {
         Ok(found)
     })?
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+    use std::sync::Arc;
+
+    use tidegate_lake::delta::DeltaStore;
+    use tidegate_lake::runner::Pace;
+
+    use super::*;
+
+    /// Bytes a sample of the newest version of the table, and its number of files.
+    async fn table_bytes(data: &std::path::Path, samples: u64) -> (f64, usize) {
+        let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
+        let spec = plan.tables().into_iter().find(|spec| spec.name == "gpu_samples").unwrap();
+        let root = folder_url(&data.join("lake")).unwrap();
+        let files = DeltaStore::open(&root, Arc::clone(&spec)).await.unwrap().unwrap().files().unwrap();
+        (files.iter().map(|file| file.size as f64).sum::<f64>() / samples as f64, files.len())
+    }
+
+    /// Half an hour of 128 GPUs, committed every minute. The limits are those that
+    /// `docs/results/throughput.md` names, for the fleet that it measures.
+    #[test]
+    fn samples_take_few_bytes_before_and_after_compaction() {
+        let scratch = Scratch::new("bytes").unwrap();
+        let data = scratch.path().join("data");
+        let log = LogArgs::default();
+        let made = fill_log(1, 16, 30, &data, &log).unwrap().produced.samples;
+        block_on(async {
+            let workspace = Workspace::open(&data, &log).unwrap();
+            let mut pace =
+                Pace { refresh_every: None, flush_events: 1, read_bytes: 128 << 10, ..Pace::default() };
+            pace.maintenance.target_bytes = NonZeroU64::new(2 << 20).unwrap();
+            pace.maintenance.small_files = 8;
+            let pipelines = tidegate_lake::pipeline::shipped();
+            let mut runner = workspace.runner(pipelines, pace).await.unwrap();
+            runner.catch_up(&mut |_| {}).await.unwrap();
+            let (before, files) = table_bytes(&data, made).await;
+            assert!(files > 8 && before <= 43.0, "{files} files, {before} bytes a sample");
+            runner.maintain().await.unwrap();
+            let (after, files) = table_bytes(&data, made).await;
+            assert!((2..=32).contains(&files) && after <= 30.4, "{files} files, {after} bytes a sample");
+        })
+        .unwrap();
+    }
+}

@@ -10,12 +10,11 @@ use datafusion::catalog::TableProvider;
 use deltalake::Path;
 use deltalake::kernel::{Add, Remove};
 use hashbrown::HashSet;
-use object_store::ObjectStoreExt;
+use object_store::{GetResultPayload, ObjectStoreExt};
+use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use parquet::arrow::{ArrowWriter, ProjectionMask};
 
 use super::DeltaStore;
-use super::encoding::statistics;
 use crate::batch::conform;
 use crate::error::Result;
 use crate::table::KEY;
@@ -91,47 +90,24 @@ impl DeltaStore {
         Ok(files.collect())
     }
 
-    /// Writes one data file with these partition values. It becomes part of the table only with
-    /// [`Self::commit`].
-    ///
-    /// `batches` have the table's file schema. Returns `None` if they hold no row.
-    pub async fn write(
+    /// The rows of a data file in order, in batches of `rows` rows with the table's file schema. A
+    /// file on a local disk is read as its rows are asked for.
+    pub async fn rows_of(
         &self,
-        partition: PartitionValues,
-        batches: &[RecordBatch],
-    ) -> Result<Option<DataFile>> {
-        self.write_each(partition, batches.iter().cloned().map(Ok)).await
-    }
-
-    /// As [`Self::write`], of batches that are made one at a time.
-    pub async fn write_each(
-        &self,
-        partition: PartitionValues,
-        batches: impl Iterator<Item = Result<RecordBatch>>,
-    ) -> Result<Option<DataFile>> {
-        let mut batches =
-            batches.filter(|batch| batch.as_ref().map_or(true, |b| b.num_rows() > 0)).peekable();
-        if batches.peek().is_none() {
-            return Ok(None);
-        }
+        file: &DataFile,
+        rows: usize,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
+        let got = self.table.object_store().get(&Path::from(file.path.as_str())).await?;
+        let reader = match got.payload {
+            GetResultPayload::File(file, _) => {
+                ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(rows).build()?
+            }
+            GetResultPayload::Stream(_) => {
+                ParquetRecordBatchReaderBuilder::try_new(got.bytes().await?)?.with_batch_size(rows).build()?
+            }
+        };
         let schema = self.spec.file_schema();
-        let mut bytes = Vec::new();
-        let mut writer =
-            ArrowWriter::try_new(&mut bytes, Arc::clone(&schema), Some(self.properties.clone()))?;
-        for batch in batches {
-            writer.write(&batch?.with_schema(Arc::clone(&schema))?)?;
-        }
-        let metadata = writer.close()?;
-        let size = bytes.len() as i64;
-        let folder = partition.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("/");
-        let path = format!("{folder}/{}.parquet", uuid::Uuid::new_v4());
-        self.table.object_store().put(&Path::from(path.as_str()), bytes.into()).await?;
-        Ok(Some(DataFile {
-            path,
-            partition_values: partition.into_iter().map(|(k, v)| (k.to_owned(), Some(v))).collect(),
-            size,
-            stats: Some(statistics(&metadata, &schema)),
-        }))
+        Ok(reader.map(move |batch| Ok(conform(&batch?, &schema)?)))
     }
 
     /// Reads a whole data file, with the table's file schema.

@@ -9,6 +9,7 @@ mod claims;
 mod data_files;
 mod disk;
 mod encoding;
+mod file_writer;
 mod log;
 mod pending;
 
@@ -21,7 +22,6 @@ use chrono::Utc;
 use deltalake::kernel::{Action, PrimitiveType, StructField, Transaction};
 use deltalake::protocol::DeltaOperation;
 use deltalake::{DeltaTable, DeltaTableBuilder, DeltaTableError, FilterOp, FilterValue};
-use parquet::file::properties::WriterProperties;
 use tokio::sync::OnceCell;
 use url::Url;
 
@@ -30,7 +30,9 @@ use self::claims::Claim;
 pub use self::data_files::{DataFile, PartitionValues};
 use self::data_files::{add_action, remove_action};
 pub use self::disk::install as install_disk;
+pub use self::encoding::FileRows;
 use self::encoding::writer_properties;
+pub use self::file_writer::DataFileWriter;
 pub use self::pending::Pending;
 use crate::error::{LakeError, Result};
 use crate::table::{PARTITION, TableSpec};
@@ -39,7 +41,6 @@ use crate::table::{PARTITION, TableSpec};
 pub struct DeltaStore {
     spec: Arc<TableSpec>,
     table: DeltaTable,
-    properties: WriterProperties,
     /// Per log partition, the offset that [`Self::progress`] read or the last commit set.
     progress: HashMap<u32, u64>,
     /// The time that [`Self::kept_from`] read or the last drop set.
@@ -68,9 +69,18 @@ impl std::fmt::Debug for DeltaStore {
 impl DeltaStore {
     /// Opens the table below `root`, or creates it empty.
     pub async fn open_or_create(root: &Url, spec: Arc<TableSpec>) -> Result<Self> {
+        Self::open_or_create_with(root, spec, HashMap::new()).await
+    }
+
+    /// As [`Self::open_or_create`]; a new table gets these properties.
+    pub async fn open_or_create_with(
+        root: &Url,
+        spec: Arc<TableSpec>,
+        properties: HashMap<&'static str, String>,
+    ) -> Result<Self> {
         match Self::open(root, Arc::clone(&spec)).await? {
             Some(store) => Ok(store),
-            None => match Self::create(root, Arc::clone(&spec)).await {
+            None => match Self::create(root, Arc::clone(&spec), properties).await {
                 Ok(store) => Ok(store),
                 // Another process may have created it meanwhile.
                 Err(e) => Self::open(root, spec).await?.ok_or(e),
@@ -93,7 +103,11 @@ impl DeltaStore {
         }
     }
 
-    async fn create(root: &Url, spec: Arc<TableSpec>) -> Result<Self> {
+    async fn create(
+        root: &Url,
+        spec: Arc<TableSpec>,
+        properties: HashMap<&'static str, String>,
+    ) -> Result<Self> {
         let url = table_url(root, &spec)?;
         let error = |e: DeltaTableError| delta_error(&spec, &url, e);
         if let Ok(folder) = url.to_file_path() {
@@ -111,6 +125,8 @@ impl DeltaStore {
             .create()
             .with_table_name(&spec.name)
             .with_comment(&spec.doc)
+            .with_configuration(properties.into_iter().map(|(key, value)| (key, Some(value))))
+            .with_raise_if_key_not_exists(false)
             .with_columns(columns)
             .with_partition_columns(spec.partition_columns().iter().copied())
             .await
@@ -120,7 +136,6 @@ impl DeltaStore {
 
     fn from_table(spec: Arc<TableSpec>, table: DeltaTable) -> Self {
         Self {
-            properties: writer_properties(&spec),
             progress: HashMap::new(),
             kept_from: None,
             pending: OnceCell::new(),
@@ -136,6 +151,12 @@ impl DeltaStore {
     /// Description of the table.
     pub fn spec(&self) -> &Arc<TableSpec> {
         &self.spec
+    }
+
+    /// A property that the table was created with.
+    pub fn property(&self, key: &str) -> Result<Option<String>> {
+        let snapshot = self.table.snapshot().map_err(|e| self.error(e))?;
+        Ok(snapshot.metadata().configuration().get(key).cloned())
     }
 
     /// Delta version that this store has read.
@@ -221,7 +242,7 @@ impl DeltaStore {
             .with_target_size(target_bytes)
             // Each merge holds row groups of all columns, so only one runs at a time.
             .with_max_concurrent_tasks(1)
-            .with_writer_properties(self.properties.clone())
+            .with_writer_properties(writer_properties(&self.spec, &FileRows::default()))
             .with_commit_properties(log::without_log_cleanup())
             .await;
         let before = self.version();

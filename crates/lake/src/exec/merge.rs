@@ -4,12 +4,13 @@ use arrow::array::RecordBatch;
 use datafusion::dataframe::DataFrame;
 use datafusion::functions_aggregate::expr_fn::{max, min, sum};
 use datafusion::logical_expr::Expr;
-use datafusion::prelude::ident;
+use datafusion::prelude::{SessionContext, ident};
 
 use crate::batch::concat;
 use crate::batch::sort::sorted;
 use crate::engine::{self, Limits};
 use crate::error::Result;
+use crate::exec::partial;
 use crate::table::{Merge, REVISION, TableSpec};
 
 /// Merges the rows of a windowed table that have the same key; public columns. If the table is not
@@ -25,8 +26,24 @@ pub fn merge_rows(spec: &TableSpec, rows: DataFrame) -> Result<DataFrame> {
     Ok(rows.select(spec.columns.iter().map(|c| ident(&c.name)).collect::<Vec<_>>())?)
 }
 
+/// As [`merge_rows`], of partial aggregates in memory: public columns, sorted by key.
+pub async fn merge_batches(
+    ctx: &SessionContext,
+    spec: &TableSpec,
+    rows: Vec<RecordBatch>,
+) -> Result<RecordBatch> {
+    if let Some(rows) = partial::merge(spec, &rows)? {
+        return Ok(rows);
+    }
+    let rows = merge_rows(spec, ctx.read_batches(rows)?)?.collect().await?;
+    Ok(sorted(&concat(&spec.public_schema(), &rows)?, &spec.key)?)
+}
+
 /// As [`merge_rows`], of rows of data files into rows of one file: file schema, sorted by key.
 pub async fn merge_file_rows(spec: &TableSpec, rows: Vec<RecordBatch>) -> Result<RecordBatch> {
+    if let Some(rows) = partial::merge(spec, &rows)? {
+        return Ok(rows);
+    }
     let limits = Limits { threads: 1, ..Limits::default() };
     let ctx = engine::session(&engine::runtime(limits)?, limits);
     let latest = max(ident(REVISION)).alias(REVISION);

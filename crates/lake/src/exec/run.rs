@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, StringViewArray, TimestampMicrosecondArray};
 use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::{DataType, TimestampMicrosecondType};
+use arrow::datatypes::{DataType, SchemaRef, TimestampMicrosecondType};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
+use datafusion::physical_plan::collect;
 use datafusion::prelude::{DataFrame, SessionContext};
 
 use crate::batch::conform;
 use crate::batch::sort::sorted;
 use crate::error::Result;
 use crate::exec::dictionary::Dictionary;
+use crate::exec::partial;
 use crate::pipeline::definition::{Extent, Shape};
 use crate::pipeline::plan::{Planned, added_columns};
 
@@ -159,7 +161,14 @@ pub async fn run_partial(
     let sql =
         format!("SELECT {}window_of({time}, {width_ms}) AS window_start FROM all_rows", select_list(planned));
     ctx.register_table(name, ctx.sql(&sql).await?.into_view())?;
-    let result = run_sorted(ctx, planned, &Dictionary::default()).await;
+    let (schema, plan) = planned.plan_cache.execution(ctx, &planned.pipeline).await?;
+    let result = match partial::aggregate(ctx, &plan, &planned.pipeline.key).await? {
+        Some(rows) => Ok(conform(&rows, &planned.spec.public_schema())?),
+        None => {
+            let rows = collect(plan, ctx.task_ctx()).await?;
+            sorted_rows(planned, &schema, &rows, &Dictionary::default())
+        }
+    };
     ctx.deregister_table(name)?;
     ctx.deregister_table("all_rows")?;
     result
@@ -225,7 +234,16 @@ fn timestamp(us: i64) -> String {
 
 async fn run_sorted(ctx: &SessionContext, planned: &Planned, ranks: &Dictionary) -> Result<RecordBatch> {
     let (schema, rows) = planned.plan_cache.run(ctx, &planned.pipeline).await?;
-    let rows = concat_batches(&schema, &rows)?;
+    sorted_rows(planned, &schema, &rows, ranks)
+}
+
+fn sorted_rows(
+    planned: &Planned,
+    schema: &SchemaRef,
+    rows: &[RecordBatch],
+    ranks: &Dictionary,
+) -> Result<RecordBatch> {
+    let rows = concat_batches(schema, rows)?;
     let rows = ranks.decode(&sorted(&rows, &planned.pipeline.key)?)?;
     Ok(conform(&rows, &planned.spec.public_schema())?)
 }

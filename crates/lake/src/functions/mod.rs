@@ -9,6 +9,8 @@ mod scalar;
 mod split_step;
 mod sweep;
 
+use std::sync::Arc;
+
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::prelude::SessionContext;
 
@@ -131,4 +133,16 @@ pub fn register(ctx: &SessionContext) {
     for sweep in SweepAggregate::udafs() {
         ctx.register_udaf(sweep);
     }
+}
+
+/// Its first argument, or where that is NULL the second one. Plans of pipelines have it in place of
+/// some uses of `coalesce`. SQL cannot name it.
+pub(crate) fn first_known() -> Arc<ScalarUDF> {
+    Arc::new(ScalarUDF::from(scalar::first_known()))
+}
+
+/// Whether the function has a result for all arguments. Other functions are evaluated only for rows
+/// that need them.
+pub(crate) fn cannot_fail(function: &ScalarUDF) -> bool {
+    matches!(function.name(), "millionths" | "us_known")
 }

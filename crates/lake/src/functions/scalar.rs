@@ -1,9 +1,11 @@
 //! Scalar functions.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Int64Array, ListBuilder, TimestampMicrosecondArray, TimestampMicrosecondBuilder,
+    Array, ArrayRef, AsArray, Int64Array, ListBuilder, TimestampMicrosecondArray,
+    TimestampMicrosecondBuilder, new_null_array,
 };
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Field, Int64Type, TimestampMicrosecondType};
@@ -50,6 +52,11 @@ pub(super) fn functions() -> [Function; 15] {
             window_starts,
         ),
     ]
+}
+
+/// Its first argument, or where that is NULL the second one; both are integers.
+pub(super) fn first_known() -> Function {
+    Function::new("first_known", vec![DataType::Int64; 2], DataType::Int64, either_known)
 }
 
 /// A function over whole columns with fixed argument types.
@@ -162,13 +169,25 @@ fn plus_ms(args: &[ArrayRef]) -> Result<ArrayRef> {
 
 fn window_of(args: &[ArrayRef]) -> Result<ArrayRef> {
     let width_ms = args[1].as_primitive::<Int64Type>();
+    // Most rows fall into the window of the row before, which saves them a division.
+    let before = Cell::new((0_i64, 0_i64));
     let out: TimestampMicrosecondArray = arrow::compute::binary(times(&args[0]), width_ms, |t, ms| {
-        floor_to(t, ms.max(1).saturating_mul(MICROS_PER_MS))
+        let width = ms.max(1).saturating_mul(MICROS_PER_MS);
+        let (mut start, last) = before.get();
+        if width != last || !(0..width).contains(&t.wrapping_sub(start)) {
+            start = floor_to(t, width);
+            before.set((start, width));
+        }
+        start
     })?;
     Ok(Arc::new(out.with_timezone("UTC")))
 }
 
 fn millionths(args: &[ArrayRef]) -> Result<ArrayRef> {
+    // Of a metric that was not collected.
+    if args.iter().any(|arg| arg.null_count() == arg.len()) {
+        return Ok(new_null_array(&DataType::Int64, args[0].len()));
+    }
     let (n, of) = (args[0].as_primitive::<Int64Type>(), args[1].as_primitive::<Int64Type>());
     let exact = |n: i64, of: i64| {
         let product = n.checked_mul(of).and_then(|p| p.checked_add(500_000));
@@ -184,13 +203,27 @@ fn millionths(args: &[ArrayRef]) -> Result<ArrayRef> {
 fn us_known(args: &[ArrayRef]) -> Result<ArrayRef> {
     let (value, us) = (&args[0], args[1].as_primitive::<Int64Type>());
     let known = NullBuffer::union(value.logical_nulls().as_ref(), us.nulls());
-    let out = match known {
+    let out = match known.filter(|known| known.null_count() > 0) {
         None => us.values().clone(),
+        Some(known) if known.null_count() == known.len() => vec![0; known.len()].into(),
         Some(known) => {
             us.values().iter().zip(&known).map(|(us, known)| if known { *us } else { 0 }).collect()
         }
     };
     Ok(Arc::new(Int64Array::new(out, None)))
+}
+
+fn either_known(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let (first, second) = (args[0].as_primitive::<Int64Type>(), args[1].as_primitive::<Int64Type>());
+    let known = match first.nulls() {
+        Some(nulls) if nulls.null_count() == nulls.len() => return Ok(Arc::clone(&args[1])),
+        Some(nulls) if nulls.null_count() > 0 => nulls,
+        _ => return Ok(Arc::clone(&args[0])),
+    };
+    let both = first.values().iter().zip(second.values()).zip(known);
+    let values = both.map(|((first, second), known)| if known { *first } else { *second }).collect();
+    let nulls = second.nulls().map(|second| NullBuffer::new(known.inner() | second.inner()));
+    Ok(Arc::new(Int64Array::new(values, nulls)))
 }
 
 fn part_of(args: &[ArrayRef]) -> Result<ArrayRef> {

@@ -144,10 +144,10 @@ impl Lake {
         let store = &self.stores[&spec.name];
         let schema = store.spec().file_schema();
         let samples = state.samples().expect("a group of samples");
-        let rows = samples.sorted(state.partition, spec.full_schema());
+        let (known, rows) = samples.sorted(state.partition, spec.full_schema());
         let rows = rows.map(|batch| Ok(crate::batch::conform(&batch?, &schema)?));
         let partition = vec![(PARTITION, state.partition.to_string())];
-        Ok((store.write_each(partition, rows).await?.into_iter().collect(), Vec::new()))
+        Ok((store.write_each(partition, &known, rows).await?.into_iter().collect(), Vec::new()))
     }
 
     async fn keyed_files(&self, state: &GroupState, spec: &TableSpec) -> Result<Files> {

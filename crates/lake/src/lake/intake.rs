@@ -34,7 +34,7 @@ struct IntakeTable {
 #[derive(Debug)]
 enum TableRows {
     Events { rows: RawRows, batches: Vec<(RecordBatch, Vec<Facts>)> },
-    Samples { rows: SampleChunk, chunks: Vec<SampleChunk> },
+    Samples { step: u32, rows: Box<SampleChunk>, chunks: Vec<SampleChunk> },
 }
 
 /// The new rows of a raw table.
@@ -47,17 +47,20 @@ pub(crate) enum NewRows {
 impl TableRows {
     fn new(table: &RawTable, partition: u32) -> Self {
         match table.spec.layout {
-            Layout::Samples => Self::Samples { rows: SampleChunk::default(), chunks: Vec::new() },
+            Layout::Samples => {
+                let rows = Box::new(SampleChunk::with_ratio_step(table.ratio_step_ppm));
+                Self::Samples { step: table.ratio_step_ppm, rows, chunks: Vec::new() }
+            }
             _ => Self::Events { rows: RawRows::new(table.clone(), partition), batches: Vec::new() },
         }
     }
 
     fn push(&mut self, offset: u64, event: &Event) {
         match (self, event) {
-            (Self::Samples { rows, chunks }, Event::GpuSamples(batch)) => {
+            (Self::Samples { step, rows, chunks }, Event::GpuSamples(batch)) => {
                 rows.push(offset, batch);
                 if rows.rows() >= CHUNK_ROWS {
-                    chunks.push(std::mem::take(rows));
+                    chunks.push(std::mem::replace(rows.as_mut(), SampleChunk::with_ratio_step(*step)));
                 }
             }
             (Self::Samples { .. }, _) => {}
@@ -78,9 +81,9 @@ impl TableRows {
                 }
                 NewRows::Events(batches)
             }
-            Self::Samples { rows, mut chunks } => {
+            Self::Samples { rows, mut chunks, .. } => {
                 if rows.rows() > 0 {
-                    chunks.push(rows);
+                    chunks.push(*rows);
                 }
                 NewRows::Samples(chunks)
             }

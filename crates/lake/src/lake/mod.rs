@@ -32,11 +32,15 @@ use crate::delta::DeltaStore;
 use crate::engine::{self, Limits};
 use crate::error::{LakeError, Result};
 use crate::pipeline::plan::{Group, Plan};
+use crate::raw::table::RawTable;
 use crate::state::{GroupState, KeyedState};
-use crate::table::{KEY, OFFSET, PARTITION};
+use crate::table::{KEY, Layout, OFFSET, PARTITION};
 
 /// A group without new events commits its progress once it is this many records behind.
 const IDLE_PROGRESS: u64 = 1_000;
+
+/// Property of the table of samples: see [`RawTable::ratio_step_ppm`].
+const RATIO_STEP: &str = "tidegate.ratioStepPpm";
 
 /// What a flush committed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -119,19 +123,40 @@ async fn open_group(root: &Url, group: &Group) -> Result<Vec<(String, DeltaStore
     for (spec, store) in found {
         let store = match store {
             Some(store) => store,
-            None => DeltaStore::open_or_create(root, Arc::clone(&spec)).await?,
+            None => {
+                let step = group.raw.ratio_step_ppm;
+                let rounded = spec.layout == Layout::Samples && step > 1;
+                let properties = rounded.then(|| (RATIO_STEP, step.to_string())).into_iter().collect();
+                DeltaStore::open_or_create_with(root, Arc::clone(&spec), properties).await?
+            }
         };
         stores.push((spec.name.clone(), store));
     }
     Ok(stores)
 }
 
+/// The step to which the lake rounds ratios of samples. It was chosen when the lake was created, and
+/// all its rows have it.
+fn ratio_step(raw: &RawTable, stores: &BTreeMap<String, DeltaStore>) -> Result<u32> {
+    let step = stores[&raw.spec.name].property(RATIO_STEP)?.map_or(Some(1), |step| step.parse().ok());
+    match step {
+        Some(step) if raw.ratio_step_ppm == 1 || raw.ratio_step_ppm == step => Ok(step),
+        _ => Err(LakeError::Refused(format!(
+            "{} holds ratios in steps of {} millionths, not {}; `tidegate pipeline backfill --ratio-step` rebuilds it",
+            raw.spec.name,
+            step.map_or("unknown".into(), |step| step.to_string()),
+            raw.ratio_step_ppm
+        ))),
+    }
+}
+
 impl Lake {
     /// Opens every table below `root`, creating those that are missing.
-    pub async fn open(root: &Url, plan: Plan, limits: Limits, sharing: Sharing) -> Result<Self> {
+    pub async fn open(root: &Url, mut plan: Plan, limits: Limits, sharing: Sharing) -> Result<Self> {
         let mut stores = BTreeMap::new();
-        for group in &plan.groups {
+        for group in &mut plan.groups {
             stores.extend(open_group(root, group).await?);
+            group.raw.ratio_step_ppm = ratio_step(&group.raw, &stores)?;
         }
         // These are computed from the other tables, so they can be added at any time.
         for planned in plan.stored_joined() {

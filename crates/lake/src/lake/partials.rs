@@ -8,11 +8,9 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimestampMicrosecondT
 use datafusion::catalog::TableProvider;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::datasource::MemTable;
-use datafusion::prelude::SessionContext;
 
 use super::Lake;
 use super::publish::split_segments;
-use crate::batch::sort::sorted;
 use crate::error::Result;
 use crate::exec::merge;
 use crate::exec::run::run_partial;
@@ -52,7 +50,7 @@ impl Lake {
             }
             for (start, rows) in by_segment(&rows, segment) {
                 let all = match held.remove(&start) {
-                    Some(before) => merge(&ctx, &planned.spec, vec![before, rows]).await?,
+                    Some(before) => merge::merge_batches(&ctx, &planned.spec, vec![before, rows]).await?,
                     None => rows,
                 };
                 held.insert(start, all);
@@ -100,10 +98,4 @@ fn by_segment(rows: &RecordBatch, segment: Segment) -> Vec<(i64, RecordBatch)> {
     let starts = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();
     let segments: BTreeSet<i64> = starts.iter().map(|start| segment.start(*start)).collect();
     split_segments(rows, segment, segments.into_iter())
-}
-
-/// Merges the rows that have the same key; public columns, sorted by key.
-async fn merge(ctx: &SessionContext, spec: &TableSpec, rows: Vec<RecordBatch>) -> Result<RecordBatch> {
-    let rows = merge::merge_rows(spec, ctx.read_batches(rows)?)?.collect().await?;
-    Ok(sorted(&crate::batch::concat(&spec.public_schema(), &rows)?, &spec.key)?)
 }

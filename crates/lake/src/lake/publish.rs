@@ -21,6 +21,12 @@ use crate::state::KeyedState;
 use crate::table::{Layout, OFFSET, OPEN, PARTITION, TableSpec};
 use crate::window::{Segment, runs};
 
+/// Segments of windows that are recomputed at a time, at least.
+const SEGMENTS_AT_ONCE: usize = 8;
+/// Passes in which many dirty segments are recomputed. An import makes a year dirty: recomputed at
+/// once, its windows take half a gigabyte. Each pass reads the group's rows again.
+const PASSES: usize = 8;
+
 /// Which rows of the tables a catalog shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Visibility {
@@ -50,7 +56,7 @@ impl Lake {
             let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
             let source = sources.table_provider(planned.pipeline.sources[0].as_str()).await?;
             let mut segments: BTreeMap<i64, RecordBatch> = BTreeMap::new();
-            for run in runs(segment, dirty) {
+            for run in runs(segment, dirty, dirty.len().div_ceil(PASSES).max(SEGMENTS_AT_ONCE)) {
                 let rows = run_windowed(&self.session(), planned, Arc::clone(&source), run).await?;
                 segments.extend(split_segments(&rows, segment, dirty.range(run.0..run.1).copied()));
             }

@@ -4,8 +4,10 @@
 //! It runs between commits in the writer's own process, one table at a time, so it never races a
 //! commit.
 
+mod merge_devices;
 mod merge_segments;
 pub mod retention;
+mod samples;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -18,10 +20,6 @@ use crate::exec::merge;
 use crate::lake::Lake;
 use crate::maintenance::retention::Retention;
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT};
-
-/// A file of samples counts as small below one part in this many of the target. Files of a backlog
-/// are about 10 MiB per partition and sorted, so rewriting millions of rows would gain little.
-const SAMPLES_FRACTION: i64 = 8;
 
 /// When maintenance is due.
 #[derive(Debug, Clone)]
@@ -65,6 +63,14 @@ pub async fn run_due(lake: &mut Lake, when: &Maintenance) -> Result<()> {
             continue;
         }
         let layout = store.spec().layout;
+        if layout == Layout::Samples {
+            let compacted = samples::compact(store, &partitions, when).await?;
+            if compacted && partitions.contains(&0) {
+                store.vacuum(when.keep_versions).await?;
+            }
+            worked |= compacted;
+            continue;
+        }
         if layout == Layout::Windowed {
             worked |= merge_segments::merge_closed(store, &partitions).await?;
             // Each commit rewrites segments and leaves the old files behind.
@@ -76,8 +82,7 @@ pub async fn run_due(lake: &mut Lake, when: &Maintenance) -> Result<()> {
         let mut files = store.files()?;
         let owned: Vec<String> = partitions.iter().map(u32::to_string).collect();
         files.retain(|f| f.partition_value(PARTITION).is_some_and(|p| owned.iter().any(|owned| owned == p)));
-        let enough =
-            when.target_bytes.get() as i64 / if layout == Layout::Samples { SAMPLES_FRACTION } else { 1 };
+        let enough = when.target_bytes.get() as i64;
         let small = |f: &&crate::delta::DataFile| f.size < enough && f.partition_value(OPEN) != Some("true");
         let has_many = |partition: &u32| {
             let name = partition.to_string();

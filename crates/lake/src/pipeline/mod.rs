@@ -4,6 +4,7 @@
 
 mod catalog_file;
 mod check;
+mod coalesce;
 mod compile;
 pub(crate) mod definition;
 mod folder;

@@ -10,7 +10,7 @@ use crate::pipeline::definition::{Extent, Pipeline};
 use crate::pipeline::plan_cache::PlanCache;
 use crate::pipeline::rollup::Rollup;
 use crate::raw::table::RawTable;
-use crate::table::{TableSpec, table_lag, window_revisions};
+use crate::table::{Layout, TableSpec, table_lag, window_revisions};
 
 /// Watermark of the row's cluster: a column that keyed pipelines see on every raw table.
 pub const AS_OF: &str = "as_of";
@@ -83,6 +83,17 @@ impl Plan {
             group.feeds_joined = only.joined.iter().any(|p| p.roots.contains(&group.raw.spec.name));
         }
         only
+    }
+
+    /// The same plan for a new lake in which ratios of GPU samples are rounded to multiples of this
+    /// many millionths. The lake remembers it.
+    pub fn with_ratio_step(mut self, ppm: u32) -> Self {
+        for group in &mut self.groups {
+            if group.raw.spec.layout == Layout::Samples {
+                group.raw.ratio_step_ppm = ppm.max(1);
+            }
+        }
+        self
     }
 
     /// Joined pipelines whose result is a table.

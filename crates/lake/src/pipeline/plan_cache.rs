@@ -23,6 +23,7 @@ use datafusion::prelude::SessionContext;
 
 use crate::engine::{self, Limits};
 use crate::error::Result;
+use crate::pipeline::coalesce;
 use crate::pipeline::definition::Pipeline;
 
 /// Plans kept per pipeline, one for each combination of source schemas. Schemas vary little: text
@@ -60,7 +61,8 @@ impl PlanCache {
         Ok((schema, collect(execution, ctx.task_ctx()).await?))
     }
 
-    async fn execution(
+    /// The physical plan of such a run, and the result's schema.
+    pub async fn execution(
         &self,
         ctx: &SessionContext,
         pipeline: &Pipeline,
@@ -105,7 +107,8 @@ impl PlanCache {
             empty.register_table(name.as_str(), Arc::new(table))?;
         }
         let state = empty.state();
-        let plan = Arc::new(state.optimize(&state.create_logical_plan(&pipeline.sql).await?)?);
+        let plan = state.optimize(&state.create_logical_plan(&pipeline.sql).await?)?;
+        let plan = Arc::new(coalesce::eager(plan)?);
         let mut templates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if templates.len() == MAX_TEMPLATES {
             templates.remove(0);

@@ -21,6 +21,7 @@ pub fn raw_tables() -> Vec<RawTable> {
     let table = |schema: SchemaId, name: &str, doc: &str, key: &[&str], columns: Vec<Column>| RawTable {
         schema,
         has_dedup_window: schema == SchemaId::StepReport,
+        ratio_step_ppm: 1,
         spec: Arc::new(TableSpec {
             name: name.into(),
             // A new version of the event has other columns, so it gets a table of its own.

@@ -18,6 +18,7 @@ use datafusion::prelude::SessionContext;
 
 use self::invalidation::Invalidation;
 pub use self::keyed::{KeyedState, SEAL_AFTER_MS};
+pub(crate) use self::samples::LONG_RUN_ROWS;
 pub use self::samples::SamplesState;
 use self::watermarks::Watermarks;
 use crate::error::Result;

@@ -10,13 +10,18 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use hashbrown::HashMap;
 
 use super::dedup::DedupWindow;
+use crate::delta::FileRows;
 use crate::error::Result;
 use crate::raw::facts::EventId;
+use crate::raw::samples::metrics::METRICS;
 use crate::raw::samples::{RunRef, SampleChunk, gather};
 
 /// Rows of a record batch: few enough that its columns stay in the CPU cache until they are in the
 /// file.
 const BATCH_ROWS: usize = 8 * 1024;
+/// Rows per device from which on counters are smaller as differences, see
+/// [`FileRows::short_runs`].
+pub(crate) const LONG_RUN_ROWS: usize = 512;
 
 /// Samples that wait for the next commit.
 #[derive(Debug, Default)]
@@ -52,7 +57,13 @@ impl SamplesState {
 
     /// The rows sorted by device and time, as a file holds them: neighbouring values are alike, and
     /// the rows of a device are in one place.
-    pub fn sorted(&self, partition: u32, schema: SchemaRef) -> impl Iterator<Item = Result<RecordBatch>> {
+    ///
+    /// Returns what is known of the file, and its rows.
+    pub fn sorted(
+        &self,
+        partition: u32,
+        schema: SchemaRef,
+    ) -> (FileRows, impl Iterator<Item = Result<RecordBatch>>) {
         let runs = picked(&self.chunks).collect::<Vec<_>>();
         let mut devices = HashMap::new();
         let mut order: Vec<(u32, i64, u64, u32)> = Vec::with_capacity(runs.len());
@@ -72,7 +83,17 @@ impl SamplesState {
         order.iter_mut().for_each(|(device, ..)| *device = ranks[*device as usize]);
         order.sort_unstable();
         let sorted: Vec<RunRef<'_>> = order.into_iter().map(|(.., place)| runs[place as usize]).collect();
-        batches(&sorted).into_iter().map(move |rows| Ok(gather(&sorted[rows], partition, &schema)?))
+        let count: usize = sorted.iter().map(|picked| picked.run.ticks as usize).sum();
+        let known = FileRows { empty: self.uncollected(), short_runs: count < LONG_RUN_ROWS * ranks.len() };
+        let rows = batches(&sorted).into_iter();
+        (known, rows.map(move |rows| Ok(gather(&sorted[rows], partition, &schema)?)))
+    }
+
+    /// Metrics of which no sample has a value.
+    fn uncollected(&self) -> Vec<String> {
+        let is_empty =
+            |place: &usize| self.chunks.iter().all(|chunk| chunk.metrics[*place].values.is_empty());
+        (0..METRICS.len()).filter(is_empty).map(|place| METRICS[place].0.to_owned()).collect()
     }
 
     /// The rows as a source for queries. Batches are built when a query reads them.

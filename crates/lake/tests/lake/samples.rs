@@ -346,6 +346,61 @@ async fn partial_aggregates_become_few_files() {
     }
 }
 
+/// A lake that was created with rounded ratios keeps to it, whatever a later process asks for.
+#[tokio::test]
+async fn ratios_are_rounded_as_the_lake_was_created() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Url::from_directory_path(folder.path()).unwrap();
+    let event = |node| {
+        // 100, 150, 0 and 31, 32, 32 become 128, 128, 0 and 0, 64, 64.
+        let ratios = column("sm_active_ppm", &[100, 50, -150, 31, 1, 0], &[]);
+        batch(node, vec![ratios, column("power_mw", &[7, 0, 0, 7, 0, 0], &[])])
+    };
+    let sums = "SELECT sum(sm_active_ppm), sum(power_mw) FROM gpu_samples";
+    for (at, plan) in [shipped().await.with_ratio_step(64), shipped().await].into_iter().enumerate() {
+        let mut lake = Lake::open(&root, plan, Limits::default(), Sharing::Exclusive).await.unwrap();
+        assert_eq!(lake.attach(TOPIC, &[0]).await.unwrap(), [at as u64]);
+        absorb(&mut lake, at as u64, &[event(["n1", "n2"][at])]);
+        lake.refresh().await.unwrap();
+        let expected = ["|384|42|", "|768|84|"][at];
+        assert_eq!(ask(&lake.catalog(), sums).await, [expected], "before the commit");
+        lake.flush().await.unwrap();
+        assert_eq!(ask(&lake.catalog(), sums).await, [expected], "after the commit");
+    }
+    let other = shipped().await.with_ratio_step(100);
+    let refused =
+        Lake::open(&root, other, Limits::default(), Sharing::Exclusive).await.unwrap_err().to_string();
+    assert!(refused.contains("in steps of 64 millionths, not 100"), "{refused}");
+}
+
+/// Every commit leaves a few rows of each device. Merged, the rows of a device are in one place.
+#[tokio::test]
+async fn samples_of_many_commits_become_one_file_sorted_by_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Url::from_directory_path(folder.path()).unwrap();
+    let mut lake = open(&root).await;
+    lake.attach(TOPIC, &[0]).await.unwrap();
+    for (offset, event) in samples(3, 40).iter().enumerate() {
+        absorb(&mut lake, offset as u64, std::slice::from_ref(event));
+        lake.flush().await.unwrap();
+    }
+    let spec = shipped().await.tables().into_iter().find(|t| t.name == "gpu_samples").unwrap();
+    assert_eq!(files_of(&root, &spec).await, 40);
+    let rows = "SELECT * FROM gpu_samples ORDER BY cluster, node, gpu_uuid, mig_uuid, event_time, seq";
+    let before = ask(&lake.catalog(), rows).await;
+    maintenance::run_due(&mut lake, &Maintenance::default()).await.unwrap();
+    assert_eq!(ask(&lake.catalog(), rows).await, before);
+    let store = DeltaStore::open(&root, Arc::clone(&spec)).await.unwrap().unwrap();
+    let files = store.files().unwrap();
+    assert_eq!((files.len(), files[0].rows()), (1, Some(before.len() as u64)));
+    let sorted_by: Vec<_> = store.read_file(&files[0]).await.unwrap();
+    let picked: Vec<_> = sorted_by.iter().map(|b| b.project(&[0, 1, 2, 5, 6]).unwrap()).collect();
+    let lines = pretty_format_batches(&picked).unwrap().to_string();
+    let lines: Vec<&str> =
+        lines.lines().filter(|line| line.starts_with("| e") || line.starts_with("| w")).collect();
+    assert!(lines.len() == before.len() && lines.is_sorted(), "{} rows", lines.len());
+}
+
 async fn files_of(root: &Url, spec: &Arc<TableSpec>) -> usize {
     DeltaStore::open(root, Arc::clone(spec)).await.unwrap().unwrap().files().unwrap().len()
 }

@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use tidegate_events::v1::GpuSampleBatch;
 use tidegate_events::v1::gpu_sample_batch::{Column, MissingReason};
 
-use super::metrics::{METRICS, REASONS, metric_index};
+use super::metrics::{METRICS, REASONS, is_ratio, metric_index};
 use super::processes;
 use crate::raw::facts::{EventId, key_hash};
 use crate::window::MICROS_PER_MS;
@@ -81,6 +81,13 @@ impl Values {
         })
     }
 
+    /// The values of the rows if all of them are known.
+    pub fn all_known(&self, rows: &std::ops::Range<usize>) -> Option<&[i64]> {
+        let next = self.unknown.partition_point(|(_, to)| *to as usize <= rows.start);
+        let unknown = self.unknown.get(next).is_some_and(|(from, _)| (*from as usize) < rows.end);
+        if unknown { None } else { self.values.get(rows.clone()) }
+    }
+
     fn push_growth(&mut self, first_run: u32, growth: &[i64]) {
         if !growth.is_empty() {
             self.first_growth.resize(first_run as usize, -1);
@@ -110,6 +117,9 @@ pub struct SampleChunk {
     /// Text of `processes` by row, sorted.
     pub(crate) processes: Vec<(u32, String)>,
     rows: u32,
+    /// Ratios are rounded to multiples of this, see
+    /// [`RawTable::ratio_step_ppm`](crate::raw::table::RawTable::ratio_step_ppm).
+    ratio_step: i64,
 }
 
 impl Default for SampleChunk {
@@ -126,11 +136,17 @@ impl Default for SampleChunk {
             others: Vec::new(),
             processes: Vec::new(),
             rows: 0,
+            ratio_step: 1,
         }
     }
 }
 
 impl SampleChunk {
+    /// Without samples yet. Ratios are rounded to multiples of `ppm` millionths.
+    pub fn with_ratio_step(ppm: u32) -> Self {
+        Self { ratio_step: i64::from(ppm.max(1)), ..Self::default() }
+    }
+
     /// Rows written so far, including those of messages dropped since.
     pub fn rows(&self) -> usize {
         self.rows as usize
@@ -204,6 +220,7 @@ impl SampleChunk {
 
     fn push_values(&mut self, place: usize, first_row: u32, column: &Column, ticks: usize) {
         let metric = &mut self.metrics[place];
+        let step = if is_ratio(place) { self.ratio_step } else { 1 };
         // Earlier messages did not collect it.
         metric.mark(metric.values.len() as u32, first_row);
         metric.values.resize(first_row as usize, 0);
@@ -211,7 +228,7 @@ impl SampleChunk {
             let mut value = 0_i64;
             metric.values.extend(device.iter().map(|delta| {
                 value = value.wrapping_add(*delta);
-                value
+                if step == 1 { value } else { value.saturating_add(step / 2).div_euclid(step) * step }
             }));
         }
         let mut runs: Vec<_> = column.missing.iter().map(|m| (first_row + m.first, m.count)).collect();

@@ -5,8 +5,9 @@
 //! of it do not depend on how a history was cut. Growth counts at the sample that ends it, as do
 //! ratios, which are averages over the time before their sample.
 
-use arrow::array::{ArrayRef, Int64Array};
+use arrow::array::{ArrayRef, Int64Array, new_null_array};
 use arrow::buffer::{NullBuffer, ScalarBuffer};
+use arrow::datatypes::DataType;
 use std::sync::Arc;
 
 use super::chunk::{RunRef, Values};
@@ -19,6 +20,10 @@ use super::metrics::metric_index;
 /// time. A counter that decreased was reset; its growth before the reset is not known.
 pub(super) fn growth(runs: &[RunRef<'_>], rows: usize, counter: usize) -> (ArrayRef, ArrayRef) {
     let interval = metric_index("interval_us").expect("a metric");
+    if runs.iter().all(|picked| picked.chunk.metrics[counter].values.is_empty()) {
+        let unknown = new_null_array(&DataType::Int64, rows);
+        return (Arc::clone(&unknown), unknown);
+    }
     let mut column = Column {
         growth: vec![0; rows],
         time: vec![0; rows],
@@ -63,6 +68,11 @@ struct Column {
 
 impl Column {
     fn push(&mut self, run: &Counted<'_>, ticks: u32) {
+        let rows = run.first_row as usize..(run.first_row + ticks) as usize;
+        if let Some((values, intervals)) = run.values.all_known(&rows).zip(run.interval.all_known(&rows)) {
+            self.push_known(values, intervals, run.first_growth.copied());
+            return;
+        }
         (self.last, self.waited) = (None, 0);
         let (mut values, mut intervals) =
             (run.values.known_from(run.first_row), run.interval.known_from(run.first_row));
@@ -82,6 +92,20 @@ impl Column {
                 (self.last, self.waited) = (Some(value), 0);
             }
             self.at += 1;
+        }
+    }
+
+    /// As [`Self::push`], of a run in which everything could be read.
+    fn push_known(&mut self, values: &[i64], intervals: &[i64], first_growth: Option<i64>) {
+        let begin = self.at;
+        self.at += values.len();
+        let (growth, known) = (&mut self.growth[begin..self.at], &mut self.known[begin..self.at]);
+        self.time[begin..self.at].copy_from_slice(intervals);
+        let first = first_growth.filter(|grown| *grown >= 0);
+        (growth[0], known[0]) = (first.unwrap_or(0), first.is_some());
+        for (pair, (growth, known)) in values.windows(2).zip(growth[1..].iter_mut().zip(&mut known[1..])) {
+            let grown = pair[1].checked_sub(pair[0]).filter(|grown| *grown >= 0);
+            (*growth, *known) = (grown.unwrap_or(0), grown.is_some());
         }
     }
 }

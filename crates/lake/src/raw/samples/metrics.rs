@@ -189,6 +189,11 @@ pub fn metric_index(name: &str) -> Option<usize> {
     PLACES.get(name).copied()
 }
 
+/// Whether a metric is a ratio in millionths.
+pub fn is_ratio(place: usize) -> bool {
+    METRICS[place].0.ends_with("_ppm")
+}
+
 /// Public columns before the metrics.
 pub const LABELS: &[(&str, ColumnKind, &str)] = &[
     ("cluster", ColumnKind::Text, "Cluster the node is in."),
@@ -262,6 +267,7 @@ pub fn table() -> RawTable {
     RawTable {
         schema: SchemaId::GpuSampleBatch,
         has_dedup_window: true,
+        ratio_step_ppm: 1,
         spec: Arc::new(TableSpec {
             name: "gpu_samples".into(),
             version: SchemaId::GpuSampleBatch.version().into(),

@@ -24,10 +24,10 @@ pub(crate) use chunk::RunRef;
 pub use chunk::SampleChunk;
 pub(crate) use rows::gather;
 
-/// Samples that weigh as much as one other event when uncommitted events are counted: 2.5 million
-/// samples by default. With 36 metrics these take 700 MiB, and their file as much
-/// again; with more metrics proportionally fewer samples fit.
-pub const SAMPLES_PER_EVENT: u64 = 10;
+/// Samples that weigh as much as one other event when uncommitted events are counted: 1.25 million
+/// samples by default. With 36 metrics these take 350 MiB; with more metrics proportionally fewer
+/// samples fit.
+pub const SAMPLES_PER_EVENT: u64 = 5;
 const FULL_COLUMNS: usize = 36;
 
 /// Memory of an event until it is committed, measured in samples.

@@ -19,7 +19,7 @@ use crate::commands::{
     name_full_disk, table_counts,
 };
 
-pub fn run(data: &DataArgs, log: &LogArgs, from_what_is_left: bool) -> CommandResult {
+pub fn run(data: &DataArgs, log: &LogArgs, from_what_is_left: bool, ratio_step: u32) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let workspace = Workspace::open_alone(&data.data, log)?;
     if !from_what_is_left && has_tables(&workspace)? {
@@ -30,7 +30,7 @@ pub fn run(data: &DataArgs, log: &LogArgs, from_what_is_left: bool) -> CommandRe
     bar.set_style(ProgressStyle::with_template("{spinner} rebuilding: {msg}")?);
     bar.enable_steady_tick(Duration::from_millis(200));
     let (progress, counts) = block_on_one_thread(async {
-        let plan = Plan::compile(pipelines).await?;
+        let plan = Plan::compile(pipelines).await?.with_ratio_step(ratio_step);
         rebuild(&workspace, plan, &mut |p| {
             bar.set_message(format!("{} events in, {} to go", HumanCount(p.records), HumanCount(p.behind)))
         })
