@@ -84,9 +84,9 @@ pub(super) fn writer_properties(spec: &TableSpec, rows: &FileRows) -> WriterProp
 /// Rows of a device are adjacent, so text is a dictionary with long runs.
 ///
 /// Most numbers are noise around a level that differs from device to device. Split into streams of
-/// bytes, their upper bytes repeat and their lower ones do not: zstd does best with that, and a step
-/// from one device to the next costs nothing. What counts up, and that only, is smaller as
-/// differences, as long as there are enough rows of a device: each step widens 256 differences.
+/// bytes, their upper bytes repeat and their lower ones do not: zstd does best with that, and a
+/// step from one device to the next costs nothing. Only what counts up is smaller as differences,
+/// as long as there are enough rows of a device: each step widens 256 differences.
 ///
 /// Columns that queries select by have statistics: device, time, offset, and counts and codes that
 /// are rarely other than zero. For other metrics statistics would cost a comparison per value and

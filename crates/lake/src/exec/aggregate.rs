@@ -162,8 +162,8 @@ fn key_of<'a>(keys: &'a [u8], ends: &[usize], number: u32) -> &'a [u8] {
     &keys[begin..ends[number]]
 }
 
-/// The first row of each run of equal keys. Equal keys may be in two runs where comparing them would
-/// cost more than it saves.
+/// The first row of each run of equal keys. Equal keys may be in two runs where comparing them
+/// would cost more than it saves.
 fn run_starts(keys: &[ArrayRef], rows: usize) -> Vec<u32> {
     let mut differs = vec![false; rows];
     differs[0] = true;

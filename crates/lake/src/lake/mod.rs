@@ -135,8 +135,8 @@ async fn open_group(root: &Url, group: &Group) -> Result<Vec<(String, DeltaStore
     Ok(stores)
 }
 
-/// The step to which the lake rounds ratios of samples. It was chosen when the lake was created, and
-/// all its rows have it.
+/// The step to which the lake rounds ratios of samples. It was chosen when the lake was created,
+/// and all its rows have it.
 fn ratio_step(raw: &RawTable, stores: &BTreeMap<String, DeltaStore>) -> Result<u32> {
     let step = stores[&raw.spec.name].property(RATIO_STEP)?.map_or(Some(1), |step| step.parse().ok());
     match step {

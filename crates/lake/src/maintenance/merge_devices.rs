@@ -86,8 +86,8 @@ fn device(batch: &RecordBatch, row: usize) -> [&str; 4] {
     })
 }
 
-/// Iterator over the rows of several inputs, in order of device and time. All rows of a device are in
-/// one batch.
+/// Iterator over the rows of several inputs, in order of device and time. All rows of a device are
+/// in one batch.
 pub(super) struct MergedRows {
     schema: SchemaRef,
     inputs: Vec<Input>,

@@ -15,8 +15,8 @@ pub struct RawTable {
     /// [`crate::state::dedup::REMEMBERED_RECORDS`], because the events are too many. Otherwise all
     /// repeats are, at about five bytes of memory for each key there ever was.
     pub has_dedup_window: bool,
-    /// Ratios of samples are rounded to multiples of this many millionths; 1 keeps them as they were
-    /// read.
+    /// Ratios of samples are rounded to multiples of this many millionths; 1 keeps them as they
+    /// were read.
     pub ratio_step_ppm: u32,
 }
 

@@ -90,8 +90,8 @@ enum PipelineCommand {
         /// of the others
         #[arg(long)]
         from_what_is_left: bool,
-        /// Round ratios of GPU samples to multiples of PPM millionths: 64 saves a tenth of the bytes.
-        /// The tables keep the setting; without it they are exact
+        /// Round ratios of GPU samples to multiples of PPM millionths: 64 saves a tenth of the
+        /// bytes. The tables keep the setting; without it they are exact
         #[arg(long, value_name = "PPM", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         ratio_step: u32,
     },
