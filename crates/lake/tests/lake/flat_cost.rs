@@ -38,13 +38,22 @@ impl Site {
         let needed = needed("ledger_1d", &pipelines);
         pipelines.retain(|pipeline| needed.contains(&pipeline.name));
         let plan = Plan::compile(pipelines).await.unwrap();
-        let folder = tempfile::tempdir().unwrap();
+        Self::start(tempfile::tempdir().unwrap(), plan, 0).await
+    }
+
+    async fn start(folder: tempfile::TempDir, plan: Plan, next: u64) -> Self {
         let root = Url::from_directory_path(folder.path()).unwrap();
         let mut lake = Lake::open(&root, plan.clone(), Limits::default(), Sharing::Exclusive).await.unwrap();
         for group in &plan.groups {
             lake.attach(group.raw.schema.topic(), &[0]).await.unwrap();
         }
-        Self { folder, lake, plan, next: 0 }
+        Self { folder, lake, plan, next }
+    }
+
+    /// As another process does that takes the site over.
+    async fn reopen(self) -> Self {
+        drop(self.lake);
+        Self::start(self.folder, self.plan, self.next).await
     }
 
     /// Commits events to the tables of their groups.
@@ -243,6 +252,29 @@ async fn a_late_event_costs_what_it_changes_and_the_present_does_not_wait() {
     assert!(lost > 0, "{lost}");
     let by_minute = "SELECT coalesce(sum(gpu_ms), 0) FROM device_ledger_1m WHERE class = 'drained'";
     assert_eq!(site.number(by_minute).await, lost);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_takes_over_may_begin_with_repairs() {
+    let mut site = Site::open().await;
+    let now = START_MS + 2 * DAY_MS;
+    let mut history = nodes(true);
+    (0..2 * 24).for_each(|number| history.extend(hour(number)));
+    history.push(observed(now));
+    site.commit(until(history, now)).await;
+    site.lake.update_joined().await.unwrap();
+    let late = START_MS + 10 * HOUR_MS + 20 * MINUTE_MS;
+    let drains = node(NodeEventKind::StateChanged, NODES[0], late + MINUTE_MS, Some("IDLE+DRAIN"));
+    site.commit(vec![drains, observed(now + MINUTE_MS)]).await;
+    site.update_live().await;
+    let mut site = site.reopen().await;
+    let mut slices = 0;
+    while site.lake.has_pending().await.unwrap() && slices < 20 {
+        site.lake.repair_joined(DAY_MS * 1_000).await.unwrap();
+        slices += 1;
+    }
+    let lost = site.number("SELECT coalesce(sum(gpu_ms), 0) FROM ledger_1h WHERE class = 'drained'").await;
+    assert!(lost > 0, "the pending windows were dropped, after {slices} slices");
 }
 
 /// Bytes that one new job adds to the ledger of a site without agents after so many days.

@@ -45,6 +45,8 @@ impl Lake {
         if !self.updates_joined() {
             return Ok(flushed);
         }
+        // This process may have become the owner just now.
+        self.watermarks.update(&self.plan, &self.stores).await?;
         let balance = self.balance().await?;
         for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
             self.repair_table(&planned, balance.as_ref(), slice_us, &mut flushed).await?;
@@ -86,6 +88,9 @@ impl Lake {
             self.check_inputs(&planned, &progress).await?;
             let inputs = self.inputs(&planned, balance.as_ref()).await?;
             let extent = self.extent(&planned, &inputs).await?;
+            if extent.end.is_none() && !pending.spans.is_empty() {
+                continue;
+            }
             invalidated.extend(pending.spans);
             let windows = windows_in(&invalidated, width_us(&planned), extent, || self.first_event());
             let (now, later) = match lane {
@@ -117,6 +122,10 @@ impl Lake {
         }
         let inputs = self.inputs(planned, balance).await?;
         let extent = self.extent(planned, &inputs).await?;
+        // Without a watermark it is not known which of them exist: they stay pending.
+        if extent.end.is_none() {
+            return Ok(());
+        }
         let width = width_us(planned);
         let windows = windows_in(&pending.spans, width, extent, || self.first_event());
         let unsettled = self.unsettled(planned, extent).await?;
