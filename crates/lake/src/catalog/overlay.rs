@@ -39,6 +39,8 @@ pub fn overlaid(
     overlay: Overlay,
 ) -> Result<DataFrame> {
     let schema = spec.full_schema();
+    // Each part of a union is planned with every column, so parts without rows are left out.
+    let has_rows = overlay.rows.iter().any(|batch| batch.num_rows() > 0);
     let in_memory = MemTable::try_new(Arc::clone(&schema), vec![overlay.rows])?;
     let Some(committed) = committed else { return Ok(ctx.read_table(Arc::new(in_memory))?) };
     let mut rows = ctx.read_table(committed)?;
@@ -51,7 +53,10 @@ pub fn overlaid(
     let segments: ArrayRef =
         Arc::new(overlay.hide_segments.iter().map(|(_, name)| Some(name)).collect::<StringArray>());
     rows = anti_join(ctx, rows, SEGMENT, overlay.hide_segments.iter().map(|(p, _)| *p).collect(), segments)?;
-    let mut rows = rows.select(cast_columns(&schema))?.union(ctx.read_table(Arc::new(in_memory))?)?;
+    let mut rows = rows.select(cast_columns(&schema))?;
+    if has_rows {
+        rows = rows.union(ctx.read_table(Arc::new(in_memory))?)?;
+    }
     if !overlay.streams.is_empty() {
         rows = rows.union(ctx.read_table(Arc::new(StreamingTable::try_new(schema, overlay.streams)?))?)?;
     }

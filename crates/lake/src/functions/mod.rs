@@ -1,6 +1,7 @@
 //! SQL functions of the lake. All are immutable: the same arguments give the same result, on any
 //! machine at any time.
 
+mod date_trunc;
 mod gathered;
 mod latest;
 mod occupancy;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::prelude::SessionContext;
 
+use self::date_trunc::DateTrunc;
 use self::gathered::Gathered;
 use self::latest::Latest;
 use self::occupancy::function::Occupancy;
@@ -124,6 +126,7 @@ pub fn register(ctx: &SessionContext) {
     for function in scalar::functions() {
         ctx.register_udf(ScalarUDF::from(function));
     }
+    ctx.register_udf(DateTrunc::udf());
     ctx.register_udf(Occupancy::minute());
     ctx.register_udf(Occupancy::stretches());
     ctx.register_udaf(Gathered::udaf());

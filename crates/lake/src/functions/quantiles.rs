@@ -127,6 +127,16 @@ impl ValuesByGroup {
         self.held -= taken.iter().map(Vec::len).sum::<usize>();
         taken
     }
+
+    fn extend(&mut self, group: usize, values: &[f64]) {
+        let held = &mut self.values[group];
+        let before = held.len();
+        match values.iter().any(|value| value.is_nan()) {
+            false => held.extend_from_slice(values),
+            true => held.extend(values.iter().filter(|value| !value.is_nan())),
+        }
+        self.held += held.len() - before;
+    }
 }
 
 impl GroupsAccumulator for ValuesByGroup {
@@ -140,11 +150,12 @@ impl GroupsAccumulator for ValuesByGroup {
         self.values.resize_with(total, Vec::new);
         let values = values[0].as_primitive::<Float64Type>();
         if filter.is_none() && values.null_count() == 0 {
-            for (&group, &value) in groups.iter().zip(values.values()) {
-                if !value.is_nan() {
-                    self.values[group].push(value);
-                    self.held += 1;
-                }
+            // Rows of one group often follow each other.
+            let mut values = &values.values()[..];
+            for run in groups.chunk_by(|a, b| a == b) {
+                let (these, rest) = values.split_at(run.len());
+                self.extend(run[0], these);
+                values = rest;
             }
             return Ok(());
         }
@@ -178,7 +189,9 @@ impl GroupsAccumulator for ValuesByGroup {
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
         let groups = self.take(emit_to);
         let lengths = OffsetBuffer::from_lengths(groups.iter().map(Vec::len));
-        let values: Float64Array = groups.into_iter().flatten().collect::<Vec<f64>>().into();
+        let mut values = Vec::with_capacity(groups.iter().map(Vec::len).sum());
+        groups.into_iter().for_each(|group| values.extend(group));
+        let values = Float64Array::from(values);
         let field = Arc::new(Field::new_list_field(DataType::Float64, true));
         Ok(vec![Arc::new(ListArray::try_new(field, lengths, Arc::new(values), None)?)])
     }
