@@ -12,6 +12,7 @@ const APPEND_BYTES: usize = 8 << 20;
 pub struct PartitionBatcher {
     source: &'static str,
     at: TopicPartition,
+    epoch: u64,
     next_seq: u64,
     records: Vec<Record>,
     bytes: usize,
@@ -20,7 +21,12 @@ pub struct PartitionBatcher {
 impl PartitionBatcher {
     pub fn new(source: &'static str, topic: &str, partition: u32) -> Self {
         let at = TopicPartition { topic: topic.into(), partition };
-        Self { source, at, next_seq: 0, records: Vec::new(), bytes: 0 }
+        Self { source, at, epoch: 0, next_seq: 0, records: Vec::new(), bytes: 0 }
+    }
+
+    /// A batcher of a later life of the source, which may append where an earlier one ended.
+    pub fn in_life(self, epoch: u64) -> Self {
+        Self { epoch, ..self }
     }
 
     /// Adds a record; appends the batch once it is large enough.
@@ -34,7 +40,7 @@ impl PartitionBatcher {
     pub fn append(&mut self, log: &dyn EventLog) -> Result<(), CommandError> {
         let records = std::mem::take(&mut self.records);
         let (first_seq, count) = (self.next_seq, records.len() as u64);
-        let producer = Producer { source: self.source.into(), epoch: 0 };
+        let producer = Producer { source: self.source.into(), epoch: self.epoch };
         if count > 0 {
             log.append(&self.at, Batch { producer, first_seq, records })?;
         }

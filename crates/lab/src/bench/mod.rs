@@ -9,9 +9,12 @@ mod evaluation;
 mod fleet;
 mod ingest;
 mod ledger;
+mod live;
 mod query;
 mod simulator;
+mod site;
 mod window;
+mod year;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,6 +33,8 @@ use tidegate_workspace::{CommandError, CommandResult, say};
   tidegate bench replay --jobs 1000000 --json
   tidegate bench backlog --samples 50000000 --processes 1,2 --log kafka://127.0.0.1:9092/bench --json
   tidegate bench window --nodes 1250 --minutes 10 --json
+  tidegate bench live --json
+  tidegate bench year --gpus 1000 --jobs-per-day 100 --watched-hours 6
   tidegate bench query --nodes 125 --hours 6 --json
   tidegate bench stragglers --seeds 0..20
   tidegate bench agent --json
@@ -64,6 +69,11 @@ enum Command {
     #[command(after_help = "Examples:
   tidegate bench window --nodes 125 --minutes 10 --json")]
     Window(window::WindowArgs),
+    Live(live::LiveArgs),
+    Year(year::YearArgs),
+    /// One phase of a site; started by `bench year` and `bench live`
+    #[command(hide = true)]
+    SitePhase(site::phases::PhaseArgs),
     /// Queries on a fleet's tables, compared with DuckDB and ClickHouse
     Query(query::QueryArgs),
     /// CPU time and memory that the agent uses on a node
@@ -98,7 +108,7 @@ struct CodecArgs {
     json: bool,
 }
 
-/// Runs one bench and prints its report as JSON.
+/// Runs one bench and prints its report: as JSON, except `bench year` without `--json`.
 ///
 /// # Errors
 /// A bench cannot be set up, or its answers disagree with the known truth of its input.
@@ -108,6 +118,9 @@ pub fn run(args: BenchArgs) -> CommandResult {
         Command::Replay(args) => print(&ingest::replay(&args)?),
         Command::Backlog(args) => print(&backlog::run(&args)?),
         Command::Window(args) => print(&window::run(&args)?),
+        Command::Live(args) => print(&live::run(&args)?),
+        Command::Year(args) => year::run(&args),
+        Command::SitePhase(args) => print(&site::phases::run(&args)?),
         Command::Query(args) => print(&query::run(&args)?),
         Command::Agent(args) => print(&agent::run(&args)?),
         Command::Autopilot(args) => print(&autopilot::run(&args)?),

@@ -5,6 +5,7 @@ mod assignment;
 mod dead_letter;
 mod future_guard;
 mod repair_pace;
+mod step;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use crate::maintenance::{self, Maintenance};
 use crate::raw::samples::{SAMPLES_PER_EVENT, weight};
 use dead_letter::RecordRouter;
 use repair_pace::RepairPace;
+
+pub use step::Step;
 
 /// Consumer group that commits progress to the log, for display and to hold log retention back. If
 /// several lakes read one log, this is the prefix of their groups' names.

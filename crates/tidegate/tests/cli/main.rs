@@ -38,3 +38,4 @@ mod sim;
 mod sql;
 mod support;
 mod up;
+mod year;

@@ -7,6 +7,7 @@ use super::{CLUSTER, FIRST_TICK_MS, Fleet, POOL};
 use crate::bench::codec::gpu::DEVICES;
 use crate::bench::fleet::plan;
 
+/// Source of what the scheduler's watcher reports.
 const WATCHER: &str = "watch/slurm/prod-h100";
 /// Delay between an event and its observation.
 const SEEN_MS: i64 = 2_000;
@@ -14,11 +15,15 @@ const SEEN_MS: i64 = 2_000;
 /// All events, in order of time.
 pub fn events(fleet: &Fleet, length_ms: i64) -> Vec<Event> {
     let names: Vec<&str> = fleet.nodes.iter().map(|node| node.name.as_str()).collect();
-    let mut events: Vec<Event> = names.iter().flat_map(|name| node(name)).collect();
-    events.extend(fleet.plan.jobs.iter().flat_map(|job| of_job(&names, job)));
-    events.extend(
-        (0..=length_ms / 60_000).map(|minute| job("", Job::Observed, FIRST_TICK_MS + minute * 60_000)),
-    );
+    let started = |name: &&str| [registered(name, FIRST_TICK_MS), collector_started(name, FIRST_TICK_MS)];
+    let mut events: Vec<Event> = names.iter().flat_map(started).collect();
+    events.extend(fleet.plan.jobs.iter().flat_map(|job| of_job(&names, job, true)));
+    events.extend((0..=length_ms / 60_000).map(|minute| observed(FIRST_TICK_MS + minute * 60_000)));
+    sealed(events, 1)
+}
+
+/// The events in order of time, named as the `epoch`-th life of their sources reports them.
+pub fn sealed(mut events: Vec<Event>, epoch: u64) -> Vec<Event> {
     events.sort_by_key(Event::event_time_ms);
     let mut seq = 0;
     for event in &mut events {
@@ -29,7 +34,7 @@ pub fn events(fleet: &Fleet, length_ms: i64) -> Vec<Event> {
             (envelope.source, envelope.seq) = (WATCHER.into(), seq);
             seq += 1;
         }
-        envelope.epoch = 1;
+        envelope.epoch = epoch;
         envelope.observed_time_ms = at_ms + SEEN_MS;
     }
     events
@@ -39,9 +44,10 @@ fn envelope(at_ms: i64) -> Option<v1::Envelope> {
     Some(v1::Envelope { event_time_ms: at_ms, ..Default::default() })
 }
 
-fn node(name: &str) -> [Event; 2] {
-    let registered = v1::NodeEvent {
-        envelope: envelope(FIRST_TICK_MS),
+/// A node joins the cluster.
+pub fn registered(name: &str, at_ms: i64) -> Event {
+    Event::Node(v1::NodeEvent {
+        envelope: envelope(at_ms),
         kind: Node::NodeRegistered.into(),
         node: name.into(),
         pool: Some(POOL.into()),
@@ -49,9 +55,13 @@ fn node(name: &str) -> [Event; 2] {
         gpus_milli: Some(DEVICES as u64 * 1_000),
         evidence: Some("slurm".into()),
         ..Default::default()
-    };
+    })
+}
+
+/// The agent of a node starts.
+pub fn collector_started(name: &str, at_ms: i64) -> Event {
     let mut started = v1::NodeEvent {
-        envelope: envelope(FIRST_TICK_MS),
+        envelope: envelope(at_ms),
         kind: Node::CollectorStarted.into(),
         node: name.into(),
         program_version: Some(env!("CARGO_PKG_VERSION").into()),
@@ -59,7 +69,12 @@ fn node(name: &str) -> [Event; 2] {
     };
     // The source of its samples.
     started.envelope.get_or_insert_default().source = format!("agent/{name}");
-    [Event::Node(registered), Event::Node(started)]
+    Event::Node(started)
+}
+
+/// The scheduler answers the watcher.
+pub fn observed(at_ms: i64) -> Event {
+    job("", Job::Observed, at_ms)
 }
 
 fn job(id: &str, kind: Job, at_ms: i64) -> Event {
@@ -71,7 +86,8 @@ fn job(id: &str, kind: Job, at_ms: i64) -> Event {
     })
 }
 
-fn of_job(names: &[&str], it: &plan::Job) -> Vec<Event> {
+/// All events of a job; `with_devices`: where prologs report which devices it holds.
+pub fn of_job(names: &[&str], it: &plan::Job, with_devices: bool) -> Vec<Event> {
     let nodes = &names[it.nodes.start as usize..it.nodes.end as usize];
     let described = |kind: Job, at_ms: i64| v1::JobEvent {
         envelope: envelope(at_ms),
@@ -84,7 +100,7 @@ fn of_job(names: &[&str], it: &plan::Job) -> Vec<Event> {
         ..Default::default()
     };
     let mut events = vec![
-        Event::Job(described(Job::Submitted, it.from_ms)),
+        Event::Job(described(Job::Submitted, it.submitted_ms)),
         Event::Job(v1::JobEvent {
             attempt_id: Some(it.from_ms),
             nodes: Some(nodes.join(",")),
@@ -92,7 +108,7 @@ fn of_job(names: &[&str], it: &plan::Job) -> Vec<Event> {
             ..described(Job::Started, it.from_ms)
         }),
     ];
-    for node in nodes {
+    for node in nodes.iter().filter(|_| with_devices) {
         for gpu in it.gpus.clone() {
             for (kind, at_ms) in [(Job::DeviceHeld, it.from_ms), (Job::DeviceReleased, it.to_ms)] {
                 events.push(Event::Job(v1::JobEvent {

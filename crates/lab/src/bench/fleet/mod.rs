@@ -1,8 +1,8 @@
 //! A seeded fleet whose nodes send samples in rounds: fixed devices with running counters, held by
 //! jobs.
 
-mod events;
-mod plan;
+pub mod events;
+pub mod plan;
 
 use std::collections::BTreeMap;
 
@@ -38,10 +38,34 @@ const STALE_TICKS: usize = 3;
 /// The metric that is summed as the truth.
 const SUMMED: &str = "power_mw";
 
+/// When the messages of a fleet begin, how far apart its samples are, and which life of the agents
+/// sends them.
+#[derive(Debug, Clone, Copy)]
+pub struct Cadence {
+    pub first_ms: i64,
+    /// From one sample of a GPU to the next.
+    pub tick_ms: i64,
+    pub epoch: u64,
+}
+
+impl Cadence {
+    /// Time from one message of a node to the next.
+    pub fn round_ms(self) -> i64 {
+        self.tick_ms * TICKS as i64
+    }
+}
+
+impl Default for Cadence {
+    fn default() -> Self {
+        Self { first_ms: FIRST_TICK_MS, tick_ms: ROUND_MS / TICKS as i64, epoch: 1_763_000_000_123 }
+    }
+}
+
 /// An endless sequence of messages: one of each node, then the next of each.
 pub struct Fleet {
     rng: ChaCha8Rng,
     plan: Plan,
+    cadence: Cadence,
     nodes: Vec<Node>,
     next: usize,
     round: i64,
@@ -75,8 +99,13 @@ impl Fleet {
     pub fn new(seed: u64, nodes: u32, rounds: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let plan = Plan::new(&mut rng, nodes, FIRST_TICK_MS, rounds as i64 * ROUND_MS);
+        Self::of(rng, nodes, plan, Cadence::default())
+    }
+
+    /// A fleet whose devices are drawn from `rng`, with these jobs.
+    pub fn of(mut rng: ChaCha8Rng, nodes: u32, plan: Plan, cadence: Cadence) -> Self {
         let node = |number: u32| Node {
-            name: format!("h100-{number:05}"),
+            name: node_name(number),
             uuids: (0..DEVICES).map(|_| uuid(&mut rng)).collect(),
             phase_ms: rng.random_range(0..1_000),
             devices: (0..DEVICES)
@@ -87,7 +116,7 @@ impl Fleet {
                 .collect(),
         };
         let nodes = (0..nodes).map(node).collect();
-        Self { rng, plan, nodes, next: 0, round: 0, power_mw: 0 }
+        Self { rng, plan, cadence, nodes, next: 0, round: 0, power_mw: 0 }
     }
 
     /// The next message.
@@ -95,7 +124,8 @@ impl Fleet {
         let rng = &mut self.rng;
         let node = &mut self.nodes[self.next];
         let mut columns = vec![Vec::with_capacity(DEVICES * TICKS); METRICS.len()];
-        let round_ms = FIRST_TICK_MS + self.round * ROUND_MS;
+        let Cadence { first_ms, tick_ms, epoch } = self.cadence;
+        let round_ms = first_ms + self.round * self.cadence.round_ms();
         for (gpu, working) in node.devices.iter_mut().enumerate() {
             let job = self.plan.holder(self.next as u32, gpu, round_ms);
             if job != working.job {
@@ -111,17 +141,20 @@ impl Fleet {
                 column.extend((0..TICKS).map(|_| working.device.sample(rng, metric, counter)));
             }
         }
+        if let Some(interval) = METRICS.iter().position(|(metric, _)| *metric == "interval_us") {
+            columns[interval].fill(tick_ms * 1_000);
+        }
         let first_ms = round_ms + node.phase_ms;
         let mut batch = protobuf(&NodeBatch {
             event_id: [0; 16],
             cluster: CLUSTER,
             node: node.name.clone(),
             model: MODEL,
-            epoch: 1_763_000_000_123,
+            epoch,
             seq: self.round as u64,
-            observed_ms: first_ms + ROUND_MS,
+            observed_ms: first_ms + self.cadence.round_ms(),
             uuids: node.uuids.clone(),
-            ticks_ms: (0..TICKS as i64).map(|tick| first_ms + tick * 1_000).collect(),
+            ticks_ms: (0..TICKS as i64).map(|tick| first_ms + tick * tick_ms).collect(),
             columns,
         });
         for device in 0..DEVICES {
@@ -172,6 +205,11 @@ impl Fleet {
         batchers.values_mut().try_for_each(|batcher| batcher.append(log))?;
         Ok(count)
     }
+}
+
+/// Name of a node of the fleet.
+pub fn node_name(number: u32) -> String {
+    format!("h100-{number:05}")
 }
 
 fn uuid(rng: &mut ChaCha8Rng) -> String {

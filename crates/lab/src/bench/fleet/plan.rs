@@ -9,14 +9,14 @@ use rand_chacha::ChaCha8Rng;
 use crate::bench::codec::gpu::DEVICES;
 
 /// Nodes of a gang.
-const BLOCK: u32 = 4;
-const TEAMS: [&str; 12] = [
+pub const BLOCK: u32 = 4;
+pub const TEAMS: [&str; 12] = [
     "vision", "speech", "llm", "search", "ads", "robotics", "biology", "climate", "safety", "infra",
     "graphs", "data",
 ];
-const USERS_PER_TEAM: u32 = 5;
+pub const USERS_PER_TEAM: u32 = 5;
 /// Share of jobs that hold GPUs and leave them idle.
-const DOES_NOTHING: f64 = 0.12;
+pub const DOES_NOTHING: f64 = 0.12;
 const HOLD_MINUTES: Range<i64> = 20..160;
 /// Gap between two jobs on a block of nodes; about 81 % of the time is held.
 const FREE_MINUTES: Range<i64> = 0..40;
@@ -29,6 +29,8 @@ pub struct Job {
     pub nodes: Range<u32>,
     /// On each node.
     pub gpus: Range<u32>,
+    /// When it was submitted; it starts at `from_ms`.
+    pub submitted_ms: i64,
     pub from_ms: i64,
     pub to_ms: i64,
     pub works: bool,
@@ -42,6 +44,17 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan of these jobs, in order of time, none of which share a device.
+    pub fn of_jobs(jobs: Vec<Job>, nodes: u32) -> Self {
+        let mut of_device = vec![Vec::new(); nodes as usize * DEVICES];
+        for (number, job) in jobs.iter().enumerate() {
+            for node in job.nodes.clone() {
+                job.gpus.clone().for_each(|gpu| of_device[device(node, gpu as usize)].push(number));
+            }
+        }
+        Self { jobs, of_device }
+    }
+
     /// Jobs on `nodes` from a full minute on. They begin and end at full minutes, so that samples,
     /// holds and rollups assign each minute to the same job.
     pub fn new(rng: &mut ChaCha8Rng, nodes: u32, from_ms: i64, length_ms: i64) -> Self {
@@ -92,6 +105,7 @@ impl Plan {
             user: format!("{team}-{}", rng.random_range(0..USERS_PER_TEAM)),
             nodes,
             gpus,
+            submitted_ms: from_ms,
             from_ms,
             to_ms,
             works: !rng.random_bool(DOES_NOTHING),

@@ -14,7 +14,7 @@ use tidegate_lake::pipeline::Plan;
 use tidegate_server::{QueryLimits, QueryService};
 
 use super::backlog::children;
-use super::codec::gpu::METRICS;
+use super::codec::gpu::{DEVICES, METRICS};
 use super::fleet::FIRST_TICK_MS;
 use super::{Scratch, Stopwatch, window};
 use answer::{Answer, export, rows};
@@ -23,10 +23,12 @@ use tidegate_workspace::{CommandError, LogArgs, block_on, folder_bytes, folder_u
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate bench query --json
+  tidegate bench query --question Q5 --data /var/tmp/fleet
   tidegate bench query --nodes 125 --hours 6 --beside \"$(tests/peers/install.sh)\" --json
 
 --beside is a Python with duckdb and chdb; tests/peers/install.sh makes one and prints its path. All
-systems use the same number of threads. The bench fails unless all answers to a query are equal.")]
+systems use the same number of threads. The bench fails unless all answers to a query are equal.
+With --data the fleet's tables stay there and are asked again the next time.")]
 pub struct QueryArgs {
     /// Seed of the generated input
     #[arg(long, default_value_t = 1)]
@@ -43,6 +45,12 @@ pub struct QueryArgs {
     /// Also query DuckDB and ClickHouse through this Python
     #[arg(long, value_name = "PYTHON")]
     beside: Option<PathBuf>,
+    /// Only the questions whose name begins so, e.g. Q5
+    #[arg(long, value_name = "NAME", default_value = "")]
+    question: String,
+    /// Keep the fleet's log and tables here, and use those that are there
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     #[command(flatten)]
     log: LogArgs,
     /// Print JSON (the default; the flag is accepted for scripts)
@@ -59,8 +67,8 @@ pub struct Report {
     hours: u32,
     samples: u64,
     threads: usize,
-    /// CPU time from the log to the tables.
-    pipelines_cpu_s: f64,
+    /// CPU time from the log to the tables; `None` if they were there.
+    pipelines_cpu_s: Option<f64>,
     table_bytes_per_sample: f64,
     peers: BTreeMap<String, peers::PeerReport>,
     questions: Vec<QuestionReport>,
@@ -109,12 +117,31 @@ pub fn run(args: &QueryArgs) -> Result<Report, CommandError> {
         return Err("the fleet goes to a log in a data folder; leave out --log".into());
     }
     let scratch = Scratch::new("query")?;
-    let data = scratch.path().join("data");
-    let made = window::fill_log(args.seed, args.nodes, args.hours * 60, &data, &args.log)?;
-    let worked = children::run_pipelines(1, &data, &args.log)?;
+    let data = args.data.clone().unwrap_or_else(|| scratch.path().join("data"));
+    let pipelines_cpu_s = match data.exists() {
+        true => None,
+        false => {
+            window::fill_log(args.seed, args.nodes, args.hours * 60, &data, &args.log)?;
+            Some(children::run_pipelines(1, &data, &args.log)?.cpu_s)
+        }
+    };
     let limits = QueryLimits::default();
     let service = QueryService::new(catalog(&data.join("lake"))?, limits)?;
-    let questions = questions(&service)?;
+    let samples = block_on(rows(&service, "SELECT count(*) FROM gpu_samples"))??;
+    let samples = samples.first().and_then(|row| row[0].as_f64()).unwrap_or_default() as u64;
+    let expected = u64::from(args.nodes) * DEVICES as u64 * u64::from(args.hours) * 3_600;
+    if samples != expected {
+        return Err(format!(
+            "{} holds {samples} samples, not the {expected} of this fleet; remove it, or choose another --data",
+            data.display()
+        )
+        .into());
+    }
+    let mut questions = questions(&service)?;
+    questions.retain(|question| question.name.starts_with(&args.question));
+    if questions.is_empty() {
+        return Err(format!("no question begins with {:?}; they are Q1 to Q6", args.question).into());
+    }
     let mut asked = Vec::new();
     for question in &questions {
         let mut answers = BTreeMap::new();
@@ -151,7 +178,6 @@ pub fn run(args: &QueryArgs) -> Result<Report, CommandError> {
             }
         }
     }
-    let samples = made.produced.samples;
     Ok(Report {
         bench: "query",
         seed: args.seed,
@@ -159,7 +185,7 @@ pub fn run(args: &QueryArgs) -> Result<Report, CommandError> {
         hours: args.hours,
         samples,
         threads: limits.threads,
-        pipelines_cpu_s: worked.cpu_s,
+        pipelines_cpu_s,
         table_bytes_per_sample: folder_bytes(&data.join("lake/gpu_samples"))? as f64 / samples as f64,
         peers,
         questions: questions
