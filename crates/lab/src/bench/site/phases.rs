@@ -200,7 +200,7 @@ fn open(folder: &Path) -> Result<Workspace, CommandError> {
 }
 
 async fn runner(workspace: &Workspace, pace: Pace) -> Result<Runner, CommandError> {
-    Ok(workspace.runner(shipped(), pace).await?)
+    workspace.runner(shipped(), pace).await
 }
 
 /// Makes the past through the product's own log and lake, in bulk.
