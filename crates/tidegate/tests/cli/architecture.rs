@@ -44,6 +44,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tidegate-import",
             "tidegate-lake",
             "tidegate-server",
+            "tidegate-signals",
             "tidegate-autopilot",
             "tidegate-control",
             "tidegate-sim",
