@@ -33,6 +33,7 @@
 
 mod batch;
 pub mod catalog;
+pub mod clock;
 pub mod delta;
 pub mod engine;
 pub mod error;

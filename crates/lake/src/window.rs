@@ -131,6 +131,22 @@ impl Segment {
         Some(day + hour.parse::<i64>().ok()? * MICROS_PER_HOUR)
     }
 
+    /// Name of the file in which maintenance packs segments like the one that starts at `start`:
+    /// hours by day. Days and months stay files of their own.
+    pub fn pack_name(self, start: i64) -> Option<String> {
+        (self == Self::Hour).then(|| Self::Day.name(start))
+    }
+
+    /// Whether the name is that of an hour.
+    pub fn is_hour(name: &str) -> bool {
+        name.contains('T')
+    }
+
+    /// Name of the day that the hour or day with this name belongs to.
+    pub fn day_of(name: &str) -> &str {
+        name.split_once('T').map_or(name, |(day, _)| day)
+    }
+
     /// Adds every segment that overlaps `[from, to]`.
     pub fn mark(self, from: i64, to: i64, into: &mut BTreeSet<i64>) {
         let mut start = self.start(from);

@@ -40,7 +40,9 @@ pub mod wire;
 mod write_marks;
 
 pub use data_dir::DataDir;
-pub use embedded::{EmbeddedLog, EmbeddedOptions, LogStats, VerifyReport};
+pub use embedded::{
+    EmbeddedLog, EmbeddedOptions, LogDisk, LogStats, TopicDisk, VerifyReport, noted_disk_use,
+};
 pub use error::LogError;
 pub use kafka::copy::{CopyOptions, CopyProgress, CopyReport, CopyStep, Place, Spread, copy_to_kafka};
 pub use kafka::{GroupMember, KafkaLog, KafkaOptions, KafkaStats, KafkaUrl};

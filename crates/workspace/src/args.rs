@@ -1,5 +1,6 @@
 //! Command-line arguments that several commands share: data folder, pace, retention, times, sizes.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,6 +65,34 @@ impl DataArgs {
     }
 }
 
+/// How often a process that follows the log commits.
+#[derive(Debug, Clone, Args)]
+pub struct CommitArgs {
+    /// Tuning: commit received events after this many seconds at the latest (while the log is
+    /// followed)
+    #[arg(long, value_name = "SECONDS", default_value_t = Pace::default().flush_every.as_secs_f64(), hide_short_help = true,
+          value_parser = seconds)]
+    flush_every: f64,
+    /// Tuning: commits an hour to all tables together (joined tables have one a minute besides).
+    /// Each table that changed is a commit, so with many tables commits come less often than
+    /// --flush-every says
+    #[arg(long, value_name = "COMMITS", default_value_t = Pace::default().commits_per_hour.get(), hide_short_help = true,
+          value_parser = clap::value_parser!(u64).range(60..=1_000_000))]
+    commits_per_hour: u64,
+}
+
+impl CommitArgs {
+    /// A pace that differs from the default one in this only.
+    pub fn pace(&self) -> Pace {
+        let pace = Pace::default();
+        Pace {
+            flush_every: Duration::from_secs_f64(self.flush_every),
+            commits_per_hour: NonZeroU64::new(self.commits_per_hour).unwrap_or(pace.commits_per_hour),
+            ..pace
+        }
+    }
+}
+
 /// How often a command that works through history commits.
 #[derive(Debug, Clone, Args)]
 pub struct PaceArgs {
@@ -72,25 +101,17 @@ pub struct PaceArgs {
     #[arg(long, value_name = "EVENTS", default_value_t = Pace::default().flush_events, hide_short_help = true,
           value_parser = clap::value_parser!(u64).range(1..))]
     flush_events: u64,
-    /// Tuning: with --follow, commit received events after this many seconds at the latest
-    #[arg(long, value_name = "SECONDS", default_value_t = Pace::default().flush_every.as_secs_f64(), hide_short_help = true,
-          value_parser = seconds)]
-    flush_every: f64,
+    #[command(flatten)]
+    commits: CommitArgs,
 }
 
 impl PaceArgs {
     /// The pace as the runner takes it.
     pub fn pace(&self) -> Pace {
-        let pace = Pace::default();
+        let pace = self.commits.pace();
         // One read is committed as a whole. No event is smaller than 64 bytes.
         let read_bytes = usize::try_from(self.flush_events.saturating_mul(64)).unwrap_or(usize::MAX);
-        let flush_every = Duration::from_secs_f64(self.flush_every);
-        Pace {
-            flush_every,
-            flush_events: self.flush_events,
-            read_bytes: pace.read_bytes.min(read_bytes),
-            ..pace
-        }
+        Pace { flush_events: self.flush_events, read_bytes: pace.read_bytes.min(read_bytes), ..pace }
     }
 }
 
@@ -98,7 +119,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|s| (0.01..=3600.0).contains(s)).ok_or_else(|| "write 0.01 to 3600".into())
 }
 
-/// Retention of tables.
+/// Retention of tables, of their replaced files and of their logs.
 #[derive(Debug, Clone, Args)]
 pub struct KeepArgs {
     /// Drop rows of a table that are older than DAYS, counted from its newest row, e.g.
@@ -106,6 +127,16 @@ pub struct KeepArgs {
     /// no longer change them
     #[arg(long, value_name = "TABLE=DAYS", value_parser = table_and_days)]
     keep: Vec<(String, u32)>,
+    /// Tuning: delete data files this many hours after they were replaced. Queries of this process
+    /// keep theirs in any case; raise it if queries of other processes take longer
+    #[arg(long, value_name = "HOURS", default_value_t = hours(Maintenance::default().keep_replaced), hide_short_help = true,
+          value_parser = clap::value_parser!(u32).range(1..=8_760))]
+    keep_replaced: u32,
+    /// Tuning: keep this many hours of each table's Delta log. A shorter log makes commits cheaper;
+    /// other readers of the tables can look back as far as it and --keep-replaced reach
+    #[arg(long, value_name = "HOURS", default_value_t = hours(Maintenance::default().keep_log), hide_short_help = true,
+          value_parser = clap::value_parser!(u32).range(1..=8_760))]
+    keep_delta_log: u32,
 }
 
 impl KeepArgs {
@@ -119,8 +150,17 @@ impl KeepArgs {
                 Retention::new(self.keep.iter().map(days).collect(), &plan)?
             }
         };
-        Ok(Maintenance { retention, ..Maintenance::default() })
+        Ok(Maintenance {
+            retention,
+            keep_replaced: chrono::Duration::hours(self.keep_replaced.into()),
+            keep_log: chrono::Duration::hours(self.keep_delta_log.into()),
+            ..Maintenance::default()
+        })
     }
+}
+
+fn hours(duration: chrono::Duration) -> u32 {
+    duration.num_hours().unsigned_abs() as u32
 }
 
 fn table_and_days(text: &str) -> Result<(String, u32), String> {

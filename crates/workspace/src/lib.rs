@@ -44,7 +44,7 @@ mod workspace;
 
 pub use tidegate_node::{CommandError, CommandResult, chain};
 
-pub use args::{DataArgs, KeepArgs, PaceArgs, query_memory, seeds, time_ms};
+pub use args::{CommitArgs, DataArgs, KeepArgs, PaceArgs, query_memory, seeds, time_ms};
 pub use folder::{folder_bytes, folder_url, lake_url};
 pub use log_args::{LogArgs, PlaceArgs, Retention};
 pub use origin::{consumer_group, reader_group};

@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 mod committed;
+pub mod disk;
 mod lag;
 pub(crate) mod overlay;
 pub mod position;

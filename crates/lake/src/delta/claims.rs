@@ -6,7 +6,6 @@
 //! gives each version to one writer only, and the loser validates again. So a process that lost its
 //! partition finds the other's claim and cannot commit, however long it was away.
 
-use chrono::Utc;
 use deltalake::kernel::{Action, Transaction};
 use deltalake::logstore::get_actions;
 use deltalake::protocol::{DeltaOperation, SaveMode};
@@ -55,7 +54,7 @@ impl DeltaStore {
                 claims
                     .push((*partition, self.transaction(&self.owner_id(*partition)).await?.unwrap_or(0) + 1));
             }
-            let now_ms = Utc::now().timestamp_millis();
+            let now_ms = self.clock.now_ms();
             let claim = |(partition, count): &(u32, i64)| {
                 Action::Txn(Transaction::new_with_last_update(
                     self.owner_id(*partition),

@@ -3,11 +3,12 @@
 //! Finding the newest version lists the folder of the log, and on a local disk that reads all of
 //! it, whatever offset is asked for. With a commit every ten seconds, a log kept for Delta's
 //! default of 30 days has 259,200 files. So a commit lists the log once, to read its own version
-//! back, and files are deleted as soon as a checkpoint makes them superfluous.
+//! back, and files are deleted as soon as a checkpoint makes them superfluous. The tables of a
+//! flush have their checkpoints at different versions, so that no flush writes all of them.
 
 use std::collections::HashMap;
 
-use chrono::{Duration, Utc};
+use chrono::Duration;
 use deltalake::kernel::Action;
 use deltalake::kernel::transaction::{CommitData, CommitProperties, PROTOCOL, TransactionError};
 use deltalake::logstore::CommitOrBytes;
@@ -27,6 +28,12 @@ const LAST_CHECKPOINT: &str = "_delta_log/_last_checkpoint";
 /// each to find expired files.
 pub(super) fn without_log_cleanup() -> CommitProperties {
     CommitProperties::default().with_create_checkpoint(false).with_cleanup_expired_logs(Some(false))
+}
+
+/// The first version from `version` on whose commit is followed by a checkpoint of this table.
+pub fn next_checkpoint(table: &str, version: i64) -> i64 {
+    let phase = (xxhash_rust::xxh3::xxh3_64(table.as_bytes()) % CHECKPOINT_EVERY as u64) as i64;
+    version + (phase - version).rem_euclid(CHECKPOINT_EVERY)
 }
 
 impl DeltaStore {
@@ -76,7 +83,7 @@ impl DeltaStore {
     /// Writes a checkpoint if commits of this process after `before` reached the version for one. A
     /// failure does no harm: the commit stands, and the next checkpoint covers it.
     pub(super) async fn checkpoint_if_due(&mut self, before: i64) {
-        if (self.version() + 1) / CHECKPOINT_EVERY == (before + 1) / CHECKPOINT_EVERY {
+        if next_checkpoint(&self.spec.name, before + 1) > self.version() {
             return;
         }
         match self.checkpoint().await {
@@ -91,20 +98,42 @@ impl DeltaStore {
         self.table.update_state().await.map_err(|e| delta_error(&self.spec, self.table.table_url(), e))
     }
 
+    /// Whether a checkpoint was written since the last [`Self::clean_log`].
+    pub fn has_new_checkpoint(&self) -> bool {
+        self.log_needs_cleanup
+    }
+
     /// After a checkpoint: deletes log files of versions older than `keep` and below the newest
-    /// checkpoint of that age. Returns the number of files.
-    pub async fn clean_log(&mut self, keep: Duration) -> Result<usize> {
+    /// checkpoint of that age. Versions from `needed_from` on stay until they are older than
+    /// `longest`. Returns the number of files.
+    pub async fn clean_log(
+        &mut self,
+        keep: Duration,
+        longest: Duration,
+        needed_from: Option<i64>,
+    ) -> Result<usize> {
         if !std::mem::take(&mut self.log_needs_cleanup) {
             return Ok(0);
         }
-        let cutoff_ms = (Utc::now() - keep).timestamp_millis();
+        let last = needed_from.unwrap_or(i64::MAX).min(self.version());
+        let mut deleted = self.delete_versions(last, keep).await;
+        if last + CHECKPOINT_EVERY < self.version() {
+            deleted += self.delete_versions(self.version(), keep.max(longest)).await;
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes log files older than `keep` and below the newest checkpoint that is neither younger
+    /// nor above `last`.
+    async fn delete_versions(&self, last: i64, keep: Duration) -> usize {
+        let cutoff_ms = self.clock.now_ms() - keep.num_milliseconds();
         let log = self.table.log_store();
-        let cleaned = cleanup_expired_logs_for(self.version() as u64, log.as_ref(), cutoff_ms, None).await;
-        Ok(cleaned.unwrap_or_else(|error| {
+        let cleaned = cleanup_expired_logs_for(last.max(0) as u64, log.as_ref(), cutoff_ms, None).await;
+        cleaned.unwrap_or_else(|error| {
             // Another process of a shared lake may delete the same files. What is left goes after
             // the next checkpoint.
             tracing::debug!(table = self.spec.name, %error, "log cleanup is incomplete");
             0
-        }))
+        })
     }
 }

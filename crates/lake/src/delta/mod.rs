@@ -7,9 +7,11 @@
 
 mod claims;
 mod data_files;
+mod dead;
 mod disk;
 mod encoding;
 mod file_writer;
+mod limits;
 mod log;
 mod pending;
 
@@ -18,10 +20,10 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use chrono::Utc;
 use deltalake::kernel::{Action, PrimitiveType, StructField, Transaction};
 use deltalake::protocol::DeltaOperation;
 use deltalake::{DeltaTable, DeltaTableBuilder, DeltaTableError, FilterOp, FilterValue};
+use hashbrown::HashSet;
 use tokio::sync::OnceCell;
 use url::Url;
 
@@ -29,11 +31,16 @@ pub use self::claims::Change;
 use self::claims::Claim;
 pub use self::data_files::{DataFile, PartitionValues};
 use self::data_files::{add_action, remove_action};
+use self::dead::DeadFiles;
+pub use self::dead::FileTotal;
 pub use self::disk::install as install_disk;
 pub use self::encoding::FileRows;
 use self::encoding::writer_properties;
 pub use self::file_writer::DataFileWriter;
+pub use self::limits::{Limits, TableDisk};
+pub use self::log::next_checkpoint;
 pub use self::pending::Pending;
+use crate::clock::Clock;
 use crate::error::{LakeError, Result};
 use crate::table::{PARTITION, TableSpec};
 
@@ -47,8 +54,11 @@ pub struct DeltaStore {
     kept_from: Option<Option<i64>>,
     /// What [`Self::pending`] read or the last commit set.
     pending: OnceCell<Pending>,
-    /// Version of this process's last vacuum; at first the version it opened.
-    vacuumed: i64,
+    /// Limits that the table's properties have.
+    limits: Option<Limits>,
+    /// Files that this process is to delete.
+    dead: DeadFiles,
+    clock: Clock,
     /// A checkpoint was written since the last log cleanup.
     log_needs_cleanup: bool,
     /// In a shared lake: this process's claim on each of its log partitions.
@@ -139,7 +149,9 @@ impl DeltaStore {
             progress: HashMap::new(),
             kept_from: None,
             pending: OnceCell::new(),
-            vacuumed: table.version().map_or(-1, |v| v as i64),
+            limits: None,
+            dead: DeadFiles::default(),
+            clock: Clock::default(),
             log_needs_cleanup: false,
             claims: HashMap::new(),
             validated_version: table.version().map_or(-1, |v| v as i64),
@@ -187,7 +199,7 @@ impl DeltaStore {
     /// [`LakeError::Fenced`] if another process claimed a partition or changed what the commit
     /// relies on. Nothing is committed then, and the table must be read anew.
     pub async fn commit(&mut self, change: Change) -> Result<()> {
-        let now_ms = Utc::now().timestamp_millis();
+        let now_ms = self.clock.now_ms();
         let removes = change.removes.iter().cloned().map(|file| Action::Remove(remove_action(file, now_ms)));
         let adds = change.adds.iter().cloned().map(|file| Action::Add(add_action(file, now_ms)));
         let mut actions: Vec<Action> = removes.chain(adds).collect();
@@ -197,6 +209,7 @@ impl DeltaStore {
         }));
         actions.extend(change.pending.iter().flat_map(|pending| self.pending_actions(pending)));
         self.commit_claimed(actions, &change, self.write_operation()).await?;
+        self.remember_removed(&change.removes);
         self.progress.extend(change.progress);
         if let Some(pending) = change.pending {
             self.pending = OnceCell::new_with(Some(pending));
@@ -206,13 +219,14 @@ impl DeltaStore {
 
     /// Drops whole files past retention. From then on rows before `kept_from` (µs) are incomplete.
     pub async fn drop_files(&mut self, removes: Vec<DataFile>, kept_from: i64) -> Result<()> {
-        let now_ms = Utc::now().timestamp_millis();
+        let now_ms = self.clock.now_ms();
         let mut actions: Vec<Action> =
             removes.iter().cloned().map(|file| Action::Remove(remove_action(file, now_ms))).collect();
         let kept_from = self.kept_from().await?.map_or(kept_from, |before| before.max(kept_from));
         actions.push(Action::Txn(Transaction::new_with_last_update(self.kept_id(), kept_from, Some(now_ms))));
         let change = Change { removes, ..Change::default() };
         self.commit_claimed(actions, &change, DeltaOperation::Delete { predicate: None }).await?;
+        self.remember_removed(&change.removes);
         self.kept_from = Some(Some(kept_from));
         Ok(())
     }
@@ -248,7 +262,11 @@ impl DeltaStore {
         let before = self.version();
         match merged {
             Ok((table, metrics)) => {
+                let mut removed = self.files()?;
                 self.table = table;
+                let left: HashSet<String> = self.files()?.into_iter().map(|file| file.path).collect();
+                removed.retain(|file| !left.contains(&file.path));
+                self.remember_removed(&removed);
                 self.checkpoint_if_due(before).await;
                 Ok(metrics.num_files_removed)
             }
@@ -260,27 +278,14 @@ impl DeltaStore {
         }
     }
 
-    /// Deletes files that no version younger than `keep` refers to. Returns their number.
-    pub async fn vacuum(&mut self, keep: chrono::Duration) -> Result<usize> {
-        let (table, metrics) = self
-            .table
-            .clone()
-            .vacuum()
-            .with_retention_period(keep)
-            .with_enforce_retention_duration(false)
-            .with_commit_properties(log::without_log_cleanup())
-            .await
-            .map_err(|e| self.error(e))?;
-        let before = self.version();
-        self.table = table;
-        self.checkpoint_if_due(before).await;
-        self.vacuumed = self.version();
-        Ok(metrics.files_deleted.len())
+    /// Sets the clock that dates removed files and ages the log.
+    pub(crate) fn set_clock(&mut self, clock: Clock) {
+        self.clock = clock;
     }
 
-    /// Commits seen since this process last ran [`Self::vacuum`].
-    pub fn commits_since_vacuum(&self) -> i64 {
-        self.version() - self.vacuumed
+    /// The time of day.
+    pub(crate) fn now(&self) -> chrono::DateTime<chrono::Utc> {
+        self.clock.now()
     }
 
     fn error(&self, source: DeltaTableError) -> LakeError {

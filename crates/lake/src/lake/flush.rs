@@ -1,10 +1,9 @@
 //! Flush: commits one table of a group after the other, the anchor last.
 
-use std::collections::BTreeMap;
-
 use arrow::array::RecordBatch;
 
 use super::revision::{partial_revisions, revise_segment};
+use super::segments::CommittedSegments;
 use super::{CommitStats, IDLE_PROGRESS, Lake};
 use crate::delta::{Change, DataFile};
 use crate::error::{LakeError, Result};
@@ -178,9 +177,9 @@ impl Lake {
 
     async fn windowed_files(&self, state: &GroupState, spec: &TableSpec) -> Result<Files> {
         let store = &self.stores[&spec.name];
-        let (mut adds, mut removes) = (Vec::new(), Vec::new());
+        let mut adds = Vec::new();
         let Some(segments) = self.windows.get(&(spec.name.clone(), state.partition)) else {
-            return Ok((adds, removes));
+            return Ok((adds, Vec::new()));
         };
         let planned =
             state.group.windowed.iter().find(|p| p.spec.name == spec.name).expect("a table of this group");
@@ -191,28 +190,21 @@ impl Lake {
                 let values = vec![(PARTITION, state.partition.to_string()), (SEGMENT, segment.name(*start))];
                 adds.extend(store.write(values, &[rows]).await?);
             }
-            return Ok((adds, removes));
+            return Ok((adds, Vec::new()));
         }
-        let mut committed: BTreeMap<String, Vec<DataFile>> = BTreeMap::new();
-        for file in self.files_of(state, spec)? {
-            let segment = file.partition_value(SEGMENT).unwrap_or_default().to_owned();
-            committed.entry(segment).or_default().push(file);
-        }
+        let mut committed = CommittedSegments::new(store, segment, self.files_of(state, spec)?);
         for (start, rows) in segments {
-            let name = segment.name(*start);
-            let old_files = committed.remove(&name).unwrap_or_default();
-            let mut old = Vec::new();
-            for file in &old_files {
-                old.extend(store.read_file(file).await?);
-            }
+            let old = committed.rows(*start, |_| true).await?;
             let Some(rows) = revise_segment(&planned.pipeline.shape, spec, rows, &old, state.closed_before)?
             else {
                 continue;
             };
-            let values = vec![(PARTITION, state.partition.to_string()), (SEGMENT, name)];
+            let values = vec![(PARTITION, state.partition.to_string()), (SEGMENT, segment.name(*start))];
             adds.extend(store.write(values, &[rows]).await?);
-            removes.extend(old_files);
+            committed.replace(*start);
         }
+        let (left, removes) = committed.finish().await?;
+        adds.extend(left);
         Ok((adds, removes))
     }
 }

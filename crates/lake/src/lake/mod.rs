@@ -11,10 +11,12 @@ mod flush;
 mod intake;
 mod joined;
 mod late_nodes;
+mod maintained;
 mod partials;
 mod publish;
 mod restore;
 mod revision;
+mod segments;
 mod watermarks;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,6 +83,8 @@ pub struct Lake {
     watermarks: watermarks::CommittedWatermarks,
     opening: joined::Opening,
     published: Arc<RwLock<Arc<Catalog>>>,
+    /// Catalogs that queries may still read.
+    in_use: maintained::CatalogsInUse,
     /// For tests: number of commits until the next flush fails as if the process had died.
     interrupt_after: Option<u64>,
 }
@@ -176,6 +180,7 @@ impl Lake {
             watermarks: watermarks::CommittedWatermarks::default(),
             opening: joined::Opening::default(),
             published: Arc::default(),
+            in_use: maintained::CatalogsInUse::default(),
             interrupt_after: None,
         };
         lake.publish().await?;
@@ -380,27 +385,5 @@ impl Lake {
 
     fn store_mut(&mut self, table: &str) -> &mut DeltaStore {
         self.stores.get_mut(table).expect("every table of the plan has a store")
-    }
-
-    /// Tables with their stores and the log partitions this process owns, for maintenance.
-    pub(crate) fn stores_mut(&mut self) -> impl Iterator<Item = (&mut DeltaStore, Vec<u32>)> {
-        let states = &self.states;
-        let joined: BTreeSet<String> =
-            self.plan.stored_joined().map(|planned| planned.spec.name.clone()).collect();
-        let keeper = states.get(&(joined::OWNER.0.to_owned(), joined::OWNER.1)).map(|state| state.partition);
-        let owned = move |table: &str| {
-            let keeps = |s: &&GroupState| s.group.commit_order().iter().any(|spec| spec.name == table);
-            if joined.contains(table) {
-                keeper.into_iter().collect()
-            } else {
-                states.values().filter(keeps).map(|s| s.partition).collect()
-            }
-        };
-        self.stores.iter_mut().map(move |(table, store)| (store, owned(table)))
-    }
-
-    /// Publishes what maintenance changed.
-    pub(crate) async fn republish(&mut self) -> Result<()> {
-        self.publish().await
     }
 }

@@ -155,6 +155,7 @@ impl Lake {
             return Ok(());
         }
         let catalog = Arc::new(self.build_catalog(Visibility::All).await?);
+        self.in_use.publish(&catalog);
         *self.published.write().unwrap_or_else(std::sync::PoisonError::into_inner) = catalog;
         Ok(())
     }

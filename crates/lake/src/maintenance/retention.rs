@@ -37,12 +37,17 @@ impl Retention {
         Ok(Self(keep))
     }
 
+    /// How long a table keeps its rows; `None` if for ever.
+    pub(crate) fn of(&self, table: &str) -> Option<Duration> {
+        self.0.get(table).copied()
+    }
+
     /// Drops expired rows of a table in these log partitions. Returns whether there were any.
     pub(crate) async fn apply(&self, store: &mut DeltaStore, partitions: &[u32]) -> Result<bool> {
         let Some(keep) = self.0.get(&store.spec().name) else { return Ok(false) };
         let column = time_column(store.spec().layout);
         let files = store.files()?;
-        let Some(cutoff) = cutoff(&files, column, *keep, Utc::now()) else { return Ok(false) };
+        let Some(cutoff) = cutoff(&files, column, *keep, store.now()) else { return Ok(false) };
         let mine = |file: &DataFile| {
             file.partition_value(PARTITION)
                 .is_some_and(|p| partitions.iter().any(|mine| mine.to_string() == p))

@@ -4,6 +4,7 @@
 mod assignment;
 mod dead_letter;
 mod future_guard;
+mod pace;
 mod repair_pace;
 mod step;
 
@@ -19,11 +20,12 @@ use tokio::sync::watch;
 use crate::catalog::CatalogSource;
 use crate::error::{LakeError, Result};
 use crate::lake::Lake;
-use crate::maintenance::{self, Maintenance};
+use crate::maintenance;
 use crate::raw::samples::{SAMPLES_PER_EVENT, weight};
 use dead_letter::RecordRouter;
 use repair_pace::RepairPace;
 
+pub use pace::Pace;
 pub use step::Step;
 
 /// Consumer group that commits progress to the log, for display and to hold log retention back. If
@@ -35,41 +37,6 @@ const IDLE: Duration = Duration::from_millis(100);
 const STARTING: Duration = Duration::from_secs(30);
 /// How often records past their topic's retention are dropped from the log.
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
-
-/// How often the runner does what.
-#[derive(Debug, Clone)]
-pub struct Pace {
-    /// Payload bytes read from a partition at a time.
-    pub read_bytes: usize,
-    /// Events absorbed before they are committed; bounds memory. [`SAMPLES_PER_EVENT`] samples
-    /// count as one event.
-    pub flush_events: u64,
-    /// Longest time that absorbed events stay uncommitted in [`Runner::run`].
-    pub flush_every: Duration,
-    /// How often joined tables are updated in [`Runner::run`].
-    pub joined_every: Duration,
-    /// How long a runner that stops goes on with repairs of joined tables. The rest is left to the
-    /// next start.
-    pub repair_at_stop: Duration,
-    /// How often queries see new events; `None` if there are no queries.
-    pub refresh_every: Option<Duration>,
-    /// When maintenance is due.
-    pub maintenance: Maintenance,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self {
-            read_bytes: 8 << 20,
-            flush_events: 250_000,
-            flush_every: Duration::from_secs(10),
-            joined_every: Duration::from_secs(60),
-            repair_at_stop: Duration::from_secs(10),
-            refresh_every: Some(Duration::from_secs(1)),
-            maintenance: Maintenance::default(),
-        }
-    }
-}
 
 /// What a runner has done so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -252,6 +219,7 @@ impl Runner {
     ) -> Result<()> {
         let mut refreshed = Instant::now();
         let mut flushed = Instant::now();
+        let mut flush_after = self.pace.flush_every;
         let mut joined_updated: Option<Instant> = None;
         let mut retained = Instant::now();
         let mut fresh = false;
@@ -271,9 +239,11 @@ impl Runner {
                 self.lake.refresh().await?;
                 (refreshed, fresh) = (Instant::now(), false);
             }
-            if (self.unflushed > 0 || self.moved) && flushed.elapsed() >= self.pace.flush_every {
+            if (self.unflushed > 0 || self.moved) && flushed.elapsed() >= flush_after {
+                let before = self.progress.commits;
                 self.flush_and_maintain_or_rejoin().await?;
                 flushed = Instant::now();
+                flush_after = self.pace.until_flush(self.progress.commits - before);
             }
             if joined_updated.is_none_or(|at| at.elapsed() >= self.pace.joined_every) {
                 self.update_live_or_rejoin().await?;

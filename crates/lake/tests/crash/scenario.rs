@@ -34,8 +34,6 @@ pub const ACTS: usize = 3;
 /// Small segments, so that some fill up and are dropped.
 const OPTIONS: EmbeddedOptions =
     EmbeddedOptions { segment_bytes: 64 << 10, segment_batches: 4, memory_table_bytes: 1 << 20 };
-/// A checkpoint comes every 100 versions.
-const BEFORE_CHECKPOINT: u64 = 98;
 const SAYS_NOTHING: &str = r#"{"commitInfo":{"timestamp":0,"operation":"WRITE","operationParameters":{}}}"#;
 /// Records per append.
 const BATCH: usize = 50;
@@ -57,9 +55,8 @@ impl Scenario {
         let maintenance = Maintenance {
             target_bytes: NonZeroU64::new(1 << 20).unwrap(),
             small_files: 2,
-            keep_versions: chrono::Duration::zero(),
+            keep_replaced: chrono::Duration::zero(),
             keep_log: chrono::Duration::zero(),
-            commits_to_vacuum: 3,
             retention: Retention::new(retention.into(), &plan).unwrap(),
         };
         // In odd histories a flush takes several reads, so that a repair reads more than once.
@@ -71,6 +68,7 @@ impl Scenario {
             read_bytes,
             flush_events: 400,
             flush_every,
+            commits_per_hour: NonZeroU64::MAX,
             joined_every: Duration::ZERO,
             repair_at_stop: Duration::from_secs(3600),
             refresh_every: None,
@@ -160,22 +158,23 @@ pub async fn tables_below(data: &Path, plan: &Plan) -> TableContents {
 /// checkpoint.
 async fn lengthen_logs(data: &Path) {
     for table in data.join("lake").read_dir().unwrap() {
-        let folder = table.unwrap().path().read_dir().unwrap().next().unwrap().unwrap().path();
+        let table = table.unwrap();
+        let folder = table.path().read_dir().unwrap().next().unwrap().unwrap().path();
         let (log, url) = (folder.join("_delta_log"), Url::from_directory_path(&folder).unwrap());
         let commit = |version: u64| log.join(format!("{version:020}.json"));
         let checkpoint = |version: u64| log.join(format!("{version:020}.checkpoint.parquet"));
-        if commit(BEFORE_CHECKPOINT).exists() {
-            continue;
-        }
+        let table_name = table.file_name();
         let table = deltalake::open_table(url).await.unwrap();
         let version = table.version().unwrap() as u64;
+        let due = tidegate_lake::delta::next_checkpoint(table_name.to_str().unwrap(), version as i64 + 2);
+        let before = due as u64 - 1;
         deltalake::protocol::checkpoints::create_checkpoint(&table, None).await.unwrap();
-        fs::rename(checkpoint(version), checkpoint(BEFORE_CHECKPOINT)).unwrap();
-        fs::write(commit(BEFORE_CHECKPOINT), SAYS_NOTHING).unwrap();
+        fs::rename(checkpoint(version), checkpoint(before)).unwrap();
+        fs::write(commit(before), SAYS_NOTHING).unwrap();
         let hint = log.join("_last_checkpoint");
         fs::remove_file(&hint).unwrap();
-        fs::write(hint, format!(r#"{{"version":{BEFORE_CHECKPOINT},"size":1}}"#)).unwrap();
-        (0..=version).for_each(|version| fs::remove_file(commit(version)).unwrap());
+        fs::write(hint, format!(r#"{{"version":{before},"size":1}}"#)).unwrap();
+        (0..=version).for_each(|version| fs::remove_file(commit(version)).unwrap_or_default());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use tidegate_lake::pipeline::Pipeline;
 use tidegate_lake::pipeline::Plan;
+use tidegate_lake::testing::with_dependencies;
 
 /// Tables of each kind: raw, samples, keyed, recomputed windows, partial aggregates; and with
 /// `activity_*` joined windows, and joined windows of those, twice over.
@@ -39,17 +40,4 @@ impl Tables {
             }
         }
     }
-}
-
-/// The pipelines with these names, and all they are computed from.
-fn with_dependencies(mut all: Vec<Pipeline>, mut wanted: Vec<String>) -> Vec<Pipeline> {
-    let mut next = 0;
-    while next < wanted.len() {
-        let sources = all.iter().filter(|p| p.name == wanted[next]).flat_map(|p| p.sources.clone());
-        let new: Vec<String> = sources.filter(|source| !wanted.contains(source)).collect();
-        wanted.extend(new);
-        next += 1;
-    }
-    all.retain(|pipeline| wanted.contains(&pipeline.name));
-    all
 }

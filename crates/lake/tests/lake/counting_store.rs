@@ -1,19 +1,23 @@
-//! An object store that counts listings, by folder, and bytes of data files.
+//! An object store that counts what is asked of it and the bytes of data files, and dates files by
+//! a clock of the test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::Path as FilePath;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use deltalake::DeltaResult;
 use deltalake::logstore::{ObjectStoreFactory, ObjectStoreRef, StorageConfig, object_store_factories};
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
+use tidegate_lake::clock::Clock;
 use url::Url;
 
 /// Listings of a folder.
@@ -58,6 +62,90 @@ fn count_bytes(at: &Path, read: u64, written: u64) {
         bytes.read += read;
         bytes.written += written;
     }
+}
+
+/// What was asked below a folder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// Listings of folders of Delta logs, and the entries that these folders had.
+    pub log_listings: u64,
+    pub log_entries: u64,
+    /// Listings of other folders.
+    pub data_listings: u64,
+    /// Reads and writes of files, and deletions.
+    pub reads: u64,
+    pub writes: u64,
+    pub deletions: u64,
+}
+
+impl Costs {
+    pub fn add(&mut self, other: Self) {
+        self.log_listings += other.log_listings;
+        self.log_entries += other.log_entries;
+        self.data_listings += other.data_listings;
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.deletions += other.deletions;
+    }
+}
+
+/// A folder whose costs are counted and whose files are dated.
+struct Watched {
+    clock: Clock,
+    costs: Costs,
+    written: HashMap<Path, DateTime<Utc>>,
+}
+
+static WATCHED: LazyLock<Mutex<BTreeMap<String, Watched>>> = LazyLock::new(Mutex::default);
+
+/// Counts what is asked below a folder from now on, and dates the files written there.
+pub fn watch(folder: &FilePath, clock: &Clock) {
+    install();
+    let folder = Path::from_absolute_path(folder).unwrap().to_string();
+    let watched = Watched { clock: clock.clone(), costs: Costs::default(), written: HashMap::new() };
+    WATCHED.lock().unwrap().insert(folder, watched);
+}
+
+/// What was asked below a watched folder since the last call.
+pub fn take_costs(folder: &FilePath) -> Costs {
+    let folder = Path::from_absolute_path(folder).unwrap().to_string();
+    std::mem::take(&mut WATCHED.lock().unwrap().get_mut(&folder).unwrap().costs)
+}
+
+fn of_watched(at: &Path, note: impl FnOnce(&mut Watched)) {
+    let mut all = WATCHED.lock().unwrap();
+    if let Some((_, watched)) = all.iter_mut().find(|(folder, _)| at.as_ref().starts_with(folder.as_str())) {
+        note(watched);
+    }
+}
+
+fn listed(folder: Option<&Path>) {
+    let Some(folder) = folder else { return };
+    of_watched(folder, |watched| match folder.as_ref().ends_with("_delta_log") {
+        true => {
+            watched.costs.log_listings += 1;
+            let entries = std::fs::read_dir(FilePath::new("/").join(folder.as_ref()));
+            watched.costs.log_entries += entries.map_or(0, Iterator::count) as u64;
+        }
+        false => watched.costs.data_listings += 1,
+    });
+}
+
+fn dated(meta: Result<ObjectMeta>) -> Result<ObjectMeta> {
+    let mut meta = meta?;
+    of_watched(&meta.location.clone(), |watched| {
+        if let Some(time) = watched.written.get(&meta.location) {
+            meta.last_modified = *time;
+        }
+    });
+    Ok(meta)
+}
+
+fn written(at: &Path) {
+    of_watched(at, |watched| {
+        watched.costs.writes += 1;
+        watched.written.insert(at.clone(), watched.clock.now());
+    });
 }
 
 static COUNTED: LazyLock<Mutex<BTreeMap<String, Listings>>> = LazyLock::new(Mutex::default);
@@ -105,6 +193,7 @@ impl std::fmt::Display for CountingStore {
 impl ObjectStore for CountingStore {
     async fn put_opts(&self, at: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         count_bytes(at, 0, payload.content_length() as u64);
+        written(at);
         self.inner.put_opts(at, payload, opts).await
     }
 
@@ -113,10 +202,12 @@ impl ObjectStore for CountingStore {
         at: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
+        written(at);
         self.inner.put_multipart_opts(at, opts).await
     }
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
+        of_watched(at, |watched| watched.costs.reads += 1);
         let is_head = options.head;
         let found = self.inner.get_opts(at, options).await?;
         if !is_head {
@@ -126,17 +217,25 @@ impl ObjectStore for CountingStore {
     }
 
     async fn get_ranges(&self, at: &Path, ranges: &[Range<u64>]) -> Result<Vec<bytes::Bytes>> {
+        of_watched(at, |watched| watched.costs.reads += 1);
         count_bytes(at, ranges.iter().map(|range| range.end - range.start).sum(), 0);
         self.inner.get_ranges(at, ranges).await
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
+        let deleted = |gone: Result<Path>| {
+            if let Ok(at) = &gone {
+                of_watched(at, |watched| watched.costs.deletions += 1);
+            }
+            gone
+        };
+        self.inner.delete_stream(locations).map(deleted).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         count(prefix, |listings| listings.whole += 1);
-        self.inner.list(prefix)
+        listed(prefix);
+        self.inner.list(prefix).map(dated).boxed()
     }
 
     fn list_with_offset(
@@ -145,11 +244,13 @@ impl ObjectStore for CountingStore {
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
         count(prefix, |listings| listings.from_offset += 1);
-        self.inner.list_with_offset(prefix, offset)
+        listed(prefix);
+        self.inner.list_with_offset(prefix, offset).map(dated).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         count(prefix, |listings| listings.whole += 1);
+        listed(prefix);
         self.inner.list_with_delimiter(prefix).await
     }
 

@@ -118,6 +118,18 @@ pub fn samples(seed: u64, batches: usize) -> Vec<Event> {
     sealed((0..batches).map(one).collect())
 }
 
+/// A tick of a GPU.
+pub fn samples_at(time: i64) -> Event {
+    Event::GpuSamples(GpuSampleBatch {
+        envelope: envelope("east", time),
+        node: "n0".into(),
+        devices: vec![DeviceInfo { uuid: "GPU-0".into(), ..DeviceInfo::default() }],
+        first_tick_ms: time,
+        columns: vec![Column { name: "power_mw".into(), value_delta: vec![400_000], ..Column::default() }],
+        ..GpuSampleBatch::default()
+    })
+}
+
 /// The events with their ids, in order of their times.
 pub fn sealed(mut events: Vec<Event>) -> Vec<Event> {
     for (seq, event) in events.iter_mut().enumerate() {

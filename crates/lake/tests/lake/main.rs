@@ -4,11 +4,13 @@
 
 mod catalogs;
 mod counting_store;
+mod dead_files;
 mod equivalence;
 mod flat_cost;
 mod histories;
 mod ledger;
 mod long_log;
+mod long_run;
 mod retention;
 mod revisions;
 mod samples;

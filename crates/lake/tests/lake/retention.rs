@@ -202,8 +202,8 @@ async fn dropped_rows_are_gone_and_what_was_computed_from_them_stays() {
     // is to be kept.
     let segments = || walk(&folder.path().join("ledger_1h"));
     let written = segments();
-    let keep_versions = Duration::zero();
-    let all = Maintenance { retention, keep_versions, commits_to_vacuum: 1, ..Maintenance::default() };
+    let keep_replaced = Duration::zero();
+    let all = Maintenance { retention, keep_replaced, ..Maintenance::default() };
     maintenance::run_due(&mut kept.lake, &all).await.unwrap();
     assert!(segments() < written, "{} of {written} files", segments());
     assert_eq!(kept.ask(&new).await, new_before);

@@ -1,10 +1,12 @@
 //! The embedded log: durable, local, in one process.
 //!
-//! Layout of its folder: `store/` is a [fjall] database, `acknowledged/` holds the witness files.
+//! Layout of its folder: `store/` is a [fjall] database, `acknowledged/` holds the witness files,
+//! and `disk.json` says what topics take, for processes that cannot open the log.
 //! One stored entry is one appended batch; producers' progress, ends and records of a commit are
 //! written in one atomic step and fsynced before any append returns.
 
 mod committer;
+mod disk;
 mod export;
 mod frame;
 mod journal;
@@ -30,6 +32,7 @@ use crate::{
 };
 pub use committer::LogStats;
 use committer::{Committer, Counters, Operation, Queue};
+pub use disk::{LogDisk, TopicDisk, noted_disk_use};
 use frame::Body;
 pub(crate) use frame::StoredBatch;
 use partition::{Partition, Writer};
@@ -307,6 +310,7 @@ impl EventLog for EmbeddedLog {
                 self.trim(&at, before)?;
             }
         }
+        self.note_disk_use(now_ms);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
-//! `tidegate status`: progress of the tables by partition, the process that maintains each, and who
-//! still needs the log.
+//! `tidegate status`: progress of the tables by partition, the process that maintains each, who
+//! still needs the log, and disk use.
 
+mod disk;
 mod readers;
 
 use std::collections::BTreeMap;
@@ -21,13 +22,15 @@ use tidegate_log::{
     DataDir, EmbeddedLog, EmbeddedOptions, EventLog, Extent, GroupMember, KafkaLog, LogError, TopicPartition,
 };
 
+use self::disk::SiteDisk;
 use super::{CommandError, CommandResult, PlaceArgs, block_on, consumer_group, lake_url};
 use readers::Reader;
 
 /// Interval between the two readings that give the rates.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Show progress of the tables: lag, watermark, rate, and the process of each partition
+/// Show progress of the tables (lag, watermark, rate, and the process of each partition) and what
+/// log and tables take on disk
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate status --data tidegate-data
@@ -37,8 +40,11 @@ END is the end of the log, TABLES the offset up to which every table has its rec
 difference. IN and OUT are the records per second that were appended to the log and committed to the
 tables, measured over one second. MOVES counts how often a process took over the partition. Only
 --json lists empty partitions. PENDING counts the windows of a table that late events changed and
-that are not recomputed yet, as in the table table_lag. A running process reports the same, with
-rebalances, on GET /metrics (`tidegate up`, `tidegate pipeline run --follow --listen`).")]
+that are not recomputed yet, as in the table table_lag. LIVE bytes belong to a table's newest
+version; DEAD ones were replaced and are deleted at the age under KEPT; DELTA LOG is the log that
+names the files of each version. While another process has the log open, the sizes of topics are
+those of the time in the heading. A running process reports the same, with rebalances, on GET
+/metrics (`tidegate up`, `tidegate pipeline run --follow --listen`).")]
 pub struct StatusArgs {
     /// Data folder: the event log and the lake
     #[arg(long, value_name = "DIR", default_value = "tidegate-data", env = "TIDEGATE_DATA")]
@@ -63,6 +69,7 @@ struct Status {
     table_lag: Vec<TableRow>,
     /// Records in the log that are not in the tables.
     lag: Option<u64>,
+    disk: SiteDisk,
 }
 
 #[derive(Debug, Serialize)]
@@ -140,6 +147,13 @@ impl Source {
         }
     }
 
+    fn embedded(&self) -> Option<&EmbeddedLog> {
+        match self {
+            Self::Embedded(log) => Some(log),
+            _ => None,
+        }
+    }
+
     fn members(&self, group: &str) -> Result<Vec<GroupMember>, LogError> {
         match self {
             Self::Kafka(log) => {
@@ -165,6 +179,7 @@ pub fn run(args: StatusArgs) -> CommandResult {
         return Ok(ExitCode::SUCCESS);
     }
     print(&status, &args);
+    status.disk.print();
     if let Source::InUse(why) = &source {
         say!("\nWhere the log ends only its process knows ({why}).");
     }
@@ -225,6 +240,7 @@ async fn read_status(args: &StatusArgs, folder: &DataDir, source: &Source) -> Re
         partitions: rows,
         members: members.collect(),
         table_lag,
+        disk: SiteDisk::read(folder, &plan, source.embedded()).await?,
     })
 }
 

@@ -19,7 +19,7 @@ use tidegate_server::{Ingest, Metrics, QueryLimits, QueryService, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, KeepArgs, LogArgs, Workspace, bind, block_on, insight,
+    CommandError, CommandResult, CommitArgs, DataArgs, KeepArgs, LogArgs, Workspace, bind, block_on, insight,
     name_full_disk, query_memory, stop_on_signals, table_counts,
 };
 use crate::autopilot::demo as demo_cluster;
@@ -74,6 +74,8 @@ pub struct UpArgs {
     speed: Option<Speed>,
     #[command(flatten)]
     keep: KeepArgs,
+    #[command(flatten)]
+    commits: CommitArgs,
     /// Compute no signals and forecasts
     #[arg(long)]
     no_insight: bool,
@@ -120,7 +122,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
         }
         None => None,
     };
-    let pace = Pace { refresh_every: Some(REFRESH_EVERY), maintenance, ..Pace::default() };
+    let pace = Pace { refresh_every: Some(REFRESH_EVERY), maintenance, ..args.commits.pace() };
     let mut runner = workspace.runner(pipelines, pace).await?;
     let limits = QueryLimits { memory_bytes: args.query_memory, ..QueryLimits::default() };
     let service = QueryService::new(runner.catalog(), limits)?;

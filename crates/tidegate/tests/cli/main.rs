@@ -36,6 +36,7 @@ mod retention;
 mod schema;
 mod sim;
 mod sql;
+mod status;
 mod support;
 mod up;
 mod year;

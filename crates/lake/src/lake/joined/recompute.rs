@@ -13,6 +13,7 @@ use datafusion::prelude::SessionContext;
 
 use super::super::publish::split_segments;
 use super::super::revision::revise_segment;
+use super::super::segments::CommittedSegments;
 use super::plan::{Segments, width_us};
 use crate::batch::sort::sorted;
 use crate::batch::{concat, conform};
@@ -82,16 +83,10 @@ impl Recompute<'_> {
                 }
             }
         }
-        let (mut adds, mut removes) = (Vec::new(), Vec::new());
-        let mut committed = self.committed_files(segment, segments)?;
+        let mut adds = Vec::new();
+        let mut committed = CommittedSegments::new(self.store, segment, self.store.files()?);
         for (start, spans) in segments {
-            let name = segment.name(*start);
-            let mut replaced = committed.remove(&name).unwrap_or_default();
-            replaced.retain(|file| meets(file, spans, width));
-            let mut old = Vec::new();
-            for file in &replaced {
-                old.extend(self.store.read_file(file).await?);
-            }
+            let old = committed.rows(*start, |file| meets(file, spans, width)).await?;
             let mut rows = computed.remove(start).unwrap_or_default();
             for batch in &old {
                 rows.push(outside(&conform(batch, &planned.spec.public_schema())?, spans, width)?);
@@ -105,27 +100,14 @@ impl Recompute<'_> {
             // and written again.
             let (closed, open) = split_open(&rows, self.inputs.open_from(width));
             for rows in [closed, open] {
-                let values = vec![(PARTITION, "0".to_owned()), (SEGMENT, name.clone())];
+                let values = vec![(PARTITION, "0".to_owned()), (SEGMENT, segment.name(*start))];
                 adds.extend(self.store.write(values, &[rows]).await?);
             }
-            removes.extend(replaced);
+            committed.replace(*start);
         }
+        let (left, removes) = committed.finish().await?;
+        adds.extend(left);
         Ok((adds, removes))
-    }
-
-    /// The committed files of these segments, by the segment's name.
-    fn committed_files(
-        &self,
-        segment: Segment,
-        segments: &Segments,
-    ) -> Result<BTreeMap<String, Vec<DataFile>>> {
-        let mut committed: BTreeMap<String, Vec<DataFile>> =
-            segments.iter().map(|(start, _)| (segment.name(*start), Vec::new())).collect();
-        for file in self.store.files()? {
-            let here = committed.get_mut(file.partition_value(SEGMENT).unwrap_or_default());
-            here.into_iter().for_each(|files| files.push(file.clone()));
-        }
-        Ok(committed)
     }
 
     /// Rows of the windows that begin in `[low, high)`. A span that does not fit into memory is
