@@ -16,14 +16,12 @@ mod log;
 mod pending;
 
 use std::collections::HashMap;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use deltalake::kernel::{Action, PrimitiveType, StructField, Transaction};
+use deltalake::kernel::{Action, Add, PrimitiveType, Remove, StructField, Transaction};
 use deltalake::protocol::DeltaOperation;
-use deltalake::{DeltaTable, DeltaTableBuilder, DeltaTableError, FilterOp, FilterValue};
-use hashbrown::HashSet;
+use deltalake::{DeltaTable, DeltaTableBuilder, DeltaTableError};
 use tokio::sync::OnceCell;
 use url::Url;
 
@@ -35,14 +33,13 @@ use self::dead::DeadFiles;
 pub use self::dead::FileTotal;
 pub use self::disk::install as install_disk;
 pub use self::encoding::FileRows;
-use self::encoding::writer_properties;
 pub use self::file_writer::DataFileWriter;
 pub use self::limits::{Limits, TableDisk};
 pub use self::log::next_checkpoint;
 pub use self::pending::Pending;
 use crate::clock::Clock;
 use crate::error::{LakeError, Result};
-use crate::table::{PARTITION, TableSpec};
+use crate::table::TableSpec;
 
 /// One Delta table, opened for reading and writing.
 pub struct DeltaStore {
@@ -217,6 +214,24 @@ impl DeltaStore {
         Ok(())
     }
 
+    /// Replaces files by others that hold the same rows. Readers of changes skip such a commit.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub async fn commit_compacted(&mut self, adds: Vec<DataFile>, removes: Vec<DataFile>) -> Result<()> {
+        let now_ms = self.clock.now_ms();
+        let removed = removes.iter().cloned().map(|file| remove_action(file, now_ms));
+        let added = adds.into_iter().map(|file| add_action(file, now_ms));
+        let removed = removed.map(|remove| Action::Remove(Remove { data_change: false, ..remove }));
+        let added = added.map(|add| Action::Add(Add { data_change: false, ..add }));
+        let actions = removed.chain(added).collect();
+        let operation = DeltaOperation::Optimize { predicate: None, target_size: 0 };
+        let change = Change { removes, ..Change::default() };
+        self.commit_claimed(actions, &change, operation).await?;
+        self.remember_removed(&change.removes);
+        Ok(())
+    }
+
     /// Drops whole files past retention. From then on rows before `kept_from` (µs) are incomplete.
     pub async fn drop_files(&mut self, removes: Vec<DataFile>, kept_from: i64) -> Result<()> {
         let now_ms = self.clock.now_ms();
@@ -241,41 +256,6 @@ impl DeltaStore {
 
     fn kept_id(&self) -> String {
         format!("tidegate-kept/{}", self.spec.name)
-    }
-
-    /// Compacts small files of these log partitions, never across partition values. Returns how
-    /// many were replaced: none if another process committed meanwhile, which does no harm.
-    pub async fn compact(&mut self, partitions: &[u32], target_bytes: NonZeroU64) -> Result<u64> {
-        let names: Vec<String> = partitions.iter().map(u32::to_string).collect();
-        let mine = FilterValue::Set(names.iter().map(String::as_str).collect());
-        let merged = self
-            .table
-            .clone()
-            .optimize()
-            .with_filters(&[(PARTITION, FilterOp::In, mine)])
-            .with_target_size(target_bytes)
-            // Each merge holds row groups of all columns, so only one runs at a time.
-            .with_max_concurrent_tasks(1)
-            .with_writer_properties(writer_properties(&self.spec, &FileRows::default()))
-            .with_commit_properties(log::without_log_cleanup())
-            .await;
-        let before = self.version();
-        match merged {
-            Ok((table, metrics)) => {
-                let mut removed = self.files()?;
-                self.table = table;
-                let left: HashSet<String> = self.files()?.into_iter().map(|file| file.path).collect();
-                removed.retain(|file| !left.contains(&file.path));
-                self.remember_removed(&removed);
-                self.checkpoint_if_due(before).await;
-                Ok(metrics.num_files_removed)
-            }
-            Err(DeltaTableError::Transaction { source }) => {
-                tracing::debug!(table = self.spec.name, %source, "compaction gave way to another writer");
-                Ok(0)
-            }
-            Err(e) => Err(self.error(e)),
-        }
     }
 
     /// Sets the clock that dates removed files and ages the log.

@@ -12,7 +12,7 @@ use std::num::NonZeroU64;
 use super::{Maintenance, samples};
 use crate::batch::concat;
 use crate::batch::sort::sorted;
-use crate::delta::{Change, DataFile, DeltaStore};
+use crate::delta::{DataFile, DataFileWriter, DeltaStore, FileRows, PartitionValues};
 use crate::error::Result;
 use crate::exec::merge;
 use crate::pipeline::rollup::START;
@@ -25,8 +25,13 @@ use crate::window::Segment;
 const FILES_PER_SIZE: usize = 16;
 /// Sizes below which files of rows count as small, ascending. The target itself is the last one.
 const SMALL_BYTES: [u64; 4] = [64 << 10, 512 << 10, 4 << 20, 32 << 20];
-/// Segments and days that are compacted after one checkpoint, at most.
+/// Rows that are read at a time.
+const ROWS_AT_ONCE: usize = 8 * 1024;
+/// Segments and days that are compacted in one commit, at most.
 const SEGMENTS_AT_ONCE: usize = 16;
+/// As many closed segments or days of several files are compacted at once; fewer only after a
+/// checkpoint.
+const SEGMENTS_DUE: usize = 8;
 /// A closed segment or day is compacted if it is smaller than one part in this many of the target:
 /// it is read as a whole, and a late event rewrites it.
 const CLOSED_FRACTION: u64 = 4;
@@ -37,14 +42,12 @@ const STILL_CHANGING: usize = 2;
 /// Compacts a table's files in these log partitions. Returns whether there was something to do.
 pub(super) async fn compact(store: &mut DeltaStore, partitions: &[u32], when: &Maintenance) -> Result<bool> {
     // Segments are compacted seldom: a trickle of late events would rewrite them with each commit.
-    let after_checkpoint = store.has_new_checkpoint();
+    let least = if store.has_new_checkpoint() { 1 } else { SEGMENTS_DUE };
     match store.spec().layout {
         Layout::Windowed => {
             let mut worked = merge_by_size(store, partitions, when).await?;
-            if after_checkpoint {
-                worked |= merge_closed(store, partitions, when).await?;
-                worked |= pack_days(store, partitions, when).await?;
-            }
+            worked |= merge_closed(store, partitions, when, least).await?;
+            worked |= pack_days(store, partitions, when, least).await?;
             Ok(worked)
         }
         Layout::Samples => samples::compact(store, partitions, when).await,
@@ -60,6 +63,8 @@ fn owned_files(store: &DeltaStore, partitions: &[u32]) -> Result<Vec<DataFile>> 
     Ok(files)
 }
 
+/// Replaces files of rows that are too many and too small. Their rows stay in the order of time in
+/// which they came, and pass through memory a file at a time.
 async fn merge_rows(store: &mut DeltaStore, partitions: &[u32], when: &Maintenance) -> Result<bool> {
     let mut files = owned_files(store, partitions)?;
     files.retain(|file| file.partition_value(OPEN) != Some("true"));
@@ -67,28 +72,59 @@ async fn merge_rows(store: &mut DeltaStore, partitions: &[u32], when: &Maintenan
     for partition in partitions {
         let name = partition.to_string();
         let here = files.iter().filter(|file| file.partition_value(PARTITION) == Some(&name));
-        let sizes: Vec<u64> = here.map(|file| file.size.unsigned_abs()).collect();
-        let Some(target) = merge_target(&sizes, when) else { continue };
-        let merged = store.compact(&[*partition], target).await?;
+        let mut small: Vec<DataFile> = here.cloned().collect();
+        let sizes: Vec<u64> = small.iter().map(|file| file.size.unsigned_abs()).collect();
+        let Some(limit) = small_limit(&sizes, when) else { continue };
+        small.retain(|file| file.size.unsigned_abs() < limit);
+        small.sort_by_cached_key(|file| file.earliest("event_time"));
+        let merged = small.len();
+        let adds = append(store, &small, when.target_bytes).await?;
+        store.commit_compacted(adds, small).await?;
         tracing::info!(table = store.spec().name, partition, merged, "compacted");
         worked = true;
     }
     Ok(worked)
 }
 
-/// The size of merged files, if there are too many small ones. Files of that size or more are left
-/// alone: a large file is rewritten only once the small ones are as large together. So each row is
-/// rewritten a few times however long the table grows.
-fn merge_target(sizes: &[u64], when: &Maintenance) -> Option<NonZeroU64> {
-    let target = when.target_bytes.get();
-    let limits = SMALL_BYTES.into_iter().filter(|limit| *limit < target).chain([target]);
-    for limit in limits {
-        let small = sizes.iter().filter(|size| **size < limit);
-        if small.clone().count() > when.small_files {
-            return NonZeroU64::new(small.sum::<u64>().max(limit).min(target));
+/// Writes the rows of these files, which have the same partition values, one after the other into
+/// files of about `target` bytes.
+async fn append(store: &DeltaStore, files: &[DataFile], target: NonZeroU64) -> Result<Vec<DataFile>> {
+    let (mut adds, mut open) = (Vec::new(), None);
+    for file in files {
+        for rows in store.rows_of(file, ROWS_AT_ONCE).await? {
+            let writer = match &mut open {
+                Some(writer) => writer,
+                none => {
+                    none.insert(DataFileWriter::new(store.spec(), values(store, file), &FileRows::default())?)
+                }
+            };
+            writer.push(&rows?)?;
+            if writer.bytes() as u64 >= target.get()
+                && let Some(writer) = open.take()
+            {
+                adds.push(store.put(writer).await?);
+            }
         }
     }
-    None
+    if let Some(writer) = open {
+        adds.push(store.put(writer).await?);
+    }
+    Ok(adds)
+}
+
+/// The file's partition values, in the order of the table's partition columns.
+fn values(store: &DeltaStore, file: &DataFile) -> PartitionValues {
+    let columns = store.spec().partition_columns().iter();
+    columns.map(|column| (*column, file.partition_value(column).unwrap_or_default().to_owned())).collect()
+}
+
+/// The size below which files are merged, if there are too many of them. Larger files are left
+/// alone until the small ones are as large together. So each row is rewritten a few times however
+/// long the table grows.
+fn small_limit(sizes: &[u64], when: &Maintenance) -> Option<u64> {
+    let target = when.target_bytes.get();
+    let mut limits = SMALL_BYTES.into_iter().filter(|limit| *limit < target).chain([target]);
+    limits.find(|limit| sizes.iter().filter(|size| *size < limit).count() > when.small_files)
 }
 
 async fn merge_by_size(store: &mut DeltaStore, partitions: &[u32], when: &Maintenance) -> Result<bool> {
@@ -118,19 +154,32 @@ fn leave_open_windows(files: &mut Vec<DataFile>) {
 }
 
 /// One file for each segment that no longer changes.
-async fn merge_closed(store: &mut DeltaStore, partitions: &[u32], when: &Maintenance) -> Result<bool> {
+async fn merge_closed(
+    store: &mut DeltaStore,
+    partitions: &[u32],
+    when: &Maintenance,
+    least: usize,
+) -> Result<bool> {
     let mut segments: BTreeMap<(String, String), Vec<DataFile>> = BTreeMap::new();
     for file in owned_files(store, partitions)? {
         segments.entry(place(&file)).or_default().push(file);
     }
     let Some(changing) = changing_from(segments.keys().map(|(_, segment)| segment)) else { return Ok(false) };
     segments.retain(|(_, segment), files| *segment < changing && is_small_enough(files, when));
+    if segments.len() < least {
+        return Ok(false);
+    }
     let groups = segments.into_iter().map(|((partition, segment), files)| (partition, segment, files));
     rewrite(store, groups.take(SEGMENTS_AT_ONCE).collect()).await
 }
 
 /// One file for each day of a joined table that is stored by hour, once late events are rare.
-async fn pack_days(store: &mut DeltaStore, partitions: &[u32], when: &Maintenance) -> Result<bool> {
+async fn pack_days(
+    store: &mut DeltaStore,
+    partitions: &[u32],
+    when: &Maintenance,
+    least: usize,
+) -> Result<bool> {
     let files = owned_files(store, partitions)?;
     if !files.iter().filter_map(|file| file.partition_value(SEGMENT)).any(Segment::is_hour) {
         return Ok(false);
@@ -143,6 +192,9 @@ async fn pack_days(store: &mut DeltaStore, partitions: &[u32], when: &Maintenanc
     }
     let Some(changing) = changing_from(days.keys().map(|(_, day)| day)) else { return Ok(false) };
     days.retain(|(_, day), files| *day < changing && is_small_enough(files, when));
+    if days.len() < least {
+        return Ok(false);
+    }
     let groups = days.into_iter().map(|((partition, day), files)| (partition, day, files));
     rewrite(store, groups.take(SEGMENTS_AT_ONCE).collect()).await
 }
@@ -169,7 +221,7 @@ fn place(file: &DataFile) -> (String, String) {
 
 /// Replaces each group of files by one file of this log partition and segment, in one commit.
 async fn rewrite(store: &mut DeltaStore, groups: Vec<(String, String, Vec<DataFile>)>) -> Result<bool> {
-    let mut change = Change::default();
+    let (mut adds, mut removes) = (Vec::new(), Vec::new());
     for (partition, segment, files) in groups {
         let mut rows = Vec::new();
         for file in &files {
@@ -181,12 +233,12 @@ async fn rewrite(store: &mut DeltaStore, groups: Vec<(String, String, Vec<DataFi
             false => merge::merge_file_rows(spec, rows).await?,
         };
         tracing::debug!(table = spec.name, segment, files = files.len(), "merged files of a segment");
-        change.adds.extend(store.write(vec![(PARTITION, partition), (SEGMENT, segment)], &[rows]).await?);
-        change.removes.extend(files);
+        adds.extend(store.write(vec![(PARTITION, partition), (SEGMENT, segment)], &[rows]).await?);
+        removes.extend(files);
     }
-    let worked = !change.removes.is_empty();
+    let worked = !removes.is_empty();
     if worked {
-        store.commit(change).await?;
+        store.commit_compacted(adds, removes).await?;
     }
     Ok(worked)
 }
@@ -200,15 +252,16 @@ mod tests {
     #[test]
     fn small_files_are_merged_before_large_ones() {
         let when = Maintenance::default();
-        let target = |sizes: &[u64]| merge_target(sizes, &when).map(NonZeroU64::get);
-        let mut sizes = vec![100 * MIB; 300];
+        let limit = |sizes: &[u64]| small_limit(sizes, &when);
+        let mut sizes = vec![100 * MIB; 32];
         sizes.extend([10_000; 32]);
-        assert_eq!(target(&sizes[300..]), None);
+        assert_eq!(limit(&sizes), Some(128 * MIB), "64 files below the target");
+        assert_eq!(limit(&sizes[1..33]), None);
         sizes.push(10_000);
         // The large ones are not touched.
-        assert_eq!(target(&sizes), Some(33 * 10_000));
-        assert_eq!(target(&[40 * MIB; 33]), Some(128 * MIB));
-        assert_eq!(target(&[200 * MIB; 1_000]), None);
+        assert_eq!(limit(&sizes), Some(64 << 10));
+        assert_eq!(limit(&[40 * MIB; 33]), Some(128 * MIB));
+        assert_eq!(limit(&[200 * MIB; 1_000]), None);
     }
 
     /// A row is rewritten about once for each size a file goes through, however many commits there
@@ -220,14 +273,12 @@ mod tests {
         let (commits, bytes) = (200_000_u64, 20_000);
         for _ in 0..commits {
             sizes.push(bytes);
-            if let Some(target) = merge_target(&sizes, &when) {
-                // As Delta's compaction does: files up to the target, in bins of the target.
-                let (merged, left): (Vec<u64>, Vec<u64>) =
-                    sizes.iter().partition(|size| **size <= target.get());
-                let total: u64 = merged.iter().sum();
+            if let Some(limit) = small_limit(&sizes, &when) {
+                let (merged, left): (Vec<u64>, Vec<u64>) = sizes.iter().partition(|size| **size < limit);
+                let (total, target): (u64, u64) = (merged.iter().sum(), 128 * MIB);
                 rewritten += total;
                 sizes = left;
-                sizes.extend((0..total / target).map(|_| target.get()));
+                sizes.extend((0..total / target).map(|_| target));
                 sizes.extend((total % target > 0).then_some(total % target));
             }
             most = most.max(sizes.iter().filter(|size| **size < 128 * MIB).count());

@@ -12,7 +12,7 @@ use std::num::NonZeroU64;
 
 use super::Maintenance;
 use super::merge_devices::{Input, MergedRows};
-use crate::delta::{Change, DataFile, DataFileWriter, DeltaStore, FileRows};
+use crate::delta::{DataFile, DataFileWriter, DeltaStore, FileRows};
 use crate::error::Result;
 use crate::state::LONG_RUN_ROWS;
 use crate::table::PARTITION;
@@ -136,8 +136,7 @@ async fn merge(
     if let Some(writer) = file {
         adds.push(store.put(writer).await?);
     }
-    store.commit(Change { adds, removes: files, ..Change::default() }).await?;
-    Ok(())
+    store.commit_compacted(adds, files).await
 }
 
 #[cfg(test)]

@@ -145,7 +145,6 @@ pub fn describe(done: &str, place: &Path) -> String {
             text if text.contains("tidegate-owner/") => "claim",
             text if text.contains("tidegate-kept/") => "retention",
             text if text.contains(r#""operation":"OPTIMIZE""#) => "compaction",
-            text if text.contains(r#""operation":"VACUUM"#) => "vacuum",
             text if text.contains(r#""operation":"CREATE TABLE""#) => "table",
             _ => "commit",
         },

@@ -96,8 +96,14 @@ pub fn run(command: &mut Command) -> Ended {
 /// Runs a command that has to succeed. Returns its standard output.
 pub fn succeed(command: &mut Command) -> String {
     let ended = run(command);
-    assert_eq!(ended.status, Some(0), "{command:?}\n{}", ended.stderr);
+    assert_eq!(ended.status, Some(0), "{command:?}\n{}", last_lines(&ended.stderr));
     ended.stdout
+}
+
+/// The end of a long text: what a command says last is why it failed.
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
 impl From<std::process::Output> for Ended {
