@@ -49,7 +49,8 @@ pub use folder::{folder_bytes, folder_url, lake_url};
 pub use log_args::{LogArgs, PlaceArgs, Retention};
 pub use origin::{consumer_group, reader_group};
 pub use process::{
-    bind, block_on, block_on_one_thread, exit_code, init_logging, name_full_disk, stop_on_signals,
+    LOG_UNAVAILABLE, bind, block_on, block_on_one_thread, exit_code, init_logging, name_full_disk,
+    stop_on_signals,
 };
 pub use query::{TableCount, ask, committed, quoted, table_counts};
 pub use workspace::{SNAPSHOTS, Workspace};

@@ -63,28 +63,42 @@ pub fn stop_on_signals(stop: watch::Sender<bool>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Prints a failure with its causes and returns the exit status: 1 for a failure.
+/// Exit status of a command that gave up because the log did not answer: `EX_TEMPFAIL` of
+/// sysexits.h. Running it again later may help.
+pub const LOG_UNAVAILABLE: u8 = 75;
+
+/// Prints a failure with its causes and returns the exit status: [`LOG_UNAVAILABLE`] if the log did
+/// not answer, 1 for any other failure.
 pub fn exit_code(result: CommandResult) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
             eprintln!("tidegate: {}", chain(error.as_ref()));
-            ExitCode::FAILURE
+            match causes(error.as_ref())
+                .any(|cause| cause.downcast_ref::<LogError>().is_some_and(LogError::is_passing))
+            {
+                true => ExitCode::from(LOG_UNAVAILABLE),
+                false => ExitCode::FAILURE,
+            }
         }
     }
+}
+
+/// The error and its causes.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
 }
 
 /// Replaces an error caused by a full disk with one that names the folder to free space in.
 ///
 /// The cause is found at any depth; other errors are returned unchanged.
 pub fn name_full_disk(error: CommandError, data: &Path) -> CommandError {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());
-    while let Some(error) = cause {
-        let io = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        if matches!(io, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)) {
-            return LogError::Full { dir: data.to_path_buf() }.into();
-        }
-        cause = error.source();
+    let is_full = |cause: &(dyn Error + 'static)| {
+        let io = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        matches!(io, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge))
+    };
+    match causes(error.as_ref()).any(is_full) {
+        true => LogError::Full { dir: data.to_path_buf() }.into(),
+        false => error,
     }
-    error
 }

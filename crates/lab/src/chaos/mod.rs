@@ -88,6 +88,8 @@ struct Report {
     producer_kills: u64,
     /// Processes stopped for longer than their group waits, then continued.
     pauses: u64,
+    /// Pipeline processes that ended because the log did not answer in time, and were started again.
+    gave_up: u64,
     seconds: f64,
 }
 
@@ -144,6 +146,7 @@ fn one_run(args: &RunArgs, run: u32, report: &mut Report) -> Result<(), CommandE
     report.pipeline_kills += processes.pipeline_kills;
     report.producer_kills += processes.producer_kills;
     report.pauses += processes.pauses;
+    report.gave_up += processes.gave_up;
     let verdict = verdict::verify(&processes, &folder.path().join("undisturbed"))?;
     report.acknowledged += verdict.acknowledged;
     report.lost += verdict.lost;

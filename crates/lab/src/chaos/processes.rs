@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use tidegate_log::TopicPartition;
 
 use super::history::Plan;
-use tidegate_workspace::{CommandError, LogArgs};
+use tidegate_workspace::{CommandError, LOG_UNAVAILABLE, LogArgs};
 
 /// Session timeout of group members: the minimum that Kafka allows by default.
 const SESSION_MS: u64 = 6_000;
@@ -38,6 +38,8 @@ pub struct Processes {
     pub pipeline_kills: u64,
     pub producer_kills: u64,
     pub pauses: u64,
+    /// Pipeline processes that ended because the log did not answer in time.
+    pub gave_up: u64,
     pipelines: Vec<Option<Child>>,
     producers: Vec<Running>,
 }
@@ -59,6 +61,7 @@ impl Processes {
             pipeline_kills: 0,
             producer_kills: 0,
             pauses: 0,
+            gave_up: 0,
             pipelines: (0..pipelines).map(|_| None).collect(),
             producers: (0..producers).map(|_| Running { child: None, done: false }).collect(),
         }
@@ -111,9 +114,13 @@ impl Processes {
 
     fn kill_pipeline(&mut self, victim: usize) -> Result<(), CommandError> {
         let Some(mut child) = self.pipelines[victim].take() else { return Ok(()) };
-        // One that failed by itself is a finding, not a victim.
         if let Some(ended) = child.try_wait()? {
-            return Err(format!("pipeline process {victim} ended by itself: {ended}").into());
+            // A service manager would start it again. Any other end is a finding, not a victim.
+            if !is_unavailable(ended) {
+                return Err(format!("pipeline process {victim} ended by itself: {ended}").into());
+            }
+            self.gave_up += 1;
+            return Ok(());
         }
         child.kill()?;
         child.wait()?;
@@ -140,14 +147,17 @@ impl Processes {
             }
         }
         self.end_pipelines()?;
-        let mut last = self.pipeline(false)?;
-        let output = last.stdout(Stdio::null()).stderr(Stdio::piped()).output()?;
-        match output.status.success() {
-            true => Ok(()),
-            false => {
-                Err(format!("the last pipeline run failed: {}", String::from_utf8_lossy(&output.stderr))
-                    .into())
+        loop {
+            let mut last = self.pipeline(false)?;
+            let output = last.stdout(Stdio::null()).stderr(Stdio::piped()).output()?;
+            if output.status.success() {
+                return Ok(());
             }
+            if !is_unavailable(output.status) || begun.elapsed() > PATIENCE {
+                let said = String::from_utf8_lossy(&output.stderr);
+                return Err(format!("the last pipeline run failed: {said}").into());
+            }
+            self.gave_up += 1;
         }
     }
 
@@ -252,6 +262,11 @@ impl Drop for Processes {
             child.wait().ok();
         }
     }
+}
+
+/// Whether a process gave up because the log did not answer.
+fn is_unavailable(ended: ExitStatus) -> bool {
+    ended.code() == Some(i32::from(LOG_UNAVAILABLE))
 }
 
 /// Records acknowledgements from a producer's output. Returns whether it reported that it is done.

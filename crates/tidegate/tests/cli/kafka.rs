@@ -192,7 +192,7 @@ fn what_cannot_be_reached_or_read_is_named() {
     let Some(log) = log() else { return };
     let place = Place::new();
     let nobody = run(&mut pipeline_run("kafka://127.0.0.1:1/x", &place.data()));
-    nobody.refused(&["Kafka at 127.0.0.1:1", "check that the address is right"]);
+    nobody.gave_up(&["Kafka at 127.0.0.1:1", "check that the address is right"]);
     assert!(!place.data().exists(), "an address where nobody answers leaves no folder behind");
     // Topics that are not there are nothing to read; reading creates none, and neither does the
     // broker.

@@ -116,7 +116,16 @@ impl From<std::process::Output> for Ended {
 impl Ended {
     /// The command failed, and its message has all these words.
     pub fn refused(&self, words: &[&str]) {
-        assert_eq!(self.status, Some(1), "{self:?}");
+        self.ended_with(1, words);
+    }
+
+    /// The command gave up because the log did not answer, and its message has all these words.
+    pub fn gave_up(&self, words: &[&str]) {
+        self.ended_with(75, words);
+    }
+
+    fn ended_with(&self, status: i32, words: &[&str]) {
+        assert_eq!(self.status, Some(status), "{self:?}");
         for word in words {
             assert!(self.stderr.contains(word), "{word:?} is missing in\n{}", self.stderr);
         }
