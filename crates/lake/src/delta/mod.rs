@@ -13,6 +13,7 @@ mod encoding;
 mod file_writer;
 mod limits;
 mod log;
+mod no_rows;
 mod pending;
 
 use std::collections::HashMap;
