@@ -86,7 +86,7 @@ pub fn exit_code(result: CommandResult) -> ExitCode {
 
 /// The error and its causes.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error| error.source())
+    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
 }
 
 /// Replaces an error caused by a full disk with one that names the folder to free space in.
@@ -97,8 +97,6 @@ pub fn name_full_disk(error: CommandError, data: &Path) -> CommandError {
         let io = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
         matches!(io, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge))
     };
-    match causes(error.as_ref()).any(is_full) {
-        true => LogError::Full { dir: data.to_path_buf() }.into(),
-        false => error,
-    }
+    let is_full = causes(error.as_ref()).any(is_full);
+    if is_full { LogError::Full { dir: data.to_path_buf() }.into() } else { error }
 }
