@@ -73,9 +73,8 @@ pub struct CommitArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = Pace::default().flush_every.as_secs_f64(), hide_short_help = true,
           value_parser = seconds)]
     flush_every: f64,
-    /// Tuning: commits an hour to all tables together (joined tables have one a minute besides).
-    /// Each table that changed is a commit, so with many tables commits come less often than
-    /// --flush-every says
+    /// Tuning: commits an hour to all tables together. Each table that changed is a commit, so with
+    /// many tables commits come less often than --flush-every says
     #[arg(long, value_name = "COMMITS", default_value_t = Pace::default().commits_per_hour.get(), hide_short_help = true,
           value_parser = clap::value_parser!(u64).range(60..=1_000_000))]
     commits_per_hour: u64,

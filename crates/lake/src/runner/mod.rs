@@ -221,6 +221,8 @@ impl Runner {
         let mut flushed = Instant::now();
         let mut flush_after = self.pace.flush_every;
         let mut joined_updated: Option<Instant> = None;
+        // Since the last flush. Repairs are paced by themselves.
+        let mut joined_commits = 0;
         let mut retained = Instant::now();
         let mut fresh = false;
         while !*stop.borrow_and_update() {
@@ -243,11 +245,14 @@ impl Runner {
                 let before = self.progress.commits;
                 self.flush_and_maintain_or_rejoin().await?;
                 flushed = Instant::now();
-                flush_after = self.pace.until_flush(self.progress.commits - before);
+                let commits = self.progress.commits - before + std::mem::take(&mut joined_commits);
+                flush_after = self.pace.until_flush(commits);
             }
             if joined_updated.is_none_or(|at| at.elapsed() >= self.pace.joined_every) {
+                let before = self.progress.commits;
                 self.update_live_or_rejoin().await?;
                 joined_updated = Some(Instant::now());
+                joined_commits += self.progress.commits - before;
             }
             // One slice, then the log again.
             let is_behind = self.repair_or_rejoin(read > 0).await?;

@@ -19,9 +19,10 @@ pub struct Pace {
     pub flush_events: u64,
     /// Longest time that absorbed events stay uncommitted in [`Runner::run`].
     pub flush_every: Duration,
-    /// Commits an hour that flushes of [`Runner::run`] make to all tables together. A flush commits
-    /// each table that changed, so with many of them flushes come less often than `flush_every`;
-    /// more often only if `flush_events` asks for it. Joined tables are updated by `joined_every`.
+    /// Commits an hour that flushes and updates of joined tables make in [`Runner::run`], over all
+    /// tables. A flush commits each table that changed, so with many of them flushes come less
+    /// often than `flush_every`; more often only if `flush_events` asks for it. Joined tables are
+    /// updated by `joined_every` either way.
     pub commits_per_hour: NonZeroU64,
     /// How often joined tables are updated in [`Runner::run`].
     pub joined_every: Duration,
