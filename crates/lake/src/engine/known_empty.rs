@@ -130,7 +130,8 @@ mod tests {
             assert_eq!(own, engine, "{sql}");
             assert!(small <= large, "{sql}: {small} operators, {large} of the engine");
         }
-        let join = "SELECT pool FROM jobs UNION ALL SELECT j.pool FROM jobs j JOIN prices p ON p.pool = j.pool";
+        let join =
+            "SELECT pool FROM jobs UNION ALL SELECT j.pool FROM jobs j JOIN prices p ON p.pool = j.pool";
         let ((_, small), (_, large)) = (answer(true, join).await, answer(false, join).await);
         assert!(small < large, "{small} operators, {large} of the engine");
     }

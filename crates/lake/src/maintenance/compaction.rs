@@ -118,13 +118,16 @@ fn values(store: &DeltaStore, file: &DataFile) -> PartitionValues {
     columns.map(|column| (*column, file.partition_value(column).unwrap_or_default().to_owned())).collect()
 }
 
-/// The size below which files are merged, if there are too many of them. Larger files are left
-/// alone until the small ones are as large together. So each row is rewritten a few times however
-/// long the table grows.
+/// The size below which files are merged: the first class of sizes that has too many. The merged
+/// file belongs to a larger class, so each row is rewritten a few times however long the table grows.
 fn small_limit(sizes: &[u64], when: &Maintenance) -> Option<u64> {
     let target = when.target_bytes.get();
-    let mut limits = SMALL_BYTES.into_iter().filter(|limit| *limit < target).chain([target]);
-    limits.find(|limit| sizes.iter().filter(|size| *size < limit).count() > when.small_files)
+    let limits = SMALL_BYTES.into_iter().filter(|limit| *limit < target).chain([target]);
+    let mut classes = std::iter::once(0).chain(limits.clone()).zip(limits);
+    let has_many = |(from, to): &(u64, u64)| {
+        sizes.iter().filter(|size| (*from..*to).contains(*size)).count() > when.small_files
+    };
+    classes.find(has_many).map(|(_, limit)| limit)
 }
 
 async fn merge_by_size(store: &mut DeltaStore, partitions: &[u32], when: &Maintenance) -> Result<bool> {
@@ -145,8 +148,8 @@ async fn merge_by_size(store: &mut DeltaStore, partitions: &[u32], when: &Mainte
     rewrite(store, groups.collect()).await
 }
 
-/// Leaves out the files with the newest windows. The next update replaces those; merged with others,
-/// it would read and write these too.
+/// Leaves out the files with the newest windows. The next update replaces those; merged with
+/// others, it would read and write these too.
 fn leave_open_windows(files: &mut Vec<DataFile>) {
     let latest = |file: &DataFile| file.time_range(START).1;
     let newest = files.iter().filter_map(latest).max();
@@ -255,8 +258,7 @@ mod tests {
         let limit = |sizes: &[u64]| small_limit(sizes, &when);
         let mut sizes = vec![100 * MIB; 32];
         sizes.extend([10_000; 32]);
-        assert_eq!(limit(&sizes), Some(128 * MIB), "64 files below the target");
-        assert_eq!(limit(&sizes[1..33]), None);
+        assert_eq!(limit(&sizes), None, "not too many of any size");
         sizes.push(10_000);
         // The large ones are not touched.
         assert_eq!(limit(&sizes), Some(64 << 10));
