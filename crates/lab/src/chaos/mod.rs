@@ -88,7 +88,8 @@ struct Report {
     producer_kills: u64,
     /// Processes stopped for longer than their group waits, then continued.
     pauses: u64,
-    /// Pipeline processes that ended because the log did not answer in time, and were started again.
+    /// Pipeline processes that ended because the log did not answer in time, and were started
+    /// again.
     gave_up: u64,
     seconds: f64,
 }

@@ -119,7 +119,8 @@ fn values(store: &DeltaStore, file: &DataFile) -> PartitionValues {
 }
 
 /// The size below which files are merged: the first class of sizes that has too many. The merged
-/// file belongs to a larger class, so each row is rewritten a few times however long the table grows.
+/// file belongs to a larger class, so each row is rewritten a few times however long the table
+/// grows.
 fn small_limit(sizes: &[u64], when: &Maintenance) -> Option<u64> {
     let target = when.target_bytes.get();
     let limits = SMALL_BYTES.into_iter().filter(|limit| *limit < target).chain([target]);
