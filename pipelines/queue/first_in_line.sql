@@ -2,7 +2,7 @@
 --! doc     = "The first job in line among the jobs that compete for the same nodes. Order: priority (unknown priorities last), start of the wait, job id. Jobs that a limit, a hold or a dependency keeps back are not in line."
 --! question = "Which job is first in line in each pool?"
 --! example  = "SELECT pool, job_id, gpus_milli / 1000.0 AS gpus, priority, from_time FROM first_in_line WHERE to_time IS NULL ORDER BY pool"
---! sources = ["eligible_waits", "job_events", "node_capacity"]
+--! sources = ["eligible_waits", "node_capacity"]
 --! once    = true
 --! [columns]
 --! cluster     = "Cluster."
@@ -13,30 +13,18 @@
 --! priority    = "Priority as last reported; NULL if not reported."
 --! from_time   = "Time from which the job was first in line."
 --! to_time     = "End; NULL while it lasts."
-WITH priorities AS (
-    -- One row per job and time at which its priority was reported.
-    SELECT cluster, job_id, event_time AS at, max(priority) AS priority
-    FROM job_events
-    WHERE priority IS NOT NULL AND step_id IS NULL
-    GROUP BY cluster, job_id, event_time
-), candidates AS (
+WITH candidates AS (
     -- One row per stretch of a wait in which the job competes for GPUs, from when it is eligible.
-    SELECT w.cluster, w.job_id, coalesce(w.pool, '') AS pool, w.waited_from, w.gpus_milli, w.from_time AS told_from,
+    SELECT w.cluster, w.job_id, coalesce(w.pool, '') AS pool, w.waited_from, w.gpus_milli, w.priority, w.from_time AS told_from,
            greatest(w.from_time, coalesce(w.eligible_from, w.from_time)) AS from_time, w.to_time
     FROM eligible_waits w
     WHERE w.gpus_milli > 0 AND coalesce(w.reason_layer, 3) IN (2, 3)
-), last_priorities AS (
-    -- One row per such stretch, with the latest priority before it.
-    SELECT s.cluster, s.job_id, s.told_from, latest(p.priority, p.at) AS priority
-    FROM candidates s JOIN priorities p ON p.cluster = s.cluster AND p.job_id = s.job_id AND p.at <= s.told_from
-    GROUP BY s.cluster, s.job_id, s.told_from
 ), ranked AS (
     -- The same rows, in the order of the line over the whole cluster.
-    SELECT s.*, p.priority,
+    SELECT s.*,
            CAST(row_number() OVER (PARTITION BY s.cluster
-                                   ORDER BY p.priority DESC NULLS LAST, s.waited_from, s.job_id, s.told_from) AS BIGINT) AS rank
+                                   ORDER BY s.priority DESC NULLS LAST, s.waited_from, s.job_id, s.told_from) AS BIGINT) AS rank
     FROM candidates s
-    LEFT JOIN last_priorities p ON p.cluster = s.cluster AND p.job_id = s.job_id AND p.told_from = s.told_from
     WHERE coalesce(s.from_time < s.to_time, true)
 ), node_pools AS (
     -- One row per node and pool.

@@ -2,7 +2,7 @@
 --! doc     = "Why each job waits or waited: one row per stretch of one constraint, with evidence. Constraints that the scheduler does not report are derived from capacity, quotas, job shapes and the place in line. Waits add up to gpu_ms_queued of attempts exactly."
 --! question = "Why is a job pending, since when, and what would start it?"
 --! example  = "SELECT job_id, team, since, layer, constraint, evidence, starts_when FROM pending WHERE until IS NULL ORDER BY since LIMIT 20"
---! sources = ["eligible_waits", "wait_conditions", "pending_reasons"]
+--! sources = ["pending_days", "pending_reasons"]
 --! [columns]
 --! cluster                   = "Cluster."
 --! job_id                    = "Job."
@@ -30,56 +30,64 @@
 --! quota_gpus_milli          = "The binding quota then; NULL if none bound."
 --! quota_held_gpus_milli     = "Held of that quota then."
 --! gpu_ms_waited             = "GPU x ms requested and waited for in the stretch, up to as_of while it lasts."
-WITH constraints AS (
-    -- One row per stretch of a wait and conditions of it, with the constraint that bound then.
-    SELECT w.*, c.at, coalesce(c.next_at, w.to_time) AS part_to, coalesce(c.next_at, w.known_to) AS part_known_to,
-           c.quota_gpus_milli, c.quota_held_gpus_milli, c.fitting_nodes, c.free_gpus_milli, c.largest_free_gpus, c.free_nodes,
-           c.usable_gpus_milli, c.present_gpus_milli, c.assumed_gpus_milli, c.is_first,
-           CASE
-               WHEN w.is_open = 0                                                               THEN w.reason_constraint
-               WHEN w.eligible_from > c.at                                                      THEN 'not_eligible'
-               WHEN c.exceeded_quotas > 0                                                       THEN 'quota'
-               WHEN coalesce(w.gpus_milli, 0) = 0 OR c.free_gpus_milli IS NULL                  THEN w.reason_constraint
-               WHEN c.present_gpus_milli < w.gpus_milli                                         THEN 'not_provisioned'
-               WHEN c.usable_gpus_milli < w.gpus_milli                                          THEN 'nodes_unavailable'
-               WHEN w.asked_nodes > 1 AND c.fitting_nodes BETWEEN 1 AND w.asked_nodes - 1
-                    AND c.free_gpus_milli < w.gpus_milli                                        THEN 'gang'
-               WHEN c.free_gpus_milli < w.gpus_milli                                            THEN 'capacity_taken'
-               WHEN c.fitting_nodes < w.asked_nodes                                             THEN 'fragmented'
-               -- From here on the job fits, as far as its shape is known.
-               WHEN w.reason IS NULL AND c.is_first = 0                                         THEN 'behind_others'
-               WHEN w.reason_constraint = 'resources' AND w.asked_nodes IS NOT NULL             THEN 'not_gpus'
-               ELSE w.reason_constraint
-           END AS constraint
-    FROM eligible_waits w
-    JOIN wait_conditions c ON c.cluster = w.cluster AND c.job_id = w.job_id AND c.from_time = w.from_time
-), marked AS (
-    -- The same rows; is_new = 1 where constraint or reason differ from the part before.
-    SELECT *, CASE WHEN lag(at) OVER of_wait IS NULL
-                     OR (lag(constraint) OVER of_wait IS DISTINCT FROM constraint)
-                     OR (lag(reason) OVER of_wait IS DISTINCT FROM reason) THEN 1 ELSE 0 END AS is_new
-    FROM constraints
-    WINDOW of_wait AS (PARTITION BY cluster, job_id, waited_from ORDER BY at)
-), numbered AS (
-    -- The same rows, numbered by stretches of one constraint and reason, with the GPU time waited.
-    SELECT *, sum(is_new) OVER (PARTITION BY cluster, job_id, waited_from ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS stretch,
-           gpu_ms(gpus_milli, waited_from, at, part_known_to) AS gpu_ms_waited
-    FROM marked
-), ranked AS (
-    -- The same rows, with the totals of their stretch; from_last = 1 for its last part.
-    SELECT *, row_number() OVER (PARTITION BY cluster, job_id, waited_from, stretch ORDER BY at DESC) AS from_last,
-           min(at) OVER (PARTITION BY cluster, job_id, waited_from, stretch) AS since,
-           sum(gpu_ms_waited) OVER (PARTITION BY cluster, job_id, waited_from, stretch) AS stretch_gpu_ms
-    FROM numbered
+WITH cut_waits AS (
+    -- One row per wait that a midnight cut; is_lasting = 1 if the last piece cut there still lasts.
+    SELECT cluster, job_id, waited_from, CASE WHEN max(CASE WHEN lasts = 1 THEN known_to END) = max(known_to) THEN 1 ELSE 0 END AS is_lasting
+    FROM pending_days
+    WHERE is_cut = 1
+    GROUP BY cluster, job_id, waited_from
+), chained AS (
+    -- One row per piece that a midnight may have cut; is_new = 1 where it does not go on with the
+    -- constraint and the reason of the piece before.
+    SELECT d.*, w.is_lasting,
+           CASE WHEN lag(d.known_to) OVER of_wait = d.since
+                 AND (lag(d.constraint) OVER of_wait IS NOT DISTINCT FROM d.constraint)
+                 AND (lag(d.reason) OVER of_wait IS NOT DISTINCT FROM d.reason) THEN 0 ELSE 1 END AS is_new
+    FROM pending_days d
+    JOIN cut_waits w ON w.cluster = d.cluster AND w.job_id = d.job_id AND w.waited_from = d.waited_from
+    WHERE d.is_cut = 1
+    WINDOW of_wait AS (PARTITION BY w.is_lasting, d.cluster, d.job_id, d.waited_from ORDER BY d.since)
+), stretches AS (
+    -- The same rows, with the start of their stretch, whether they are the last of it, and the
+    -- start of the next piece.
+    SELECT *, max(CASE WHEN is_new = 1 THEN since END) OVER (PARTITION BY is_lasting, cluster, job_id, waited_from ORDER BY since
+                                                             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS stretch_from,
+           coalesce(lead(is_new) OVER of_wait, 1) AS is_last, lead(since) OVER of_wait AS next_since
+    FROM chained
+    WINDOW of_wait AS (PARTITION BY is_lasting, cluster, job_id, waited_from ORDER BY since)
+), pieces AS (
+    -- One row per stretch of one constraint and reason.
+    SELECT cluster, job_id, attempt, team, user_name, pool, qos, gpus_milli, asked_nodes, asked_gpus_per_node_milli, waited_from,
+           since, until, known_to, reason, constraint, is_open,
+           quota_gpus_milli, quota_held_gpus_milli, fitting_nodes, free_gpus_milli, largest_free_gpus, free_nodes, usable_gpus_milli,
+           present_gpus_milli, assumed_gpus_milli
+    FROM pending_days
+    WHERE is_cut = 0
+    UNION ALL
+    -- Never NULL, so that a query for what lasts does not chain all that has ended.
+    SELECT cluster, job_id, attempt, team, user_name, pool, qos, gpus_milli, asked_nodes, asked_gpus_per_node_milli, waited_from,
+           stretch_from, coalesce(until, known_to, arrow_cast(0, 'Timestamp(Microsecond, Some("UTC"))')), known_to, reason, constraint, is_open,
+           quota_gpus_milli, quota_held_gpus_milli, fitting_nodes, free_gpus_milli, largest_free_gpus, free_nodes, usable_gpus_milli,
+           present_gpus_milli, assumed_gpus_milli
+    FROM stretches
+    WHERE is_last = 1 AND is_lasting = 0
+    UNION ALL
+    -- A wait that was observed up to midnight may still last there.
+    SELECT cluster, job_id, attempt, team, user_name, pool, qos, gpus_milli, asked_nodes, asked_gpus_per_node_milli, waited_from,
+           stretch_from, CASE WHEN lasts = 0 OR next_since = known_to THEN until END, known_to, reason, constraint, is_open,
+           quota_gpus_milli, quota_held_gpus_milli, fitting_nodes, free_gpus_milli, largest_free_gpus, free_nodes, usable_gpus_milli,
+           present_gpus_milli, assumed_gpus_milli
+    FROM stretches
+    WHERE is_last = 1 AND is_lasting = 1
 )
 SELECT k.cluster, k.job_id, k.attempt, k.team, k.user_name, k.pool, k.qos, k.gpus_milli, k.asked_nodes, k.asked_gpus_per_node_milli,
-       k.waited_from, k.since, k.part_to AS until, CASE WHEN k.part_to IS NULL THEN k.as_of END AS as_of,
-       coalesce(f.layer, k.reason_layer) AS layer, k.constraint, k.reason,
+       k.waited_from, k.since, k.until, CASE WHEN k.until IS NULL THEN k.known_to END AS as_of,
+       coalesce(f.layer, r.layer) AS layer, k.constraint, k.reason,
        CASE
-           WHEN k.reason IS NOT NULL AND k.reason_constraint IS NULL
+           WHEN k.reason IS NOT NULL AND r.constraint IS NULL
                 THEN 'the scheduler reports ' || k.reason || ', a reason that pending_reasons does not list'
            WHEN k.is_open = 0
-                THEN 'the scheduler reports ' || k.reason || ': ' || k.reason_meaning
+                THEN 'the scheduler reports ' || k.reason || ': ' || r.meaning
            WHEN k.constraint = 'not_eligible'
                 THEN 'it is not eligible yet'
            WHEN k.constraint = 'quota'
@@ -107,13 +115,12 @@ SELECT k.cluster, k.job_id, k.attempt, k.team, k.user_name, k.pool, k.qos, k.gpu
                         WHEN k.constraint IS NULL AND k.asked_nodes IS NOT NULL THEN '; it would fit, and no job is ahead of it'
                         ELSE '' END
        END AS evidence,
-       coalesce(f.starts_when, t.starts_when) AS starts_when,
+       coalesce(f.starts_when, CASE WHEN r.constraint = k.constraint THEN r.starts_when END) AS starts_when,
        k.free_gpus_milli, k.largest_free_gpus, k.free_nodes,
        CASE WHEN k.asked_nodes IS NOT NULL THEN k.fitting_nodes END AS fitting_nodes,
        CASE WHEN k.constraint = 'quota' THEN k.quota_gpus_milli END AS quota_gpus_milli,
        CASE WHEN k.constraint = 'quota' THEN k.quota_held_gpus_milli END AS quota_held_gpus_milli,
-       k.stretch_gpu_ms AS gpu_ms_waited
-FROM ranked k
+       gpu_ms(k.gpus_milli, k.waited_from, k.since, k.known_to) AS gpu_ms_waited
+FROM pieces k
 LEFT JOIN pending_reasons f ON f.scheduler = 'tidegate' AND f.reason = k.constraint AND k.is_open = 1
-LEFT JOIN pending_reasons t ON t.scheduler = 'slurm' AND t.reason = k.reason AND t.constraint = k.constraint
-WHERE k.from_last = 1
+LEFT JOIN pending_reasons r ON r.scheduler = 'slurm' AND r.reason = k.reason

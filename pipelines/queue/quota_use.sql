@@ -5,6 +5,7 @@
 --! example  = "SELECT owner, kind, pool, held_gpus_milli / 1000.0 AS held_gpus, gpus_milli / 1000.0 AS granted_gpus FROM quota_use WHERE to_time IS NULL AND held_gpus_milli > 0 AND held_gpus_milli * 10 >= gpus_milli * 9 ORDER BY owner"
 --! sources = ["capacity", "attempts"]
 --! window  = "1d"
+--! opening = true
 --! key     = ["window_start", "cluster", "owner", "kind", "pool", "gpu_model", "from_time", "to_time"]
 --! [extents]
 --! capacity = { from = "from_time", to = "to_time" }

@@ -9,6 +9,7 @@ mod quantiles;
 mod scalar;
 mod split_step;
 mod sweep;
+mod waits;
 
 use std::sync::Arc;
 
@@ -21,9 +22,10 @@ use self::latest::Latest;
 use self::occupancy::function::Occupancy;
 use self::quantiles::OrderStatistic;
 use self::sweep::SweepAggregate;
+use self::waits::function::WaitPieces;
 
 /// Name, usage and description of every function added to SQL, for the reference.
-pub const DOCS: [(&str, &str, &str); 23] = [
+pub const DOCS: [(&str, &str, &str); 24] = [
     (
         "gpu_ms",
         "gpu_ms(gpus_milli, begin, from, to)",
@@ -108,6 +110,11 @@ pub const DOCS: [(&str, &str, &str); 23] = [
         "idle_stretches(facts, from_ms)",
         "Stretches of GPU time that was not held, by class, as a list: the same rules where no agent watches.",
     ),
+    (
+        "wait_pieces",
+        "wait_pieces(facts, from, to)",
+        "Pieces of waits between two times in which one constraint bound, as a list, with what was free at the end of each: over facts on waits, nodes and quotas collected with gathered(named_struct(…)), as in pending_days.",
+    ),
     ("mad", "mad(value)", "Aggregate: the exact median absolute deviation from the median."),
     (
         "least_in_force",
@@ -129,6 +136,7 @@ pub fn register(ctx: &SessionContext) {
     ctx.register_udf(DateTrunc::udf());
     ctx.register_udf(Occupancy::minute());
     ctx.register_udf(Occupancy::stretches());
+    ctx.register_udf(WaitPieces::udf());
     ctx.register_udaf(Gathered::udaf());
     ctx.register_udaf(Latest::udaf());
     ctx.register_udaf(OrderStatistic::quantiles());

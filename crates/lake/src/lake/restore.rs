@@ -1,16 +1,16 @@
 //! Restore: reads a group's state back from its tables on start, as of the anchor's offset.
 
-use arrow::array::AsArray;
-use arrow::compute::cast;
+use arrow::array::{AsArray, BooleanArray};
+use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Int64Type, TimestampMicrosecondType};
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 
 use super::Lake;
-use crate::batch::conform;
+use crate::batch::{compact, concat, conform};
 use crate::error::Result;
-use crate::state::GroupState;
 use crate::state::dedup::DedupWindow;
+use crate::state::{GroupState, recent_day};
 use crate::table::{EVENT, KEY, OFFSET, OPEN, PARTITION};
 
 impl Lake {
@@ -65,8 +65,48 @@ impl Lake {
         {
             state.restore_open(conform(&batch, &state.raw().spec.full_schema())?);
         }
-        Ok(())
+        restore_recent_keys(&ctx, &committed, state).await
     }
+}
+
+/// Restores the events of jobs that were sealed and held or waited for something on a recent day.
+async fn restore_recent_keys(ctx: &SessionContext, committed: &str, state: &mut GroupState) -> Result<()> {
+    let (true, Some(watermark)) = (state.group.feeds_joined, state.watermark()) else { return Ok(()) };
+    let day = recent_day(watermark);
+    let mut ended = Vec::new();
+    for planned in state.group.stored_keyed() {
+        let ends = ["to_time", "queued_to"]
+            .iter()
+            .filter(|name| planned.spec.columns.iter().any(|column| column.name == **name));
+        let ends =
+            ends.map(|name| format!("{name} >= arrow_cast({day}, 'Timestamp(Microsecond, Some(\"UTC\"))')"));
+        let ends = ends.collect::<Vec<_>>().join(" OR ");
+        if !ends.is_empty() {
+            let table =
+                if planned.spec.name == anchor_of(state) { "anchor" } else { planned.spec.name.as_str() };
+            ended.push(format!(
+                "SELECT {KEY} FROM {table} WHERE {PARTITION} = {} AND NOT {OPEN} AND ({ends})",
+                state.partition
+            ));
+        }
+    }
+    let schema = state.raw().spec.full_schema();
+    let mut events = Vec::new();
+    if !ended.is_empty() {
+        let sql = format!("SELECT * FROM raw WHERE {committed} AND {KEY} IN ({})", ended.join(" UNION ALL "));
+        for batch in ctx.sql(&sql).await?.collect().await? {
+            let batch = conform(&batch, &schema)?;
+            let keys = batch.column_by_name(KEY).expect("raw rows have keys").as_primitive::<Int64Type>();
+            let is_open = |key: i64| state.keyed().is_some_and(|keyed| keyed.holds(key));
+            let is_sealed: BooleanArray = keys.values().iter().map(|key| Some(!is_open(*key))).collect();
+            events.push(filter_record_batch(&batch, &is_sealed)?);
+        }
+    }
+    state.restore_recent_keys(compact(&concat(&schema, &events)?)?, day)
+}
+
+fn anchor_of(state: &GroupState) -> &str {
+    state.group.stored_keyed().last().map_or("", |planned| planned.spec.name.as_str())
 }
 
 /// Restores the watermark of each cluster, by the rule of [`crate::raw::facts::Facts::observed`].

@@ -21,10 +21,11 @@ const MAX_STEPPING_JOBS: usize = 100_000;
 const MAX_STARTUP_US: i64 = 6 * MICROS_PER_HOUR;
 /// Columns of a job that windows show beside its times. A value that arrives late holds from the
 /// job's beginning.
-const ATTRIBUTES: [&str; 9] = [
+const ATTRIBUTES: [&str; 10] = [
     "team",
     "user_name",
     "pool",
+    "qos",
     "nodes",
     "node_count",
     "gpu_model",
@@ -118,6 +119,8 @@ impl Invalidation {
             let from = match kinds.value(row) {
                 // Until then the job was counted as waiting for GPUs, and it was not.
                 "ELIGIBLE" => begin,
+                // From now on it is known which attempt the wait led to.
+                "STARTED" if history.ended == 0 => begin,
                 // A hold from the scheduler overrides what agents saw of the device before.
                 "DEVICE_HELD" if evidence.is_valid(row) && evidence.value(row) == "slurm" => begin,
                 // From the end on, the device counted as free and the job as gone. This event says

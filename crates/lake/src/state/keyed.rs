@@ -11,12 +11,13 @@ use arrow::array::{
     ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, RecordBatch, TimestampMicrosecondArray,
 };
 use arrow::compute::{filter_record_batch, not};
-use arrow::datatypes::{Field, Int64Type, Schema};
+use arrow::datatypes::{Field, Int64Type, Schema, TimestampMicrosecondType};
 use datafusion::prelude::SessionContext;
 use hashbrown::{HashMap, HashSet};
 
 use super::bloom::SealedKeys;
 use super::dedup::DedupWindow;
+use super::recent::{RecentKeys, SEAL_AFTER_MS, recent_day};
 use super::watermarks::Watermarks;
 use crate::batch::{compact, concat};
 use crate::error::Result;
@@ -26,9 +27,6 @@ use crate::raw::facts::{EventId, Facts, facts_from_rows, key_hash};
 use crate::raw::table::RawTable;
 use crate::table::{KEY, OFFSET, timestamp_type};
 use crate::window::Span;
-
-/// How long a finished key stays open for late events after its last one, in event time.
-pub const SEAL_AFTER_MS: i64 = 3_600_000;
 
 /// Summary of an open key.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +72,8 @@ pub struct KeyedState {
     waiting: Vec<(RecordBatch, Vec<Facts>)>,
     /// Keys that were sealed and are open again: their sealed rows are to be replaced.
     revived: HashSet<i64>,
+    /// Of keys that were sealed lately; `None` where nobody asks.
+    recent: Option<RecentKeys>,
     /// Result of the last fold, per keyed pipeline; public columns.
     outputs: Vec<Vec<RecordBatch>>,
 }
@@ -99,6 +99,7 @@ impl KeyedState {
             },
             waiting: Vec::new(),
             revived: HashSet::new(),
+            recent: None,
             outputs: Vec::new(),
         }
     }
@@ -106,6 +107,35 @@ impl KeyedState {
     /// Keys that were sealed and are open again since the last commit.
     pub fn revived(&self) -> &HashSet<i64> {
         &self.revived
+    }
+
+    /// Keeps events of keys that are sealed from now on.
+    pub(super) fn keep_recent(&mut self) {
+        self.recent = Some(RecentKeys::default());
+    }
+
+    /// Events of keys that were sealed lately.
+    pub fn recent(&self) -> Option<&RecentKeys> {
+        self.recent.as_ref()
+    }
+
+    /// On start: events of keys that were sealed in the days since `from`, µs.
+    pub(super) fn restore_recent_keys(
+        &mut self,
+        events: RecordBatch,
+        from: i64,
+        watermark: i64,
+    ) -> Result<()> {
+        let Some(recent) = &mut self.recent else { return Ok(()) };
+        recent.forget_before(from);
+        let mut last = HashMap::new();
+        let times = events.column_by_name("event_time").expect("raw rows have a time");
+        let times = times.as_primitive::<TimestampMicrosecondType>().values();
+        for (key, time) in int_column(&events, KEY).values().iter().zip(times) {
+            let last = last.entry(*key).or_insert(*time);
+            *last = (*time).max(*last);
+        }
+        recent.add(events, last, watermark)
     }
 
     /// Keys of the events that wait.
@@ -141,11 +171,20 @@ impl KeyedState {
     }
 
     /// Holds committed events of sealed keys, which are open again.
-    pub(super) fn revive(&mut self, batch: RecordBatch, group: &Group, watermarks: &mut Watermarks) {
+    pub(super) fn revive(
+        &mut self,
+        batch: RecordBatch,
+        group: &Group,
+        watermarks: &mut Watermarks,
+    ) -> Result<()> {
         let facts = facts_from_rows(&batch, !group.keyed.is_empty());
         self.seen.extend(facts.iter().map(Facts::id));
         self.revived.extend(facts.iter().map(|f| f.key));
         self.hold(batch, &facts, watermarks);
+        match &mut self.recent {
+            Some(recent) => recent.remove(&self.revived),
+            None => Ok(()),
+        }
     }
 
     /// Returns the events that can be absorbed now. Repeats within the dedup window are dropped;
@@ -231,7 +270,7 @@ impl KeyedState {
     }
 
     /// Whether the key is in memory.
-    pub(super) fn holds(&self, key: i64) -> bool {
+    pub fn holds(&self, key: i64) -> bool {
         self.keys.contains_key(&key)
     }
 
@@ -331,6 +370,7 @@ impl KeyedState {
     pub(super) fn seal(&mut self, group: &Group, watermarks: &Watermarks) -> Result<()> {
         let finished = |key: &i64| self.is_finished(*key, group, watermarks);
         let finished: HashSet<i64> = self.keys.keys().copied().filter(finished).collect();
+        self.remember_recent(&finished, watermarks)?;
         self.keys.retain(|key, _| !finished.contains(key));
         self.seen.retain(|(key, _)| !finished.contains(key));
         if let Dedup::SealedKeys(sealed) = &mut self.dedup {
@@ -346,6 +386,28 @@ impl KeyedState {
         self.outputs.clear();
         self.revived.clear();
         Ok(())
+    }
+
+    /// Keeps events of keys that are to be sealed.
+    fn remember_recent(&mut self, finished: &HashSet<i64>, watermarks: &Watermarks) -> Result<()> {
+        let (Some(recent), Some(watermark)) = (&mut self.recent, watermarks.latest()) else { return Ok(()) };
+        let day = recent_day(watermark);
+        let last = |key: &i64| Some((*key, self.keys.get(key)?.last)).filter(|(_, last)| *last >= day);
+        let last: HashMap<i64, i64> = finished.iter().filter_map(last).collect();
+        let mut events = Vec::new();
+        for batch in self.events.iter().filter(|_| !last.is_empty()) {
+            let is_kept: BooleanArray =
+                int_column(batch, KEY).values().iter().map(|key| Some(last.contains_key(key))).collect();
+            events.push(filter_record_batch(batch, &is_kept)?);
+        }
+        let Some(first) = events.first() else {
+            return match self.events.first() {
+                Some(batch) => recent.add(batch.slice(0, 0), last, watermark),
+                None => Ok(()),
+            };
+        };
+        let events = compact(&concat(&first.schema(), &events)?)?;
+        recent.add(events, last, watermark)
     }
 
     fn is_finished(&self, key: i64, group: &Group, watermarks: &Watermarks) -> bool {

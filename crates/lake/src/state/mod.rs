@@ -8,6 +8,7 @@ mod bloom;
 pub mod dedup;
 mod invalidation;
 mod keyed;
+mod recent;
 mod samples;
 mod watermarks;
 
@@ -17,7 +18,8 @@ use arrow::array::RecordBatch;
 use datafusion::prelude::SessionContext;
 
 use self::invalidation::Invalidation;
-pub use self::keyed::{KeyedState, SEAL_AFTER_MS};
+pub use self::keyed::KeyedState;
+pub use self::recent::{RecentKeys, SEAL_AFTER_MS, recent_day};
 pub(crate) use self::samples::LONG_RUN_ROWS;
 pub use self::samples::SamplesState;
 use self::watermarks::Watermarks;
@@ -76,7 +78,13 @@ impl GroupState {
             dirty: vec![BTreeSet::new(); group.recomputed().count()],
             rows: match group.raw.spec.layout {
                 Layout::Samples => Rows::Samples(SamplesState::default()),
-                _ => Rows::Keyed(KeyedState::new(&group.raw)),
+                _ => {
+                    let mut keyed = KeyedState::new(&group.raw);
+                    if group.feeds_joined && !group.keyed.is_empty() {
+                        keyed.keep_recent();
+                    }
+                    Rows::Keyed(keyed)
+                }
             },
             watermarks: Watermarks::default(),
             invalidation: group.feeds_joined.then(Invalidation::default),
@@ -148,6 +156,16 @@ impl GroupState {
         }
     }
 
+    /// On start: restores the committed events of keys that were sealed in the days since `from`,
+    /// µs.
+    pub fn restore_recent_keys(&mut self, events: RecordBatch, from: i64) -> Result<()> {
+        let watermark = self.watermark().unwrap_or(i64::MIN);
+        match &mut self.rows {
+            Rows::Keyed(keyed) => keyed.restore_recent_keys(events, from, watermark),
+            Rows::Samples(_) => Ok(()),
+        }
+    }
+
     /// Whether events wait for the committed events of their keys.
     pub fn has_waiting(&self) -> bool {
         self.keyed().is_some_and(KeyedState::has_waiting)
@@ -167,7 +185,7 @@ impl GroupState {
     pub fn absorb_waiting(&mut self, committed: Vec<RecordBatch>) -> Result<()> {
         let Rows::Keyed(keyed) = &mut self.rows else { return Ok(()) };
         for batch in committed {
-            keyed.revive(batch, &self.group, &mut self.watermarks);
+            keyed.revive(batch, &self.group, &mut self.watermarks)?;
         }
         for (batch, facts) in keyed.take_waiting() {
             self.absorb_admitted(&batch, &facts)?;

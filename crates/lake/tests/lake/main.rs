@@ -11,6 +11,7 @@ mod histories;
 mod ledger;
 mod long_log;
 mod long_run;
+mod pending;
 mod retention;
 mod revisions;
 mod samples;

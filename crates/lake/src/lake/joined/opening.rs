@@ -1,15 +1,15 @@
 //! Opening balances: of all history, the rows that windows from some time on can depend on. The
 //! newest windows are computed from these, so what they cost does not depend on how much there is.
 //!
-//! Jobs: those that are open, of which memory has the events, and the few sealed ones that still
-//! hold something. Nodes: what each node last reported before the time, and everything since. Both
-//! are updated from files that are new; a start reads all of them once.
+//! Jobs: those that are open or were sealed lately, of which memory has the events, and the few
+//! sealed ones that still hold something. Nodes: what each node last reported before the time, and
+//! everything since. Both are updated from files that are new; a start reads all of them once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringViewArray};
-use arrow::compute::{and, concat_batches, filter_record_batch, is_not_null, is_null};
+use arrow::compute::{and, concat_batches, filter_record_batch, is_not_null, is_null, not};
 use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
@@ -19,8 +19,8 @@ use crate::batch::{compact, concat, conform};
 use crate::delta::{DataFile, DeltaStore};
 use crate::error::Result;
 use crate::pipeline::plan::{Plan, Planned};
-use crate::state::{GroupState, SEAL_AFTER_MS};
-use crate::table::{OFFSET, OPEN, PARTITION};
+use crate::state::{GroupState, RecentKeys, SEAL_AFTER_MS};
+use crate::table::{KEY, OFFSET, OPEN, PARTITION};
 use crate::window::{MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_MS, floor_to};
 
 /// Raw table of nodes.
@@ -74,9 +74,16 @@ impl Opening {
         let jobs: Vec<&GroupState> = states.values().filter(|state| state.raw().spec.name == JOBS).collect();
         let Some(raw) = stores.get(JOBS) else { return Ok(balance) };
         let closed = jobs.iter().filter_map(|state| state.closed_before).max();
-        balance.jobs_from = closed.map_or(i64::MIN, |at| at - SEAL_AFTER_MS * MICROS_PER_MS);
+        let closed = closed.map_or(i64::MIN, |at| at - SEAL_AFTER_MS * MICROS_PER_MS);
+        let recent = || jobs.iter().filter_map(|state| state.keyed()?.recent());
+        let day = recent().map(RecentKeys::from).max().unwrap_or(i64::MAX);
+        balance.jobs_from = closed.min(day);
         let mut events = Vec::new();
-        for state in jobs {
+        let sealed = recent().flat_map(RecentKeys::events).cloned();
+        for rows in sealed {
+            events.push(conform(&rows, &raw.spec().public_schema())?);
+        }
+        for state in &jobs {
             for rows in state.raw_rows_from(0)? {
                 let offsets = rows.column_by_name(OFFSET).expect("raw rows have offsets");
                 let offsets = offsets.as_primitive::<Int64Type>().values();
@@ -94,11 +101,15 @@ impl Opening {
             let (mut rows, mut here) = (Vec::new(), HashMap::new());
             let known = self.sealed.entry(name).or_default();
             for file in store.files()? {
-                let found = match known.remove(&file.path) {
+                let mut found = match known.remove(&file.path) {
                     Some(found) => found,
-                    None => SealedRows::read(store, &file).await?,
+                    None => SealedRows::read(store, &file, day).await?,
                 };
+                found.forget_before(day)?;
                 rows.extend(found.rows.clone());
+                for recent in &found.recent {
+                    rows.push(conform(recent, &store.spec().public_schema())?);
+                }
                 models.extend(found.models.iter().cloned());
                 if found.has_waits {
                     // Its events are not in memory.
@@ -149,15 +160,20 @@ struct SealedRows {
     /// All rows of keys that are open. Of sealed keys only those without an end: a pod holds its
     /// devices although nothing more is expected of it. Public columns.
     rows: Vec<RecordBatch>,
+    /// All other rows of sealed keys that have one that ends on `day` or later. With the key.
+    recent: Vec<RecordBatch>,
+    /// µs.
+    day: i64,
     models: BTreeSet<Model>,
     /// A sealed job seems to wait still: the source did not say how an attempt of it ended.
     has_waits: bool,
 }
 
 impl SealedRows {
-    async fn read(store: &DeltaStore, file: &DataFile) -> Result<Self> {
+    async fn read(store: &DeltaStore, file: &DataFile, day: i64) -> Result<Self> {
         let is_open = file.partition_value(OPEN) == Some("true");
-        let mut found = Self { rows: Vec::new(), models: BTreeSet::new(), has_waits: false };
+        let mut found =
+            Self { rows: Vec::new(), recent: Vec::new(), day, models: BTreeSet::new(), has_waits: false };
         for batch in store.read_file(file).await? {
             let column = |name: &str| batch.column_by_name(name).expect("keyed tables of jobs have it");
             let begun = is_not_null(column("from_time"))?;
@@ -181,6 +197,7 @@ impl SealedRows {
                 true => batch,
                 false => {
                     let lasts = and(&begun, &is_null(column("to_time"))?)?;
+                    found.recent.push(filter_record_batch(&batch, &not(&lasts)?)?);
                     compact(&filter_record_batch(&batch, &lasts)?)?
                 }
             };
@@ -188,7 +205,41 @@ impl SealedRows {
                 found.rows.push(conform(&rows, &store.spec().public_schema())?);
             }
         }
+        found.keep_recent()?;
         Ok(found)
+    }
+
+    /// Drops rows of sealed keys that ended before this day, µs.
+    fn forget_before(&mut self, day: i64) -> Result<()> {
+        if day <= self.day {
+            return Ok(());
+        }
+        self.day = day;
+        self.keep_recent()
+    }
+
+    fn keep_recent(&mut self) -> Result<()> {
+        let keys = |batch: &RecordBatch| -> Vec<i64> {
+            let keys = batch.column_by_name(KEY).expect("files of keyed tables have the key");
+            keys.as_primitive::<Int64Type>().values().to_vec()
+        };
+        let mut recent = HashSet::new();
+        for batch in &self.recent {
+            for ends in ["to_time", "queued_to"].iter().filter_map(|name| batch.column_by_name(name)) {
+                let ends = ends.as_primitive::<TimestampMicrosecondType>();
+                let is_recent = |(_, end): &(i64, Option<i64>)| end.is_some_and(|end| end >= self.day);
+                recent.extend(keys(batch).into_iter().zip(ends).filter(is_recent).map(|(key, _)| key));
+            }
+        }
+        let mut kept = Vec::new();
+        for batch in self.recent.drain(..) {
+            let is_kept: BooleanArray = keys(&batch).iter().map(|key| Some(recent.contains(key))).collect();
+            if is_kept.true_count() > 0 {
+                kept.push(compact(&filter_record_batch(&batch, &is_kept)?)?);
+            }
+        }
+        self.recent = kept;
+        Ok(())
     }
 }
 

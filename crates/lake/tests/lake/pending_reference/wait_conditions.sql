@@ -11,7 +11,7 @@
 --! next_at            = "Next change in the same stretch; NULL for the last conditions of the stretch."
 --! is_first           = "More than 0 if the job is first in line."
 --! exceeded_quotas    = "Quotas that have no room for the job."
---! quota_gpus_milli   = "The quota that was exceeded last, thousandths of a GPU; NULL if none was."
+--! quota_gpus_milli   = "The exceeded quota with the least room, thousandths of a GPU; NULL if none was."
 --! quota_held_gpus_milli = "Held of that quota, thousandths of a GPU."
 --! fitting_nodes      = "Nodes with at least as many GPUs free as the job needs on one; NULL if nodes are not known, as in the following columns."
 --! free_gpus_milli    = "Free in the pool, thousandths of a GPU."
@@ -47,7 +47,7 @@ WITH open_waits AS (
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, known_to
     FROM turns
     UNION ALL
-    SELECT cluster, job_id, from_time, unnest(make_array(at, until)), 0, unnest(make_array(1, -1)), quota_gpus_milli, held_gpus_milli,
+    SELECT cluster, job_id, from_time, unnest(make_array(at, until)), 0, unnest(make_array(1, -1)), NULL, NULL,
            NULL, NULL, NULL, NULL, NULL, NULL, NULL, known_to
     FROM wait_quotas
 ), points AS (
@@ -60,13 +60,18 @@ WITH open_waits AS (
     FROM changes
     WHERE at >= from_time AND at < known_to
     GROUP BY cluster, job_id, from_time, at
-)
-SELECT cluster, job_id, from_time, at,
+), exceeded AS (
+    -- One row per such time and exceeded quota, the one with the least room first.
+    SELECT p.cluster, p.job_id, p.from_time, p.at, q.quota_gpus_milli, q.held_gpus_milli,
+           row_number() OVER (PARTITION BY p.cluster, p.job_id, p.from_time, p.at
+                              ORDER BY q.held_gpus_milli - q.quota_gpus_milli DESC, q.quota_gpus_milli DESC) AS place
+    FROM points p
+    JOIN wait_quotas q ON q.cluster = p.cluster AND q.job_id = p.job_id AND q.from_time = p.from_time AND q.at <= p.at AND q.until > p.at
+), conditions AS (
+    SELECT cluster, job_id, from_time, at,
        lead(at) OVER (PARTITION BY cluster, job_id, from_time ORDER BY at) AS next_at,
        sum(is_first) OVER so_far                                           AS is_first,
        sum(exceeded_quotas) OVER so_far                                    AS exceeded_quotas,
-       last_value(quota_gpus_milli) IGNORE NULLS OVER so_far               AS quota_gpus_milli,
-       last_value(quota_held_gpus_milli) IGNORE NULLS OVER so_far          AS quota_held_gpus_milli,
        last_value(fitting_nodes) IGNORE NULLS OVER so_far                  AS fitting_nodes,
        last_value(free_gpus_milli) IGNORE NULLS OVER so_far                AS free_gpus_milli,
        last_value(largest_free_gpus) IGNORE NULLS OVER so_far              AS largest_free_gpus,
@@ -76,3 +81,7 @@ SELECT cluster, job_id, from_time, at,
        last_value(assumed_gpus_milli) IGNORE NULLS OVER so_far             AS assumed_gpus_milli
 FROM points
 WINDOW so_far AS (PARTITION BY cluster, job_id, from_time ORDER BY at ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+)
+SELECT c.*, e.quota_gpus_milli, e.held_gpus_milli AS quota_held_gpus_milli
+FROM conditions c
+LEFT JOIN exceeded e ON e.cluster = c.cluster AND e.job_id = c.job_id AND e.from_time = c.from_time AND e.at = c.at AND e.place = 1
