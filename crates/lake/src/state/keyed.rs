@@ -73,7 +73,7 @@ pub struct KeyedState {
     /// Keys that were sealed and are open again: their sealed rows are to be replaced.
     revived: HashSet<i64>,
     /// Of keys that were sealed lately; `None` where nobody asks.
-    recent: Option<RecentKeys>,
+    recent: Option<Box<RecentKeys>>,
     /// Result of the last fold, per keyed pipeline; public columns.
     outputs: Vec<Vec<RecordBatch>>,
 }
@@ -111,12 +111,12 @@ impl KeyedState {
 
     /// Keeps events of keys that are sealed from now on.
     pub(super) fn keep_recent(&mut self) {
-        self.recent = Some(RecentKeys::default());
+        self.recent = Some(Box::default());
     }
 
     /// Events of keys that were sealed lately.
     pub fn recent(&self) -> Option<&RecentKeys> {
-        self.recent.as_ref()
+        self.recent.as_deref()
     }
 
     /// On start: events of keys that were sealed in the days since `from`, µs.

@@ -61,6 +61,9 @@ const FOUND_NUMBERS: [&str; 10] = [
     "assumed_gpus_milli",
 ];
 
+/// A number that the sweep found.
+type Number = Box<dyn Fn(&Piece<'_>) -> Option<i64>>;
+
 /// The function.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct WaitPieces {
@@ -239,7 +242,7 @@ impl Columns {
             columns.push(take(&self.numbers[place(&NUMBERS, name)], &rows, None)?);
         }
         let fit = |get: fn(&Fit) -> i64| move |piece: &Piece<'_>| piece.fit.as_ref().map(get);
-        let numbers: [Box<dyn Fn(&Piece<'_>) -> Option<i64>>; FOUND_NUMBERS.len()] = [
+        let numbers: [Number; FOUND_NUMBERS.len()] = [
             Box::new(|piece| Some(i64::from(piece.lasts))),
             Box::new(|piece| Some(piece.quota?.0)),
             Box::new(|piece| Some(piece.quota?.1)),
