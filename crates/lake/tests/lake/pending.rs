@@ -50,7 +50,7 @@ struct History {
 }
 
 impl History {
-    fn new(seed: u64) -> Vec<Event> {
+    fn events(seed: u64) -> Vec<Event> {
         let mut history = Self { rng: ChaCha8Rng::seed_from_u64(seed), events: Vec::new() };
         for (node, pools, gpus) in NODES {
             // Every third history has a node that serves all pools.
@@ -173,7 +173,7 @@ impl History {
             let reason = *REASONS.choose(&mut self.rng).unwrap();
             let priority = self.rng.random_bool(0.4).then(|| self.rng.random_range(0..4));
             let gpus = known.gpus_milli.unwrap_or(0);
-            let nodes = self.rng.random_bool(0.4).then(|| if gpus >= 8_000 { gpus / 8_000 } else { 1 });
+            let nodes = self.rng.random_bool(0.4).then_some(if gpus >= 8_000 { gpus / 8_000 } else { 1 });
             self.push(known, JobEventKind::Waiting, at, |event| {
                 event.reason = Some(reason.into());
                 event.priority = priority;
@@ -231,7 +231,7 @@ async fn stored_pieces_are_those_of_the_view_over_all_history() {
     let plan = plan().await;
     let (mut rows, mut over_midnight, mut constraints) = (0, 0, std::collections::BTreeSet::new());
     for seed in 0..seeds() {
-        let events = History::new(seed);
+        let events = History::events(seed);
         let expected = view(&plan, &events, Delivery::OneShot, seed, "pending_before").await;
         for delivery in Delivery::ALL {
             let found = view(&plan, &events, delivery, seed, "pending").await;
