@@ -283,23 +283,18 @@ async fn a_late_report_of_a_node_recomputes_the_day_of_waits_that_it_changes() {
     let now = START_MS + 4 * DAY_MS;
     let mut history = nodes(true);
     (0..4 * 24).for_each(|number| history.extend(hour(number)));
-    history.push(observed(now));
+    let late = START_MS + DAY_MS + 10 * HOUR_MS;
+    let tells = |name, after: i64, state| {
+        node(NodeEventKind::StateChanged, name, late + after * MINUTE_MS, Some(state))
+    };
+    history.extend([tells(NODES[1], 15, "IDLE"), observed(now)]);
     site.commit(until(history, now)).await;
     site.lake.update_joined().await.unwrap();
     let unavailable = "SELECT count(*) FROM pending WHERE constraint = 'nodes_unavailable'";
     assert_eq!(site.number(unavailable).await, 0);
     // Three days ago both nodes were drained while a job waited, until their next reports.
-    let late = START_MS + DAY_MS + 10 * HOUR_MS;
-    let tells = |name, after: i64, state| {
-        node(NodeEventKind::StateChanged, name, late + after * MINUTE_MS, Some(state))
-    };
-    let reports = [
-        tells(NODES[0], 2, "IDLE+DRAIN"),
-        tells(NODES[1], 2, "IDLE+DRAIN"),
-        tells(NODES[1], 15, "IDLE"),
-        observed(now + MINUTE_MS),
-    ];
-    site.commit(reports.to_vec()).await;
+    let drains = NODES.map(|name| tells(name, 2, "IDLE+DRAIN"));
+    site.commit([drains.to_vec(), vec![observed(now + MINUTE_MS)]].concat()).await;
     site.update_live().await;
     assert_eq!(site.lag("pending_days").pending_windows, 1);
     while site.lake.has_pending().await.unwrap() {
