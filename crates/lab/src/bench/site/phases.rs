@@ -152,7 +152,7 @@ impl Started {
 pub fn run(args: &PhaseArgs) -> Result<serde_json::Value, CommandError> {
     let site: Site = serde_json::from_str(&args.site)?;
     Ok(match args.phase {
-        Phase::Make => serde_json::to_value(make(&args.folder, &site)?)?,
+        Phase::Make => serde_json::to_value(make(&args.folder, &site, !args.no_signals)?)?,
         Phase::Live => serde_json::to_value(live(args, &site)?)?,
         Phase::Ask => {
             serde_json::to_value(ask_all(&data(&args.folder), finished(&args.folder)?.next_ms, args.rounds)?)?
@@ -204,7 +204,7 @@ async fn runner(workspace: &Workspace, pace: Pace) -> Result<Runner, CommandErro
 }
 
 /// Makes the past through the product's own log and lake, in bulk.
-pub fn make(folder: &Path, site: &Site) -> Result<Made, CommandError> {
+pub fn make(folder: &Path, site: &Site, with_signals: bool) -> Result<Made, CommandError> {
     std::fs::create_dir_all(folder)?;
     let wall = Instant::now();
     let watch = Stopwatch::start()?;
@@ -229,6 +229,9 @@ pub fn make(folder: &Path, site: &Site) -> Result<Made, CommandError> {
         runner.maintain().await?;
         Ok::<_, CommandError>(())
     })??;
+    if with_signals {
+        signals(&workspace, end_ms)?;
+    }
     State { site: site.clone(), next_ms: end_ms, lives: 1, samples }.write(folder)?;
     let cpu_s = watch.read()?.0;
     Ok(Made { events, samples, cpu_s, wall_s: wall.elapsed().as_secs_f64(), peak_rss_mib: peak_rss_mib()? })
@@ -304,9 +307,10 @@ struct Counts {
     samples: u64,
 }
 
-/// Derives signals from what the log holds.
+/// Derives signals from what the log holds since the last time, and saves their state.
 fn signals(workspace: &Workspace, now_ms: i64) -> Result<(), CommandError> {
-    SignalService::new(Arc::clone(&workspace.log))?.catch_up(RunMode::Live, now_ms)?;
+    let (log, group) = (Arc::clone(&workspace.log), workspace.reader_group("signals")?);
+    SignalService::with_snapshots(log, &workspace.snapshots(), &group)?.catch_up(RunMode::Live, now_ms)?;
     Ok(())
 }
 

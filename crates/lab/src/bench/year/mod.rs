@@ -173,7 +173,7 @@ mod tests {
     fn a_past_made_in_bulk_is_what_the_live_path_makes_of_the_same_events() {
         let site = Site { seed: 3, nodes: 2, jobs_per_day: 60, days: 1, watched_hours: 1 };
         let (bulk, live) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-        phases::make(bulk.path(), &site).expect("a past");
+        phases::make(bulk.path(), &site, false).expect("a past");
         let data = phases::data(live.path());
         let workspace = Workspace::open(&data, &LogArgs::default()).expect("a folder");
         workspace.create_topics().expect("topics");
