@@ -1,8 +1,11 @@
 //! Restore: reads a group's state back from its tables on start, as of the anchor's offset.
 
-use arrow::array::{AsArray, BooleanArray};
+use std::sync::Arc;
+
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Int64Type, TimestampMicrosecondType};
+use datafusion::datasource::MemTable;
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 
@@ -47,7 +50,7 @@ impl Lake {
         let Some(anchor) = keyed.pop() else { return Ok(()) };
         ctx.register_table("anchor", self.stores[&anchor.spec.name].provider().await?)?;
         let here = format!("{PARTITION} = {} AND {OPEN}", state.partition);
-        let mut open = format!("{KEY} IN (SELECT {KEY} FROM anchor WHERE {here})");
+        let mut open = format!("SELECT {KEY} FROM anchor WHERE {here}");
         // Not every key has rows in the anchor: a pod has only devices it held. Another table may
         // be ahead of the anchor, and a key open there may have been sealed before. Then its events
         // are absorbed once more, and bring it back.
@@ -55,14 +58,12 @@ impl Lake {
             let name = planned.spec.name.as_str();
             ctx.register_table(name, self.stores[name].provider().await?)?;
             open += &format!(
-                " OR ({KEY} IN (SELECT {KEY} FROM {name} WHERE {here}) AND {KEY} NOT IN \
-                  (SELECT {KEY} FROM raw WHERE {PARTITION} = {} AND {OFFSET} >= {}))",
+                " UNION SELECT {KEY} FROM {name} WHERE {here} AND {KEY} NOT IN \
+                  (SELECT {KEY} FROM raw WHERE {PARTITION} = {} AND {OFFSET} >= {})",
                 state.partition, state.committed
             );
         }
-        for batch in
-            ctx.sql(&format!("SELECT * FROM raw WHERE {committed} AND ({open})")).await?.collect().await?
-        {
+        for batch in events_of(&ctx, &committed, &open).await? {
             state.restore_open(conform(&batch, &state.raw().spec.full_schema())?);
         }
         restore_recent_keys(&ctx, &committed, state).await
@@ -93,8 +94,7 @@ async fn restore_recent_keys(ctx: &SessionContext, committed: &str, state: &mut 
     let schema = state.raw().spec.full_schema();
     let mut events = Vec::new();
     if !ended.is_empty() {
-        let sql = format!("SELECT * FROM raw WHERE {committed} AND {KEY} IN ({})", ended.join(" UNION ALL "));
-        for batch in ctx.sql(&sql).await?.collect().await? {
+        for batch in events_of(ctx, committed, &ended.join(" UNION ALL ")).await? {
             let batch = conform(&batch, &schema)?;
             let keys = batch.column_by_name(KEY).expect("raw rows have keys").as_primitive::<Int64Type>();
             let is_open = |key: i64| state.keyed().is_some_and(|keyed| keyed.holds(key));
@@ -107,6 +107,20 @@ async fn restore_recent_keys(ctx: &SessionContext, committed: &str, state: &mut 
 
 fn anchor_of(state: &GroupState) -> &str {
     state.group.stored_keyed().last().map_or("", |planned| planned.spec.name.as_str())
+}
+
+/// The events of the keys that a query returns. The keys are collected first: with a table of known
+/// size the engine filters the events as it reads them. It would hold all of history in memory if
+/// it took that for the smaller side of the join.
+async fn events_of(ctx: &SessionContext, rows: &str, keys: &str) -> Result<Vec<RecordBatch>> {
+    let keys = ctx.sql(keys).await?;
+    let schema = Arc::new(keys.schema().as_arrow().clone());
+    let keys = MemTable::try_new(schema, vec![keys.collect().await?])?;
+    ctx.register_table("wanted", Arc::new(keys))?;
+    let sql = format!("SELECT * FROM raw WHERE {rows} AND {KEY} IN (SELECT {KEY} FROM wanted)");
+    let events = ctx.sql(&sql).await?.collect().await?;
+    ctx.deregister_table("wanted")?;
+    Ok(events)
 }
 
 /// Restores the watermark of each cluster, by the rule of [`crate::raw::facts::Facts::observed`].
