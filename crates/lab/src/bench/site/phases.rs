@@ -223,15 +223,15 @@ pub fn make(folder: &Path, site: &Site, with_signals: bool) -> Result<Made, Comm
         feed.append_messages(messages)?;
     }
     let (events, samples) = (feed.events, feed.samples);
+    if with_signals {
+        signals(&workspace, end_ms)?;
+    }
     block_on_one_thread(async {
         let mut runner = runner(&workspace, Pace { refresh_every: None, ..Pace::default() }).await?;
         runner.catch_up(&mut |_| {}).await?;
         runner.maintain().await?;
         Ok::<_, CommandError>(())
     })??;
-    if with_signals {
-        signals(&workspace, end_ms)?;
-    }
     State { site: site.clone(), next_ms: end_ms, lives: 1, samples }.write(folder)?;
     let cpu_s = watch.read()?.0;
     Ok(Made { events, samples, cpu_s, wall_s: wall.elapsed().as_secs_f64(), peak_rss_mib: peak_rss_mib()? })
@@ -310,8 +310,9 @@ struct Counts {
 /// Derives signals from what the log holds since the last time, and saves their state.
 fn signals(workspace: &Workspace, now_ms: i64) -> Result<(), CommandError> {
     let (log, group) = (Arc::clone(&workspace.log), workspace.reader_group("signals")?);
-    SignalService::with_snapshots(log, &workspace.snapshots(), &group)?.catch_up(RunMode::Live, now_ms)?;
-    Ok(())
+    let mut service = SignalService::with_snapshots(log, &workspace.snapshots(), &group)?;
+    service.catch_up(RunMode::Live, now_ms)?;
+    Ok(service.save(now_ms)?)
 }
 
 /// Starts as `tidegate up` does, until a query is answered and until signals are up to date.
