@@ -12,7 +12,7 @@ pub enum Step {
     Refresh,
     /// Commits what was read, and does the maintenance that is due.
     Flush,
-    /// Updates joined tables with what is committed.
+    /// Updates joined tables with what is committed, and repairs what late events changed.
     Joined,
 }
 
@@ -29,7 +29,11 @@ impl Runner {
                 self.lake.refresh().await
             }
             Step::Flush => self.flush_and_maintain_or_rejoin().await,
-            Step::Joined => self.update_joined_or_rejoin().await,
+            Step::Joined => {
+                self.update_live_or_rejoin().await?;
+                while self.repair_or_rejoin(false).await? {}
+                Ok(())
+            }
         }
     }
 }

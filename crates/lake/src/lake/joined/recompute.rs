@@ -131,6 +131,7 @@ impl Recompute<'_> {
     /// Rows of the windows that begin in `[low, high)`. Steps that are not stored are computed
     /// first, each once.
     async fn windows(&self, bounds: Span) -> Result<RecordBatch> {
+        let begun = std::time::Instant::now();
         let mut wanted: BTreeSet<&str> = self.planned.pipeline.sources.iter().map(String::as_str).collect();
         let steps = self.plan.joined.iter().rev().filter(|step| {
             let is_wanted = !step.pipeline.stored && wanted.contains(step.spec.name.as_str());
@@ -157,6 +158,8 @@ impl Recompute<'_> {
             }
             let rows = run_joined(&(self.session)(), step, &sources, bounds, &self.inputs.watermarks).await?;
             if step.spec.name == self.planned.spec.name {
+                let (table, from) = (&step.spec.name, self.inputs.recent.as_ref().map(|(from, _)| *from));
+                tracing::debug!(table, ?bounds, recent_from = from, took = ?begun.elapsed(), "recomputed");
                 return Ok(rows);
             }
             let table = MemTable::try_new(rows.schema(), vec![vec![rows]])?;
