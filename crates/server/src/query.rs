@@ -312,7 +312,7 @@ async fn start(
     let explain = |e| QueryError::from_engine(&e, catalog.tables.keys().cloned());
     let statement = only_statement(sql, explain)?;
     let step_bytes = engine.limits.step_bytes();
-    let ctx = engine::query_session(&engine.memory, engine_limits(engine.limits));
+    let ctx = engine::session(&engine.memory, engine_limits(engine.limits));
     catalog.register(&ctx).map_err(|e| QueryError::Internal(e.to_string()))?;
     let bounds = Arc::new(Bounds { step_bytes });
     ctx.state_ref().write().register_function_rewrite(bounds).map_err(explain)?;

@@ -15,7 +15,6 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::DeltaStore;
-use super::no_rows::NoRows;
 use crate::batch::conform;
 use crate::error::Result;
 use crate::table::KEY;
@@ -156,10 +155,8 @@ impl DeltaStore {
 
     /// The committed rows as a DataFusion table, with all bookkeeping columns.
     pub async fn provider(&self) -> Result<Arc<dyn TableProvider>> {
-        let snapshot = self.table.snapshot().map_err(|e| self.error(e))?;
-        let is_empty = snapshot.log_data().iter().next().is_none();
-        let provider = self.table.table_provider().with_eager_snapshot(snapshot.snapshot().clone()).await?;
-        Ok(if is_empty { NoRows::provider(provider.schema()) } else { provider })
+        let snapshot = self.table.snapshot().map_err(|e| self.error(e))?.snapshot().clone();
+        Ok(self.table.table_provider().with_eager_snapshot(snapshot).await?)
     }
 }
 

@@ -13,7 +13,6 @@ mod encoding;
 mod file_writer;
 mod limits;
 mod log;
-mod no_rows;
 mod pending;
 
 use std::collections::HashMap;

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use datafusion::common::config::Dialect;
-use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 
-use crate::engine::known_empty;
 use crate::engine::memory::{Gauge, QueryPool};
 use crate::engine::view_cache::QueryViews;
 use crate::error::Result;
@@ -50,25 +48,6 @@ pub fn measured_runtime(limits: Limits, gauge: Option<&'static dyn Gauge>) -> Re
 
 /// A session with the lake's functions and without tables.
 pub fn session(runtime: &Arc<RuntimeEnv>, limits: Limits) -> SessionContext {
-    let ctx = SessionContext::new_with_config_rt(config(limits), Arc::clone(runtime));
-    functions::register(&ctx);
-    ctx
-}
-
-/// As [`session`], for one query: parts of its plan that read tables without rows are left out.
-pub fn query_session(runtime: &Arc<RuntimeEnv>, limits: Limits) -> SessionContext {
-    let state = SessionStateBuilder::new()
-        .with_config(config(limits))
-        .with_runtime_env(Arc::clone(runtime))
-        .with_default_features()
-        .with_optimizer_rules(known_empty::rules())
-        .build();
-    let ctx = SessionContext::new_with_state(state);
-    functions::register(&ctx);
-    ctx
-}
-
-fn config(limits: Limits) -> SessionConfig {
     let mut config =
         SessionConfig::new().with_target_partitions(limits.threads).with_information_schema(true);
     let options = config.options_mut();
@@ -77,5 +56,7 @@ fn config(limits: Limits) -> SessionConfig {
     options.execution.time_zone = Some("+00:00".into());
     options.sql_parser.dialect = DIALECT;
     config.set_extension(Arc::new(QueryViews::default()));
-    config
+    let ctx = SessionContext::new_with_config_rt(config, Arc::clone(runtime));
+    functions::register(&ctx);
+    ctx
 }

@@ -15,14 +15,13 @@ use datafusion::physical_plan::ExecutionPlan;
 #[derive(Debug)]
 pub(crate) struct ViewRows {
     pub(crate) table: MemTable,
-    pub(crate) is_empty: bool,
     /// Released after the rows: fields are dropped in order.
     claimed: MemoryReservation,
 }
 
 impl ViewRows {
-    pub(crate) fn new(table: MemTable, is_empty: bool, claimed: MemoryReservation) -> Self {
-        Self { table, is_empty, claimed }
+    pub(crate) fn new(table: MemTable, claimed: MemoryReservation) -> Self {
+        Self { table, claimed }
     }
 }
 

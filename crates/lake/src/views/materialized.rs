@@ -12,8 +12,7 @@ use arrow::array::{Array, ArrayData, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::stats::Precision;
-use datafusion::common::{DataFusionError, Statistics};
+use datafusion::common::DataFusionError;
 use datafusion::datasource::MemTable;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::logical_expr::{Expr, LogicalPlan, TableType};
@@ -95,8 +94,7 @@ impl MaterializedView {
             }
             rows.push(batch);
         }
-        let is_empty = rows.iter().all(|batch| batch.num_rows() == 0);
-        Ok(ViewRows::new(MemTable::try_new(self.view.schema(), vec![rows])?, is_empty, claimed))
+        Ok(ViewRows::new(MemTable::try_new(self.view.schema(), vec![rows])?, claimed))
     }
 }
 
@@ -141,13 +139,6 @@ impl TableProvider for MaterializedView {
 
     fn table_type(&self) -> TableType {
         TableType::View
-    }
-
-    /// Once it was computed, whether the view is empty is known before it is scanned.
-    fn statistics(&self) -> Option<Statistics> {
-        let is_empty = self.slot.rows().is_some_and(|rows| rows.is_empty);
-        let unknown = || Statistics::new_unknown(&self.view.schema());
-        is_empty.then(|| Statistics { num_rows: Precision::Exact(0), ..unknown() })
     }
 
     async fn scan(
