@@ -45,7 +45,7 @@ impl<'a> Class<'a> {
             owners: [wait.team, qos.as_deref()].map(|owner| Some(quotas.index(owner?))),
             gpus: wait.gpus,
             nodes: wait.nodes,
-            on_one: wait.per_node.map_or(1, |milli| (milli + 999) / 1_000),
+            on_one: wait.per_node.map_or(1, |milli| milli.saturating_add(999) / 1_000),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Free GPUs of pools: how many nodes have at least so many.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
 
@@ -18,33 +18,39 @@ pub struct Pool {
     pub free: i64,
     /// Assumed held by jobs whose nodes are not known.
     pub assumed: i64,
-    /// Nodes with at least one GPU free, two, ….
-    at_least: Vec<i64>,
+    /// Nodes by number of whole GPUs free. What an event says of a node may be absurdly large, so
+    /// this has an entry per number that occurs, not a place per GPU.
+    by_free: BTreeMap<i64, i64>,
 }
 
 impl Pool {
     /// Nodes with at least so many whole GPUs free.
     pub fn nodes_with(&self, gpus: i64) -> i64 {
-        let place = usize::try_from(gpus - 1).unwrap_or(usize::MAX);
-        self.at_least.get(place).copied().unwrap_or(0)
+        self.by_free.range(gpus..).map(|(_, nodes)| nodes).sum()
     }
 
     /// Most whole GPUs free on one node.
     pub fn largest(&self) -> i64 {
-        self.at_least.iter().rposition(|nodes| *nodes > 0).map_or(0, |place| place as i64 + 1)
+        self.by_free.last_key_value().map_or(0, |(gpus, _)| (*gpus).max(0))
     }
 
-    fn add(&mut self, node: &Node<'_>, sign: i64) {
+    /// Adds a node, or takes it away. Sums wrap around, so that taking a node away undoes adding it
+    /// whatever its numbers.
+    fn change(&mut self, node: &Node<'_>, begins: bool) {
         self.is_known = true;
-        self.present += sign * node.gpus;
-        self.usable += if node.is_usable { sign * node.gpus } else { 0 };
-        self.free += sign * node.free;
-        self.assumed += sign * node.assumed;
-        let whole = usize::try_from(node.free / 1_000).unwrap_or(0);
-        if self.at_least.len() < whole {
-            self.at_least.resize(whole, 0);
+        let add = |sum: &mut i64, value: i64| {
+            *sum = if begins { sum.wrapping_add(value) } else { sum.wrapping_sub(value) };
+        };
+        add(&mut self.present, node.gpus);
+        add(&mut self.usable, if node.is_usable { node.gpus } else { 0 });
+        add(&mut self.free, node.free);
+        add(&mut self.assumed, node.assumed);
+        let whole = node.free / 1_000;
+        let nodes = self.by_free.entry(whole).or_insert(0);
+        add(nodes, 1);
+        if *nodes == 0 {
+            self.by_free.remove(&whole);
         }
-        self.at_least[..whole].iter_mut().for_each(|nodes| *nodes += sign);
     }
 }
 
@@ -78,9 +84,9 @@ impl<'a> Pools<'a> {
     }
 
     /// Adds a node to a pool, or takes it away.
-    pub fn change(&mut self, pool: usize, node: &Node<'_>, sign: i64) {
+    pub fn change(&mut self, pool: usize, node: &Node<'_>, begins: bool) {
         self.remember(pool);
-        self.now[pool].add(node, sign);
+        self.now[pool].change(node, begins);
     }
 
     /// From now on it is known that the pool has or had a node.

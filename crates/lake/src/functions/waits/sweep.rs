@@ -152,7 +152,7 @@ impl<'s, 'a> Sweep<'s, 'a> {
                 Change::Node(index, begins) => {
                     let node = &self.facts.nodes[index];
                     for pool in &self.serves[index] {
-                        self.pools.change(*pool, node, if begins { 1 } else { -1 });
+                        self.pools.change(*pool, node, begins);
                     }
                 }
                 Change::Quota(index, true) => self.quotas.begin(self.owners[index], self.facts.quotas[index]),

@@ -123,3 +123,24 @@ fn stretches_with_one_reason_are_one_piece() {
     let facts = Facts { waits, ..Facts::default() };
     assert_eq!(shown(&facts, 0), [(1, 100, 400, false, "?"), (2, 400, 500, false, "?")]);
 }
+
+/// What events say is not checked: a number of GPUs costs nothing, and adding it up does not panic.
+#[test]
+fn absurd_numbers_of_gpus_cost_nothing() {
+    let absurd = |gpus, free, from, to| Node { gpus, free, assumed: gpus, ..node(0, from, to) };
+    let (most, least) = (i64::MAX, i64::MIN);
+    let asks = Wait { per_node: Some(most), gpus: most, ..wait("a", 100, Some(700)) };
+    let facts = Facts {
+        waits: vec![asks, Wait { row: 1, ..wait("b", 100, Some(700)) }],
+        nodes: vec![
+            absurd(most, most, 0, Some(300)),
+            absurd(most, most, 0, Some(300)),
+            absurd(least, least, 0, Some(300)),
+            node(2_000, 0, None),
+        ],
+        quotas: vec![Quota { owner: "t", pool: None, gpus: least, held: most, from: 0, to: None }],
+        ..Facts::default()
+    };
+    let found = shown(&facts, 0);
+    assert_eq!(found.last(), Some(&(1, 300, 700, false, "capacity_taken")), "taken away, they leave nothing");
+}
