@@ -14,8 +14,8 @@ use crate::window::{MICROS_PER_DAY, MICROS_PER_MS, floor_to};
 /// How long a finished key stays open for late events after its last one, in event time.
 pub const SEAL_AFTER_MS: i64 = 3_600_000;
 
-/// Events held before all are dropped until the next day.
-const MAX_EVENTS: usize = 1_000_000;
+/// Events held before all are dropped until the next day: about as many as a flush holds.
+const MAX_EVENTS: usize = 250_000;
 /// Batches held before they are merged.
 const MAX_BATCHES: usize = 32;
 
