@@ -46,8 +46,11 @@ pub(super) async fn compact(store: &mut DeltaStore, partitions: &[u32], when: &M
     match store.spec().layout {
         Layout::Windowed => {
             let mut worked = merge_by_size(store, partitions, when).await?;
-            worked |= merge_closed(store, partitions, when, least).await?;
-            worked |= pack_days(store, partitions, when, least).await?;
+            worked |= merge_closed(store, partitions, when, least, |segment| segment).await?;
+            if has_hours(store)? {
+                // The hours of a day become one file once late events are rare.
+                worked |= merge_closed(store, partitions, when, least, Segment::day_of).await?;
+            }
             Ok(worked)
         }
         Layout::Samples => samples::compact(store, partitions, when).await,
@@ -157,50 +160,32 @@ fn leave_open_windows(files: &mut Vec<DataFile>) {
     files.retain(|file| latest(file).is_some_and(|latest| Some(latest) < newest));
 }
 
-/// One file for each segment that no longer changes.
+/// One file for each segment, or day of segments, that no longer changes, if there are at least so
+/// many of several files. `whole` names what a segment is a part of.
 async fn merge_closed(
     store: &mut DeltaStore,
     partitions: &[u32],
     when: &Maintenance,
     least: usize,
+    whole: fn(&str) -> &str,
 ) -> Result<bool> {
-    let mut segments: BTreeMap<(String, String), Vec<DataFile>> = BTreeMap::new();
+    let mut closed: BTreeMap<(String, String), Vec<DataFile>> = BTreeMap::new();
     for file in owned_files(store, partitions)? {
-        segments.entry(place(&file)).or_default().push(file);
+        let (partition, segment) = place(&file);
+        closed.entry((partition, whole(&segment).to_owned())).or_default().push(file);
     }
-    let Some(changing) = changing_from(segments.keys().map(|(_, segment)| segment)) else { return Ok(false) };
-    segments.retain(|(_, segment), files| *segment < changing && is_small_enough(files, when));
-    if segments.len() < least {
+    let Some(changing) = changing_from(closed.keys().map(|(_, name)| name)) else { return Ok(false) };
+    closed.retain(|(_, name), files| *name < changing && is_small_enough(files, when));
+    if closed.len() < least {
         return Ok(false);
     }
-    let groups = segments.into_iter().map(|((partition, segment), files)| (partition, segment, files));
+    let groups = closed.into_iter().map(|((partition, name), files)| (partition, name, files));
     rewrite(store, groups.take(SEGMENTS_AT_ONCE).collect()).await
 }
 
-/// One file for each day of a joined table that is stored by hour, once late events are rare.
-async fn pack_days(
-    store: &mut DeltaStore,
-    partitions: &[u32],
-    when: &Maintenance,
-    least: usize,
-) -> Result<bool> {
-    let files = owned_files(store, partitions)?;
-    if !files.iter().filter_map(|file| file.partition_value(SEGMENT)).any(Segment::is_hour) {
-        return Ok(false);
-    }
-    let mut days: BTreeMap<(String, String), Vec<DataFile>> = BTreeMap::new();
-    for file in files {
-        let (partition, segment) = place(&file);
-        let day = Segment::day_of(&segment).to_owned();
-        days.entry((partition, day)).or_default().push(file);
-    }
-    let Some(changing) = changing_from(days.keys().map(|(_, day)| day)) else { return Ok(false) };
-    days.retain(|(_, day), files| *day < changing && is_small_enough(files, when));
-    if days.len() < least {
-        return Ok(false);
-    }
-    let groups = days.into_iter().map(|((partition, day), files)| (partition, day, files));
-    rewrite(store, groups.take(SEGMENTS_AT_ONCE).collect()).await
+/// Whether a table is stored by hour.
+fn has_hours(store: &DeltaStore) -> Result<bool> {
+    Ok(store.files()?.iter().filter_map(|file| file.partition_value(SEGMENT)).any(Segment::is_hour))
 }
 
 /// The oldest of the segments that are left as they are. Names sort by time.
