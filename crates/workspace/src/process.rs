@@ -67,8 +67,8 @@ pub fn stop_on_signals(stop: watch::Sender<bool>) -> Result<(), CommandError> {
 /// sysexits.h. Running it again later may help.
 pub const LOG_UNAVAILABLE: u8 = 75;
 
-/// Prints a failure with its causes and returns the exit status: [`LOG_UNAVAILABLE`] if the log did
-/// not answer, 1 for any other failure.
+/// Prints an error with its causes. Returns the exit status: [`LOG_UNAVAILABLE`] if the log did not
+/// answer, else 1.
 pub fn exit_code(result: CommandResult) -> ExitCode {
     match result {
         Ok(code) => code,

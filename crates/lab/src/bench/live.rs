@@ -141,7 +141,7 @@ fn measure(args: &LiveArgs, gpus: u32) -> Result<Trial, CommandError> {
     let site = Site { seed: args.seed, nodes, jobs_per_day, days: 0, watched_hours: 0 };
     let rounds = [0, ROUNDS_A_MINUTE, args.minutes * ROUNDS_A_MINUTE];
     let lived: Lived = phases::start(Phase::Live, scratch.path(), &site, rounds, false)?;
-    let disk = disk::look(&phases::data(scratch.path()))?;
+    let disk = disk::measure(&phases::data(scratch.path()))?;
     let minutes = f64::from(args.minutes);
     // The warm minute is in the tables too.
     let stored = lived.samples as f64 * (minutes + 1.0) / minutes;

@@ -45,8 +45,9 @@ pub(super) async fn aggregate(
     Ok(Some(RecordBatch::try_new(plan.schema(), columns)?))
 }
 
-/// Merges the rows that have the same key, sorted by key with NULL first: columns of `batches`, all
-/// of one schema. `None` if the types need DataFusion.
+/// Merges rows that have the same key into one. The result is sorted by key, NULL first, and has
+/// the columns of `batches`, which share one schema. Returns `None` for types that only DataFusion
+/// can merge.
 pub(crate) fn merge(spec: &TableSpec, batches: &[RecordBatch]) -> Result<Option<RecordBatch>> {
     let Some(first) = batches.first() else { return Ok(None) };
     let schema = first.schema();

@@ -152,8 +152,8 @@ pub(crate) fn first_known() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(scalar::first_known()))
 }
 
-/// Whether the function has a result for all arguments. Other functions are evaluated only for rows
-/// that need them.
+/// Whether the function never returns an error, whatever its arguments. Only then may a plan call
+/// it for rows that do not need its result.
 pub(crate) fn cannot_fail(function: &ScalarUDF) -> bool {
     matches!(function.name(), "millionths" | "us_known")
 }

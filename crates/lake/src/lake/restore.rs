@@ -109,9 +109,9 @@ fn anchor_of(state: &GroupState) -> &str {
     state.group.stored_keyed().last().map_or("", |planned| planned.spec.name.as_str())
 }
 
-/// The events of the keys that a query returns. The keys are collected first: with a table of known
-/// size the engine filters the events as it reads them. It would hold all of history in memory if
-/// it took that for the smaller side of the join.
+/// Events of the keys that the query `keys` returns. The keys are collected into a table first. The
+/// engine then knows that they are the smaller side of the join; otherwise it may build the join on
+/// the events and hold all of history in memory.
 async fn events_of(ctx: &SessionContext, rows: &str, keys: &str) -> Result<Vec<RecordBatch>> {
     let keys = ctx.sql(keys).await?;
     let schema = Arc::new(keys.schema().as_arrow().clone());

@@ -220,35 +220,3 @@ const FIVE: [&str; 5] = ["job_events", "attempts", "usage_1h", "usage_1d", "queu
 async fn five_tables_with_long_logs() {
     flushes_over_a_long_log(&FIVE).await;
 }
-
-/// `cargo test --release -p tidegate-lake --test lake -- --ignored --nocapture by_length`
-#[tokio::test]
-#[ignore = "times flushes over logs of an hour, six hours, a day and a week"]
-async fn flushes_by_length_of_the_log() {
-    let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
-    let events = history(11, 12);
-    let parts: Vec<&[Event]> = events.chunks(events.len().div_ceil(12)).collect();
-    for versions in [0, 460, 2_260, 8_740, 60_580] {
-        let (folder, links) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let root = Url::from_directory_path(folder.path()).unwrap();
-        let mut process = Process::start(&root, &plan).await;
-        process.ingest(parts[0]);
-        process.lake.flush().await.unwrap();
-        drop(process);
-        for table in FIVE.iter().filter(|_| versions > 0) {
-            let last = last_of(table, versions) - 50;
-            lengthen(&log_of(folder.path(), table), links.path(), table, last).await;
-        }
-        let mut process = Process::start(&root, &plan).await;
-        let mut took = Vec::new();
-        for part in &parts[1..] {
-            process.ingest(part);
-            process.lake.refresh().await.unwrap();
-            let started = Instant::now();
-            let commits = process.lake.flush().await.unwrap().commits;
-            took.push((started.elapsed(), commits));
-        }
-        took.sort();
-        println!("{versions} versions: {:?} in the middle of {}, {:?}", took[5], took.len(), took);
-    }
-}

@@ -27,7 +27,7 @@ pub struct Disk {
 }
 
 /// Looks through a data folder that no process writes.
-pub fn look(data: &Path) -> Result<Disk, CommandError> {
+pub fn measure(data: &Path) -> Result<Disk, CommandError> {
     let lake = data.join("lake");
     let root = folder_url(&lake)?;
     block_on_one_thread(async {

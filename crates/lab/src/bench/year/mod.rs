@@ -18,19 +18,18 @@ const ROUNDS_A_MINUTE: u32 = 6;
 
 /// What a site costs on day 1, 30 and 365
 ///
-/// Makes a site for each of these days, with a past of that length: jobs and nodes of every day,
-/// samples of the last hours in which agents watched (one a minute in the past). Then the site goes
-/// on live, a sample a second, with a commit every ten seconds of data. Prints what a minute costs,
-/// how long commits, questions and a restart take, and what it takes on disk. Time is the data's.
+/// For each of these days it makes a site with that much history: jobs and nodes of every day, and
+/// for the last hours one GPU sample a minute. Then the site runs live, with one sample a second
+/// and a commit every ten seconds. Prints CPU time a minute, the times of commits, queries and a
+/// restart, memory, and disk use. Minutes and seconds are those of the events, not of the clock.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate bench year --gpus 1000 --jobs-per-day 100 --watched-hours 6
   tidegate bench year --json --data /var/tmp/year
   tidegate bench year --gpus 100 --jobs-per-day 20 --days 1,10,30 --watched-hours 1
 
-With --data the sites stay there, one folder a day, and are gone on with the next time. A past of
-10,000 GPUs that were watched for a day is 14 million samples; --watched-hours sets how long they
-were.")]
+With --data the sites are kept, one folder for each day, and the next run continues with them. A day
+of samples of 10,000 GPUs is 14 million rows; --watched-hours sets how many hours there are.")]
 pub struct YearArgs {
     /// Seed of the generated input
     #[arg(long, default_value_t = 1)]
@@ -127,7 +126,7 @@ fn day(args: &YearArgs, site: &Site, folder: &Path) -> Result<Day, CommandError>
     tracing::info!(days = site.days, "going on live");
     let rounds = [args.uptime_minutes, 0, args.live_minutes].map(|minutes| minutes * ROUNDS_A_MINUTE);
     let lived: Lived = phases::start(Phase::Live, folder, site, rounds, with_signals)?;
-    let disk = disk::look(&phases::data(folder))?;
+    let disk = disk::measure(&phases::data(folder))?;
     let asked: Asked = phases::start(Phase::Ask, folder, site, [0, 0, args.repeat], with_signals)?;
     let restarted: Restarted = phases::start(Phase::Restart, folder, site, [0; 3], with_signals)?;
     Ok(Day { day: site.days, made, live: lived, disk, asked, restart: restarted })
