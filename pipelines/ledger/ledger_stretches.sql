@@ -5,6 +5,7 @@
 --! sources = ["attempts", "stretch_facts", "known_models", "commitments", "sample_intervals", "watched"]
 --! until   = "watched"
 --! window  = "1d"
+--! opening = true
 --! key     = ["window_start", "cluster", "pool", "node", "team", "user_name", "job_id", "gpu_model", "class", "formula", "gpus_milli", "counted_from", "from_time", "to_time"]
 --! [extents]
 --! attempts         = { from = "from_time", to = "to_time" }

@@ -2,11 +2,11 @@
 
 pub mod sort;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
 use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
 
 /// Returns a batch with exactly the columns of `schema`: picked by name, cast where the type
@@ -28,6 +28,20 @@ pub fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, A
 pub fn concat(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<RecordBatch, ArrowError> {
     let conformed = batches.iter().map(|b| conform(b, schema)).collect::<Result<Vec<_>, _>>()?;
     concat_batches(schema, &conformed)
+}
+
+/// Rows of [`NULL_INTEGERS`].
+const SHARED_NULLS: usize = 16 * 1024;
+
+static NULL_INTEGERS: LazyLock<ArrayRef> = LazyLock::new(|| new_null_array(&DataType::Int64, SHARED_NULLS));
+
+/// A column of integers of which none is known. Batches of samples have dozens, for metrics that
+/// nobody collects, so short ones share their memory.
+pub fn null_integers(rows: usize) -> ArrayRef {
+    match rows <= SHARED_NULLS {
+        true => NULL_INTEGERS.slice(0, rows),
+        false => new_null_array(&DataType::Int64, rows),
+    }
 }
 
 /// Copies the rows into buffers of their own. A slice or a filtered text view otherwise keeps the

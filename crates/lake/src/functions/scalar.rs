@@ -4,17 +4,21 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Int64Array, ListBuilder, TimestampMicrosecondArray,
-    TimestampMicrosecondBuilder, new_null_array,
+    Array, ArrayRef, AsArray, Int64Array, ListBuilder, TimestampMicrosecondArray, TimestampMicrosecondBuilder,
 };
 use arrow::buffer::NullBuffer;
-use arrow::datatypes::{DataType, Field, Int64Type, TimestampMicrosecondType};
+use arrow::datatypes::{DataType, Field, FieldRef, Int64Type, TimestampMicrosecondType};
 use datafusion::common::{Result, cast::as_int64_array, exec_err};
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
+use datafusion::logical_expr::{
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+};
 
 use super::split_step::{parts_type, split_step};
+use crate::batch::null_integers;
 use crate::table::timestamp_type;
 use crate::window::{MICROS_PER_MS, floor_to};
+
+const FIRST_KNOWN: &str = "first_known";
 
 /// All scalar functions.
 pub(super) fn functions() -> [Function; 15] {
@@ -56,7 +60,7 @@ pub(super) fn functions() -> [Function; 15] {
 
 /// Its first argument, or where that is NULL the second one; both are integers.
 pub(super) fn first_known() -> Function {
-    Function::new("first_known", vec![DataType::Int64; 2], DataType::Int64, either_known)
+    Function::new(FIRST_KNOWN, vec![DataType::Int64; 2], DataType::Int64, either_known)
 }
 
 /// A function over whole columns with fixed argument types.
@@ -100,6 +104,12 @@ impl ScalarUDFImpl for Function {
     }
     fn return_type(&self, _args: &[DataType]) -> Result<DataType> {
         Ok(self.returns.clone())
+    }
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        // It stands in for `coalesce` in optimised plans, whose schema must not change.
+        let is_coalesce = self.name == FIRST_KNOWN;
+        let nullable = !is_coalesce || args.arg_fields.iter().all(|field| field.is_nullable());
+        Ok(Arc::new(Field::new(self.name, self.returns.clone(), nullable)))
     }
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let arrays = ColumnarValue::values_to_arrays(&args.args)?;
@@ -186,7 +196,7 @@ fn window_of(args: &[ArrayRef]) -> Result<ArrayRef> {
 fn millionths(args: &[ArrayRef]) -> Result<ArrayRef> {
     // Of a metric that was not collected.
     if args.iter().any(|arg| arg.null_count() == arg.len()) {
-        return Ok(new_null_array(&DataType::Int64, args[0].len()));
+        return Ok(null_integers(args[0].len()));
     }
     let (n, of) = (args[0].as_primitive::<Int64Type>(), args[1].as_primitive::<Int64Type>());
     let exact = |n: i64, of: i64| {

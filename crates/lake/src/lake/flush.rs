@@ -7,6 +7,7 @@ use super::segments::CommittedSegments;
 use super::{CommitStats, IDLE_PROGRESS, Lake};
 use crate::delta::{Change, DataFile};
 use crate::error::{LakeError, Result};
+use crate::exec::merge;
 use crate::pipeline::plan::Group;
 use crate::state::{GroupState, KeyedState};
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT, TableSpec};
@@ -185,8 +186,12 @@ impl Lake {
             state.group.windowed.iter().find(|p| p.spec.name == spec.name).expect("a table of this group");
         let segment = planned.pipeline.shape.segment().expect("windowed");
         if !spec.partials.is_empty() {
-            for (start, rows) in segments {
-                let rows = partial_revisions(&planned.pipeline.shape, spec, rows, state.closed_before)?;
+            for (start, parts) in segments {
+                let rows = match parts.as_slice() {
+                    [rows] => rows.clone(),
+                    _ => merge::merge_batches(&self.session(), spec, parts.clone()).await?,
+                };
+                let rows = partial_revisions(&planned.pipeline.shape, spec, &rows, state.closed_before)?;
                 let values = vec![(PARTITION, state.partition.to_string()), (SEGMENT, segment.name(*start))];
                 adds.extend(store.write(values, &[rows]).await?);
             }
@@ -194,6 +199,7 @@ impl Lake {
         }
         let mut committed = CommittedSegments::new(store, segment, self.files_of(state, spec)?);
         for (start, rows) in segments {
+            let [rows] = rows.as_slice() else { unreachable!("only partial aggregates are in parts") };
             let old = committed.rows(*start, |_| true).await?;
             let Some(rows) = revise_segment(&planned.pipeline.shape, spec, rows, &old, state.closed_before)?
             else {

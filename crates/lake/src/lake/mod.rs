@@ -76,8 +76,8 @@ pub struct Lake {
     /// By raw table and log partition.
     states: BTreeMap<(String, u32), GroupState>,
     /// Windows recomputed and not committed: (windowed table, partition) → segment → rows, public
-    /// columns.
-    windows: BTreeMap<(String, u32), BTreeMap<i64, RecordBatch>>,
+    /// columns. Partial aggregates are in parts, which readers merge.
+    windows: BTreeMap<(String, u32), BTreeMap<i64, Vec<RecordBatch>>>,
     /// Watermark when joined tables were last up to date, µs.
     joined_watermark: Option<i64>,
     watermarks: watermarks::CommittedWatermarks,

@@ -21,9 +21,13 @@ use crate::state::GroupState;
 use crate::table::{Layout, TableSpec};
 use crate::window::Segment;
 
+/// Parts of a segment's partial aggregates that are held before they are merged. Refreshes come
+/// twice a second and a commit every ten; each merge costs as much as all rows of the segment.
+const MAX_PARTS: usize = 32;
+
 impl Lake {
-    /// Aggregates what a group absorbed since the last time, and merges it into the partial
-    /// aggregates that are not committed.
+    /// Aggregates what a group absorbed since the last time, and adds it to the partial aggregates
+    /// that are not committed.
     pub(super) async fn update_partials(&mut self, name: &(String, u32)) -> Result<()> {
         let state = &self.states[name];
         let group = state.group.clone();
@@ -49,11 +53,11 @@ impl Lake {
                 held.clear();
             }
             for (start, rows) in by_segment(&rows, segment) {
-                let all = match held.remove(&start) {
-                    Some(before) => merge::merge_batches(&ctx, &planned.spec, vec![before, rows]).await?,
-                    None => rows,
-                };
-                held.insert(start, all);
+                let parts = held.entry(start).or_default();
+                parts.push(rows);
+                if parts.len() >= MAX_PARTS {
+                    *parts = vec![merge::merge_batches(&ctx, &planned.spec, std::mem::take(parts)).await?];
+                }
             }
         }
         if let Some(samples) = self.states.get_mut(name).expect("just read").samples_mut() {

@@ -55,10 +55,12 @@ impl Lake {
         for (planned, dirty) in group.recomputed().zip(&dirty) {
             let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
             let source = sources.table_provider(planned.pipeline.sources[0].as_str()).await?;
-            let mut segments: BTreeMap<i64, RecordBatch> = BTreeMap::new();
+            let mut segments: BTreeMap<i64, Vec<RecordBatch>> = BTreeMap::new();
             for run in runs(segment, dirty, dirty.len().div_ceil(PASSES).max(SEGMENTS_AT_ONCE)) {
                 let rows = run_windowed(&self.session(), planned, Arc::clone(&source), run).await?;
-                segments.extend(split_segments(&rows, segment, dirty.range(run.0..run.1).copied()));
+                let dirty = dirty.range(run.0..run.1).copied();
+                let found = split_segments(&rows, segment, dirty).into_iter();
+                segments.extend(found.map(|(start, rows)| (start, vec![rows])));
             }
             self.windows.insert((planned.spec.name.clone(), partition), segments);
             // Wider windows may be computed from these.
@@ -139,7 +141,7 @@ impl Lake {
                         let names = segments.keys().map(|s| (state.partition as i32, segment.name(*s)));
                         overlay.hide_segments.extend(names);
                     }
-                    for rows in segments.values() {
+                    for rows in segments.values().flatten() {
                         overlay.rows.push(with_bookkeeping(spec, rows, state.partition)?);
                     }
                 }

@@ -6,6 +6,7 @@ mod catalogs;
 mod counting_store;
 mod dead_files;
 mod equivalence;
+mod fit;
 mod flat_cost;
 mod histories;
 mod ledger;

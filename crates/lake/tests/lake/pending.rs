@@ -22,10 +22,10 @@ use crate::histories::{envelope, job_event, sealed};
 use crate::ledger::needed;
 
 /// 2023-11-14 16:00 UTC.
-const START_MS: i64 = 1_699_977_600_000;
+pub const START_MS: i64 = 1_699_977_600_000;
 const HOUR_MS: i64 = 3_600_000;
 const HOURS: i64 = 80;
-const END_MS: i64 = START_MS + HOURS * HOUR_MS;
+pub const END_MS: i64 = START_MS + HOURS * HOUR_MS;
 const JOBS: usize = 40;
 /// Nodes with their pools and GPUs. Pools a and b share n3.
 const NODES: [(&str, &str, u64); 5] =
@@ -44,13 +44,13 @@ const REASONS: [&str; 9] = [
 
 /// Three days of a small cluster. Jobs wait over midnights, with and without reasons, priorities,
 /// shapes and pools, and are requeued; nodes drain and come back; quotas change.
-struct History {
+pub struct History {
     rng: ChaCha8Rng,
     events: Vec<Event>,
 }
 
 impl History {
-    fn events(seed: u64) -> Vec<Event> {
+    pub fn events(seed: u64) -> Vec<Event> {
         let mut history = Self { rng: ChaCha8Rng::seed_from_u64(seed), events: Vec::new() };
         for (node, pools, gpus) in NODES {
             // Every third history has a node that serves all pools.
@@ -191,8 +191,8 @@ impl History {
     }
 }
 
-/// The pipelines that `pending` needs, and its definition as a view.
-async fn plan() -> Plan {
+/// The pipelines that these tables need, with definitions over all history.
+pub async fn plan(tables: &[&str]) -> Plan {
     let mut pipelines = tidegate_lake::pipeline::shipped();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lake/pending_reference");
     for file in fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()) {
@@ -201,12 +201,12 @@ async fn plan() -> Plan {
             pipelines.push(Pipeline::parse(name, &fs::read_to_string(&file).unwrap()).unwrap());
         }
     }
-    let used = [needed("pending", &pipelines), needed("pending_before", &pipelines)].concat();
+    let used: Vec<String> = tables.iter().flat_map(|table| needed(table, &pipelines)).collect();
     pipelines.retain(|pipeline| used.contains(&pipeline.name));
     Plan::compile(pipelines).await.unwrap()
 }
 
-async fn view(plan: &Plan, events: &[Event], delivery: Delivery, seed: u64, name: &str) -> RecordBatch {
+pub async fn view(plan: &Plan, events: &[Event], delivery: Delivery, seed: u64, name: &str) -> RecordBatch {
     let folder = tempfile::tempdir().unwrap();
     let root = Url::from_directory_path(folder.path()).unwrap();
     let tables = tables_after(plan, &root, events, delivery, seed, ViewSelection::Only(name)).await;
@@ -228,7 +228,7 @@ fn differences(found: &RecordBatch, expected: &RecordBatch) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stored_pieces_are_those_of_the_view_over_all_history() {
-    let plan = plan().await;
+    let plan = plan(&["pending", "pending_before"]).await;
     let (mut rows, mut over_midnight, mut constraints) = (0, 0, std::collections::BTreeSet::new());
     for seed in 0..seeds() {
         let events = History::events(seed);

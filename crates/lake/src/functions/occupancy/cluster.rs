@@ -66,6 +66,25 @@ impl<'a> Cluster<'a> {
         self.changes.last().map(|(at, ..)| *at)
     }
 
+    /// The nodes that changes up to `now` may concern.
+    pub fn affected_at(&self, now: i64) -> BTreeSet<usize> {
+        let changing = self.changes.iter().rev().take_while(|(at, ..)| *at <= now);
+        let mut affected = BTreeSet::new();
+        for fact in changing.map(|(_, index, _)| &self.facts[*index]) {
+            // Where one device or share of a job goes depends on the others.
+            let of_job = match fact.kind {
+                Kind::Share | Kind::Device | Kind::Starting => self.of_job.get(fact.job),
+                _ => None,
+            };
+            let of_job = of_job.into_iter().flatten().map(|index| &self.facts[*index]);
+            let itself = Some(fact).filter(|fact| concerns_nodes(fact.kind));
+            for name in of_job.chain(itself).flat_map(Fact::nodes) {
+                affected.insert(self.names.binary_search(&name).expect("all names of facts are known"));
+            }
+        }
+        affected
+    }
+
     /// Advances to `now`, including all changes at that instant.
     pub fn advance(&mut self, now: i64) {
         let (mut affected, mut jobs) = (BTreeSet::new(), BTreeSet::new());

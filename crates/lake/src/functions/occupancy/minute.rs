@@ -77,14 +77,34 @@ impl DeviceMinute<'_> {
     }
 }
 
+/// What agents and jobs reported of a node for the minute.
+#[derive(Debug, Default)]
+struct Reports<'a> {
+    samples: Vec<&'a Fact<'a>>,
+    /// By job; of several the first fact counts.
+    steps: BTreeMap<&'a str, &'a Fact<'a>>,
+}
+
 /// The rows of `[begin, end)`, sorted. `facts` must be sorted and lie inside.
 pub fn minute<'a>(facts: &'a [Fact<'a>], begin: i64, end: i64) -> Vec<Row<'a>> {
     let mut cluster = Cluster::new(facts);
     let mut nodes: Vec<NodeMinute<'a>> = cluster.names.iter().map(|_| NodeMinute::default()).collect();
     let mut somewhere: BTreeMap<&str, i64> = BTreeMap::new();
     let (mut beyond, mut now) = (0, begin);
-    let sampled = sampled_devices(facts);
+    // Up to when each node's sums are complete. Most changes concern few nodes.
+    let mut added_to = vec![begin; nodes.len()];
+    let reports = reports_by_node(facts);
+    let of_node = |name: &str| reports.get(name).unwrap_or(&NO_REPORTS);
+    let mut add = |nodes: &mut [NodeMinute<'a>], cluster: &Cluster<'a>, index: usize, to: i64| {
+        let ms = to - std::mem::replace(&mut added_to[index], to);
+        if ms > 0 {
+            nodes[index].add(cluster, index, ms, &of_node(cluster.names[index]).samples);
+        }
+    };
     while now < end {
+        for index in cluster.affected_at(now) {
+            add(&mut nodes, &cluster, index, now);
+        }
         cluster.advance(now);
         let next = cluster.next_change().map_or(end, |next| next.min(end));
         let ms = next - now;
@@ -94,9 +114,6 @@ pub fn minute<'a>(facts: &'a [Fact<'a>], begin: i64, end: i64) -> Vec<Row<'a>> {
         }
         beyond += claimed.beyond * ms;
         for (index, node) in nodes.iter_mut().enumerate() {
-            let name = cluster.names[index];
-            let devices = sampled.get(name).map_or(&[][..], Vec::as_slice);
-            node.add(&cluster, index, ms, devices);
             node.taken += claimed.taken[index] * ms;
             for (sum, units) in node.claimed.iter_mut().zip(claimed.claimed[index]) {
                 *sum += units * ms;
@@ -104,31 +121,40 @@ pub fn minute<'a>(facts: &'a [Fact<'a>], begin: i64, end: i64) -> Vec<Row<'a>> {
         }
         now = next;
     }
+    (0..nodes.len()).for_each(|index| add(&mut nodes, &cluster, index, end));
     let mut rows: Vec<Row<'a>> = Vec::new();
     let nowhere =
         |job, class, formula, gpu_ms| Row { node: "", gpu: "", mig: "", job, class, formula, gpu_ms };
     rows.extend(somewhere.into_iter().map(|(job, units)| nowhere(job, "unknown", "hold", gpu_ms(units))));
     rows.push(nowhere("", "imbalance", "hold", -gpu_ms(beyond)));
     for (name, node) in cluster.names.iter().zip(&nodes) {
-        node.rows(name, facts, &cluster, &mut rows);
+        node.rows(name, of_node(name), &cluster, &mut rows);
     }
     rows.retain(|row| row.gpu_ms != 0);
     rows.sort();
     rows
 }
 
-/// Devices that were sampled, by node.
-fn sampled_devices<'a>(facts: &[Fact<'a>]) -> BTreeMap<&'a str, Vec<Device<'a>>> {
-    let mut sampled: BTreeMap<&str, Vec<Device<'a>>> = BTreeMap::new();
-    for fact in facts.iter().filter(|fact| fact.kind == Kind::Sample) {
-        sampled.entry(fact.node).or_default().push((fact.gpu, fact.mig));
+/// Of a node that nothing was reported of.
+static NO_REPORTS: Reports<'static> = Reports { samples: Vec::new(), steps: BTreeMap::new() };
+
+fn reports_by_node<'a>(facts: &'a [Fact<'a>]) -> BTreeMap<&'a str, Reports<'a>> {
+    let mut reports: BTreeMap<&str, Reports<'a>> = BTreeMap::new();
+    for fact in facts {
+        match fact.kind {
+            Kind::Sample => reports.entry(fact.node).or_default().samples.push(fact),
+            Kind::Steps => {
+                reports.entry(fact.node).or_default().steps.entry(fact.job).or_insert(fact);
+            }
+            _ => {}
+        }
     }
-    sampled
+    reports
 }
 
 impl<'a> NodeMinute<'a> {
-    /// Adds an instant that lasted `ms`.
-    fn add(&mut self, cluster: &Cluster<'a>, index: usize, ms: i64, sampled: &[Device<'a>]) {
+    /// Adds a time of `ms` in which nothing about the node changed.
+    fn add(&mut self, cluster: &Cluster<'a>, index: usize, ms: i64, samples: &[&Fact<'a>]) {
         let node = &cluster.nodes[index];
         self.is_registered |= node.is_registered;
         self.present += if node.is_registered || node.held > 0 { ms } else { 0 };
@@ -150,14 +176,15 @@ impl<'a> NodeMinute<'a> {
         }
         self.seen.extend(&node.seen);
         if node.is_registered || node.held > 0 {
-            self.add_unusable(node, ms, sampled);
+            self.add_unusable(node, ms, samples);
         }
         self.add_starting(cluster, node, ms);
     }
 
-    fn add_unusable(&mut self, node: &Node<'a>, ms: i64, sampled: &[Device<'a>]) {
-        for device in sampled.iter().filter(|device| !node.named.contains_key(*device)) {
-            let (unhealthy, drained) = self.unusable.entry(*device).or_default();
+    fn add_unusable(&mut self, node: &Node<'a>, ms: i64, samples: &[&Fact<'a>]) {
+        let sampled = samples.iter().map(|sample| (sample.gpu, sample.mig));
+        for device in sampled.filter(|device| !node.named.contains_key(device)) {
+            let (unhealthy, drained) = self.unusable.entry(device).or_default();
             if node.lost.contains(device.0) || node.health == Health::Unhealthy {
                 *unhealthy += ms;
             } else if node.health == Health::Drained {
@@ -178,10 +205,8 @@ impl<'a> NodeMinute<'a> {
         }
     }
 
-    fn rows(&self, name: &'a str, facts: &[Fact<'a>], cluster: &Cluster<'a>, rows: &mut Vec<Row<'a>>) {
-        let samples: Vec<&Fact<'a>> =
-            facts.iter().filter(|fact| fact.kind == Kind::Sample && fact.node == name).collect();
-        let mut devices = self.devices(name, &samples, cluster);
+    fn rows(&self, name: &'a str, reports: &Reports<'a>, cluster: &Cluster<'a>, rows: &mut Vec<Row<'a>>) {
+        let mut devices = self.devices(name, &reports.samples, cluster);
         let beyond = self.place_unnamed(&mut devices);
         let (mut jobs, mut held) = (BTreeMap::<&str, JobMinute<'a>>::new(), 0);
         for device in &devices {
@@ -195,7 +220,7 @@ impl<'a> NodeMinute<'a> {
             jobs.entry(job).or_default().add(("", ""), [0, ms, 0, 0]);
         }
         for (job, did) in jobs {
-            let steps = facts.iter().find(|f| f.kind == Kind::Steps && f.node == name && f.job == job);
+            let steps = reports.steps.get(job).copied();
             let starting = self.starting.get(job).map(|(units, attempt)| (gpu_ms(*units), *attempt));
             for (device, (class, formula), gpu_ms) in job_classes(&did, steps, starting) {
                 rows.push(Row { node: name, gpu: device.0, mig: device.1, job, class, formula, gpu_ms });

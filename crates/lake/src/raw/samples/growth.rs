@@ -5,13 +5,13 @@
 //! of it do not depend on how a history was cut. Growth counts at the sample that ends it, as do
 //! ratios, which are averages over the time before their sample.
 
-use arrow::array::{ArrayRef, Int64Array, new_null_array};
+use arrow::array::{ArrayRef, Int64Array};
 use arrow::buffer::{NullBuffer, ScalarBuffer};
-use arrow::datatypes::DataType;
 use std::sync::Arc;
 
 use super::chunk::{RunRef, Values};
 use super::metrics::metric_index;
+use crate::batch::null_integers;
 
 /// Growth of a counter and the time of it, µs, for each row of the runs. Both are NULL where the
 /// growth is not known.
@@ -21,7 +21,7 @@ use super::metrics::metric_index;
 pub(super) fn growth(runs: &[RunRef<'_>], rows: usize, counter: usize) -> (ArrayRef, ArrayRef) {
     let interval = metric_index("interval_us").expect("a metric");
     if runs.iter().all(|picked| picked.chunk.metrics[counter].values.is_empty()) {
-        let unknown = new_null_array(&DataType::Int64, rows);
+        let unknown = null_integers(rows);
         return (Arc::clone(&unknown), unknown);
     }
     let mut column = Column {

@@ -17,6 +17,7 @@ use hashbrown::HashMap;
 use super::chunk::{RunRef, SampleChunk, TextId, Values};
 use super::growth::growth;
 use super::metrics::{Derived, derived_column, metric_index};
+use crate::batch::null_integers;
 use crate::table::{EVENT, KEY, OFFSET, PARTITION};
 
 /// Rows of the runs with the columns of `schema`: those of the table, and those derived for
@@ -139,7 +140,7 @@ fn times(runs: &[RunRef<'_>], rows: usize) -> ArrayRef {
 
 fn values(runs: &[RunRef<'_>], rows: usize, metric: usize) -> ArrayRef {
     if runs.iter().all(|picked| picked.chunk.metrics[metric].values.is_empty()) {
-        return new_null_array(&DataType::Int64, rows);
+        return null_integers(rows);
     }
     let mut values = Vec::with_capacity(rows);
     let mut unknown = Vec::new();

@@ -2,7 +2,7 @@
 --! doc     = "Conditions under which jobs waited: each stretch of eligible_waits, cut wherever the free GPUs of its pool, an exceeded quota, its place in line or its eligibility changed. The step before pending, which derives the constraint from one row."
 --! question = "Under which conditions did a job wait, from one change to the next?"
 --! example  = "SELECT at, next_at, is_first, exceeded_quotas, fitting_nodes, free_gpus_milli / 1000 AS free_gpus FROM wait_conditions WHERE job_id = '4711' ORDER BY at"
---! sources = ["eligible_waits", "wait_pool_fits", "wait_quotas", "first_in_line"]
+--! sources = ["eligible_waits", "wait_pool_fits", "wait_quotas", "first_in_line_before"]
 --! [columns]
 --! cluster            = "Cluster."
 --! job_id             = "Job."
@@ -27,7 +27,7 @@ WITH open_waits AS (
     -- One row per stretch of a wait and time in which its job was first in line.
     SELECT w.cluster, w.job_id, w.from_time, w.known_to, greatest(f.from_time, w.from_time) AS at, f.to_time AS until
     FROM open_waits w
-    JOIN first_in_line f ON f.cluster = w.cluster AND f.job_id = w.job_id
+    JOIN first_in_line_before f ON f.cluster = w.cluster AND f.job_id = w.job_id
     WHERE w.is_open = 1 AND f.from_time < w.known_to AND coalesce(f.to_time > w.from_time, true)
 ), changes AS (
     -- One row per change: what begins counts 1, what ends -1; NULL is no news.

@@ -1,8 +1,8 @@
 --! name    = "wait_pool_fits"
---! doc     = "Free GPUs of a job's pool while it waited: one row per open wait and state of the pool (pool_fit), for the number of GPUs that the job needs on one node."
+--! doc     = "Free GPUs of a job's pool while it waited: one row per open wait and state of the pool (pool_fit_before), for the number of GPUs that the job needs on one node."
 --! question = "How many nodes had room for a job while it waited?"
 --! example  = "SELECT at, nodes, free_gpus_milli / 1000 AS free_gpus, largest_free_gpus FROM wait_pool_fits WHERE job_id = '4711' ORDER BY at"
---! sources = ["open_wait_hours", "pool_fit", "observed_waits"]
+--! sources = ["open_wait_hours", "pool_fit_before", "observed_waits"]
 --! [columns]
 --! cluster            = "Cluster."
 --! job_id             = "Job."
@@ -19,7 +19,7 @@
 WITH clipped AS (
     -- One row per state of a pool, clipped to the observed time.
     SELECT f.*, greatest(f.from_time, o.from_time) AS clip_from, least(coalesce(f.to_time, o.to_time), o.to_time) AS clip_to
-    FROM pool_fit f JOIN observed_waits o ON o.cluster = f.cluster
+    FROM pool_fit_before f JOIN observed_waits o ON o.cluster = f.cluster
 ), pool_hours AS (
     -- One row per state of a pool and hour that it touches.
     SELECT *, unnest(window_starts(clip_from, clip_to, 3600000, clip_from, clip_to)) AS hour FROM clipped WHERE clip_from < clip_to
