@@ -154,7 +154,7 @@ fn promises_run_from_the_approval_until_the_gpus_are_free() {
     let outcome = |what: Transition, seconds: i64, expired: Option<i64>| {
         let mut tallies = Tallies::default();
         tallies.record(
-            &event(Transition::Approved { by: "policy".into() }, 0),
+            &event(Transition::approved_by_policy(), 0),
             &Stage::Proposed,
             &reclaim,
             within_ms,

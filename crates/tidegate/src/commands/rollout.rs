@@ -12,7 +12,8 @@ use tidegate_autopilot::rollout::shadow::{ID_PREFIX, ShadowEvent, ShadowPlan};
 use tidegate_autopilot::rollout::summary::{KindComparison, ShadowSummary, summary};
 use tidegate_autopilot::rollout::{Canaries, CanaryEvent};
 use tidegate_autopilot::scorecard::Score;
-use tidegate_control::{ControlFolder, PlanArchive, authority};
+use tidegate_control::authority::{self, ApprovalStatement, SignedText};
+use tidegate_control::{ControlFolder, PlanArchive};
 use tidegate_server::QueryService;
 
 use super::{CommandError, DataArgs, ask, block_on, committed, quoted};
@@ -165,8 +166,8 @@ pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
     if args.restart {
         let ended = lines.iter().filter(|line| line.rolled_back).max_by_key(|line| line.began_us);
         let Some(line) = ended else { return Err("no canary was ended by its record".into()) };
-        let signature = args.key.as_deref().map(|key| signature(key, line, &args.data)).transpose()?;
-        ControlFolder::in_data(&args.data.data).approve(&line.canary, by, signature.as_deref())?;
+        let signed = args.key.as_deref().map(|key| sign_restart(key, line, &args.data)).transpose()?;
+        ControlFolder::in_data(&args.data.data).approve(&line.canary, by, signed.as_ref())?;
         say!(
             "{} acts for {} again from the next look on, if the policy still names it",
             line.policy,
@@ -190,7 +191,7 @@ pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
 }
 
 /// Signs one restart of a canary on its cluster.
-fn signature(key: &Path, line: &Line, data: &DataArgs) -> Result<String, CommandError> {
+fn sign_restart(key: &Path, line: &Line, data: &DataArgs) -> Result<SignedText, CommandError> {
     #[derive(Deserialize)]
     struct Of {
         cluster: String,
@@ -201,8 +202,9 @@ fn signature(key: &Path, line: &Line, data: &DataArgs) -> Result<String, Command
         ask(&committed(data).await?, &sql).await
     })??;
     let Some(of) = found.first() else { return Err(format!("{} is of no cluster", line.canary).into()) };
-    let text = authority::approval_text(&of.cluster, &line.canary, &line.beginning);
-    Ok(authority::sign(key, authority::APPROVE, &text)?)
+    let now = chrono::Utc::now();
+    let statement = ApprovalStatement::given(&of.cluster, &line.canary, &line.beginning, now);
+    Ok(SignedText::by_key(key, authority::APPROVE, statement.text())?)
 }
 
 /// State of every canary, by id.
