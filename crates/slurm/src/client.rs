@@ -179,7 +179,7 @@ impl SlurmClient {
 }
 
 /// Text of bytes, of which those that are not UTF-8 are replaced.
-pub(crate) fn lossy(bytes: Vec<u8>) -> String {
+fn lossy(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|not| String::from_utf8_lossy(not.as_bytes()).into_owned())
 }
 

@@ -50,7 +50,10 @@ fn a_name_makes_no_record_and_hides_none() {
     let mut recorded = Recorded::default();
     recorded.add(polled(&mut watched).unwrap());
     let invented = "77777777";
-    let forged = format!("x\n{}\n8", record_of_another(invented, now_ms() / 1000));
+    // Every line that it makes has all columns: the rest of its own record, as if the job ran, the
+    // other record, and the beginning of a third, which what Slurm prints behind the name goes on.
+    let rest = ["x", "", "", "", "", "", "", "", "", "RUNNING", "", "", "", "", "", "", ""].join("\u{1f}");
+    let forged = format!("{rest}\n{}\n8\u{1f}y", record_of_another(invented, now_ms() / 1000));
     let columns = "x\u{1f}y|z";
     let plain = "honest";
     let submit = |name: &str| cluster.submit(&["--gres=gpu:1", &format!("--job-name={name}")], "true");
