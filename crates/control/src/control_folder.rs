@@ -44,6 +44,11 @@ impl ControlFolder {
         Self { folder: data.join("autopilot") }
     }
 
+    /// The folder with switch and approvals.
+    pub(crate) fn path(&self) -> &Path {
+        &self.folder
+    }
+
     /// Reads the switch.
     pub fn switch(&self) -> KillSwitch {
         match read(&self.file()) {

@@ -89,16 +89,18 @@ pub fn source(cluster: &str, holder: &str) -> String {
     format!("autopilot/{cluster}/{holder}")
 }
 
-/// Decodes the entry of a record; `None` if the record is not a journal entry.
-pub fn decode_entry(schema: u32, payload: &[u8]) -> Option<(AutopilotEvent, JournalEntry)> {
+/// Decodes the event of a record; `None` if the record is none of a journal.
+pub fn decode_event(schema: u32, payload: &[u8]) -> Option<AutopilotEvent> {
     SchemaId::from_number(schema).ok().filter(|schema| *schema == SchemaId::AutopilotEvent)?;
     match Event::decode(schema, payload).ok()? {
-        Event::Autopilot(event) => {
-            let entry = serde_json::from_str(&event.body).ok()?;
-            Some((event, entry))
-        }
+        Event::Autopilot(event) => Some(event),
         _ => None,
     }
+}
+
+/// The entry of an event; `None` if this version cannot read it.
+pub fn decode_entry(event: &AutopilotEvent) -> Option<JournalEntry> {
+    serde_json::from_str(&event.body).ok()
 }
 
 fn fill_plan(event: &mut AutopilotEvent, planned: &PlanRecord) {

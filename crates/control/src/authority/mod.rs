@@ -70,6 +70,7 @@ impl fmt::Display for Signer {
 pub struct Signers {
     file: PathBuf,
     allowed: Vec<Allowed>,
+    text: String,
 }
 
 /// A statement with its signature, armoured as `ssh-keygen -Y sign` writes it.
@@ -98,15 +99,19 @@ impl Signers {
     /// # Errors
     /// The file cannot be read, or a line cannot be used: the message names both and what to write.
     pub fn read(file: &Path) -> Result<Self, String> {
+        Self::parse(file, &read_text(file, MOST_BYTES)?)
+    }
+
+    /// Parses the text of the file of that name.
+    pub(crate) fn parse(file: &Path, text: &str) -> Result<Self, String> {
         let at = file.display();
-        let text = read_text(file, MOST_BYTES)?;
-        let allowed = allowed::parse(&text).map_err(|why| format!("{at}: {why}"))?;
+        let allowed = allowed::parse(text).map_err(|why| format!("{at}: {why}"))?;
         if allowed.is_empty() {
             return Err(format!(
                 "{at}: nobody may sign; write a line such as `anna@example.com ssh-ed25519 AAAA...`"
             ));
         }
-        Ok(Self { file: file.to_path_buf(), allowed })
+        Ok(Self { file: file.to_path_buf(), allowed, text: text.to_owned() })
     }
 
     /// Verifies `signature` (armoured, as `ssh-keygen -Y sign` writes it) of `message` in
@@ -186,6 +191,11 @@ impl Signers {
         }
         let signer = self.verify(SWITCH, signed.text.as_bytes(), &signed.signature, now)?;
         Ok((signer, statement))
+    }
+
+    /// The text of the file.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     /// The file and its number of keys, for people.

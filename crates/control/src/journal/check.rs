@@ -9,9 +9,12 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use tidegate_autopilot::executor::{AdoptedStatement, IssuedPolicy, JournalEntry, JournalEvent, Switched};
+use tidegate_autopilot::executor::{
+    AdoptedStatement, IssuedPolicy, JournalEntry, JournalEvent, PolicyAdopted, Switched,
+};
 use tidegate_autopilot::intent::{POLICY_APPROVER, SignedApproval, Transition};
 use tidegate_autopilot::rollout::CanaryEvent;
+use tidegate_events::Millis;
 use tidegate_events::v1::AutopilotEvent;
 
 use super::proof::{self, Place};
@@ -35,6 +38,8 @@ pub struct Chains {
     /// Newest time of an entry that counts, µs since 1970.
     newest_us: i64,
     policy: Option<AdoptedStatement>,
+    /// Generation of the first entry that was proven.
+    from_generation: Option<u64>,
 }
 
 /// The last entry of a writer.
@@ -51,7 +56,13 @@ impl Chains {
         self.last.as_deref().unwrap_or("none")
     }
 
-    /// Takes in the next entry of the log.
+    /// Generation of the first entry that was proven.
+    pub(crate) fn from_generation(&self) -> Option<u64> {
+        self.from_generation
+    }
+
+    /// Takes in the next event of the log. `entry`: what it holds, unless a newer version wrote it;
+    /// its place in the chain is taken all the same.
     ///
     /// # Errors
     /// Why it does not count.
@@ -59,7 +70,7 @@ impl Chains {
         &mut self,
         signers: &Signers,
         event: &AutopilotEvent,
-        entry: &JournalEntry,
+        entry: Option<&JournalEntry>,
     ) -> Result<(), String> {
         let envelope = event.envelope.clone().unwrap_or_default();
         let (text, proof) = proof::detach(&event.body);
@@ -74,13 +85,14 @@ impl Chains {
             seq: envelope.seq,
         };
         let statement = proof::statement(place, &proof.previous, &text);
-        let at = time(entry.at_us)?;
+        let at_us = entry.map_or(Millis(envelope.event_time_ms).to_micros().0, |entry| entry.at_us);
+        let at = time(at_us)?;
         signers.verify(JOURNAL, statement.as_bytes(), &proof.signature, at)?;
-        if entry.generation != place.generation {
+        if entry.is_some_and(|entry| entry.generation != place.generation) {
             return Err("its generation is not the one that it was written in".to_owned());
         }
         self.follows(place, &proof.previous)?;
-        if entry.at_us < self.newest_us.saturating_sub(CLOCKS_US) {
+        if at_us < self.newest_us.saturating_sub(CLOCKS_US) {
             return Err("it is dated more than an hour before one in front of it".to_owned());
         }
         let hash = hash(statement.as_bytes());
@@ -88,8 +100,14 @@ impl Chains {
         self.writers.insert(place.source.to_owned(), link);
         self.forget();
         self.last = Some(hash);
-        self.newest_us = self.newest_us.max(entry.at_us);
-        self.decided_by_people(signers, place.cluster, entry, at)
+        self.newest_us = self.newest_us.max(at_us);
+        self.from_generation.get_or_insert(place.generation);
+        let Some(entry) = entry else { return Ok(()) };
+        decided_by_people(signers, place.cluster, entry, at)?;
+        match &entry.event {
+            JournalEvent::Policy(PolicyAdopted { issued: Some(issued), .. }) => self.adopt(issued, at),
+            _ => Ok(()),
+        }
     }
 
     /// Whether an entry is the next of its writer.
@@ -128,95 +146,103 @@ impl Chains {
         }
     }
 
-    /// Checks the signatures of people in an entry.
-    fn decided_by_people(
-        &mut self,
-        signers: &Signers,
-        cluster: &str,
-        entry: &JournalEntry,
-        at: DateTime<Utc>,
-    ) -> Result<(), String> {
-        let approved = |action: &str, by: &str, signed: Option<&SignedApproval>| {
-            let signed = signed.ok_or_else(|| format!("{by} did not sign the approval of {action}"))?;
-            let SignedApproval { plan, given_us, expires_us, signature } = signed;
-            let statement = ApprovalStatement {
-                cluster: cluster.to_owned(),
-                action: action.to_owned(),
-                plan: plan.clone(),
-                given_us: *given_us,
-                expires_us: *expires_us,
-            };
-            statement.check_time(entry.at_us)?;
-            let signer = signers.verify(APPROVE, statement.text().as_bytes(), signature, at)?;
-            match signer.to_string() == by {
-                true => Ok(()),
-                false => Err(format!("{signer} signed the approval that it says is {by}'s")),
-            }
-        };
-        match &entry.event {
-            JournalEvent::Step(step) => match &step.transition {
-                Transition::Approved { by, signed } if by != POLICY_APPROVER => {
-                    approved(&step.action, by, signed.as_ref())
-                }
-                _ => Ok(()),
-            },
-            JournalEvent::Canary(event) => match event.as_ref() {
-                CanaryEvent::Began { canary, by: Some(by), signed } => {
-                    approved(&canary.id(), by, signed.as_ref())
-                }
-                _ => Ok(()),
-            },
-            JournalEvent::Policy(policy) => {
-                let issued = policy.issued.as_ref().ok_or("its policy has no signed statement")?;
-                self.issued(signers, cluster, issued, at)
-            }
-            JournalEvent::Switched(Switched { on: true, sequence, signature, .. }) => {
-                let signature = signature.as_deref().ok_or("nobody signed the switch")?;
-                let statement = SwitchStatement { cluster: cluster.to_owned(), given_us: *sequence };
-                signers.verify(SWITCH, statement.text().as_bytes(), signature, at).map(drop)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Checks a policy that was adopted: the one that acts already, or the next.
-    fn issued(
-        &mut self,
-        signers: &Signers,
-        cluster: &str,
-        issued: &IssuedPolicy,
-        at: DateTime<Utc>,
-    ) -> Result<(), String> {
-        let IssuedPolicy { adopted, statement: text, signatures, text: policy } = issued;
-        let statement = PolicyStatement::parse(text)?;
-        let own = (adopted.sequence, adopted.id == hash(text.as_bytes()));
-        let of = (statement.cluster.as_str(), statement.acts_as, &statement.policy);
-        if own != (statement.sequence, true) || of != (cluster, ActsAs::Policy, &hash(policy.as_bytes())) {
-            return Err("its policy is not the one that was signed for this cluster".to_owned());
-        }
-        if signatures.is_empty() {
-            return Err("nobody signed its policy".to_owned());
-        }
-        for signature in signatures {
-            signers.verify(POLICY, text.as_bytes(), signature, at)?;
-        }
-        if self.policy.as_ref() == Some(adopted) {
+    /// Takes in a policy that was adopted: the one that acts already, or the next.
+    fn adopt(&mut self, issued: &IssuedPolicy, at: DateTime<Utc>) -> Result<(), String> {
+        let statement = PolicyStatement::parse(&issued.statement)?;
+        if self.policy.as_ref() == Some(&issued.adopted) {
             return Ok(());
         }
-        if let Some(before) = &self.policy
-            && (statement.sequence, statement.after.as_ref()) != (before.sequence + 1, Some(&before.id))
-        {
-            return Err(format!(
-                "its policy is number {}, and does not follow on number {}, which acts",
-                statement.sequence, before.sequence
-            ));
+        // The first that is read may be one that acted already, and whose adoption was dropped.
+        if let Some(before) = &self.policy {
+            if (statement.sequence, statement.after.as_ref()) != (before.sequence + 1, Some(&before.id)) {
+                return Err(format!(
+                    "its policy is number {}, and does not follow on number {}, which acts",
+                    statement.sequence, before.sequence
+                ));
+            }
+            statement.check_expiry(at)?;
         }
-        statement.check_expiry(at)?;
-        self.policy = Some(adopted.clone());
+        self.policy = Some(issued.adopted.clone());
         Ok(())
     }
 }
 
-fn time(at_us: i64) -> Result<DateTime<Utc>, String> {
+/// Checks the signatures of people in an entry.
+///
+/// # Errors
+/// The entry says that a person decided, without that person's signature.
+pub(super) fn decided_by_people(
+    signers: &Signers,
+    cluster: &str,
+    entry: &JournalEntry,
+    at: DateTime<Utc>,
+) -> Result<(), String> {
+    let approved = |action: &str, by: &str, signed: Option<&SignedApproval>| {
+        let signed = signed.ok_or_else(|| format!("{by} did not sign the approval of {action}"))?;
+        let SignedApproval { plan, given_us, expires_us, signature } = signed;
+        let statement = ApprovalStatement {
+            cluster: cluster.to_owned(),
+            action: action.to_owned(),
+            plan: plan.clone(),
+            given_us: *given_us,
+            expires_us: *expires_us,
+        };
+        statement.check_time(entry.at_us)?;
+        let signer = signers.verify(APPROVE, statement.text().as_bytes(), signature, at)?;
+        match signer.to_string() == by {
+            true => Ok(()),
+            false => Err(format!("{signer} signed the approval that it says is {by}'s")),
+        }
+    };
+    match &entry.event {
+        JournalEvent::Step(step) => match &step.transition {
+            Transition::Approved { by, signed } if by != POLICY_APPROVER => {
+                approved(&step.action, by, signed.as_ref())
+            }
+            _ => Ok(()),
+        },
+        JournalEvent::Canary(event) => match event.as_ref() {
+            CanaryEvent::Began { canary, by: Some(by), signed } => {
+                approved(&canary.id(), by, signed.as_ref())
+            }
+            _ => Ok(()),
+        },
+        JournalEvent::Policy(policy) => {
+            let issued = policy.issued.as_ref().ok_or("its policy has no signed statement")?;
+            signed_policy(signers, cluster, issued, at)
+        }
+        JournalEvent::Switched(Switched { on: true, sequence, signature, .. }) => {
+            let signature = signature.as_deref().ok_or("nobody signed the switch")?;
+            let statement = SwitchStatement { cluster: cluster.to_owned(), given_us: *sequence };
+            signers.verify(SWITCH, statement.text().as_bytes(), signature, at).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether people signed a policy for the cluster.
+fn signed_policy(
+    signers: &Signers,
+    cluster: &str,
+    issued: &IssuedPolicy,
+    at: DateTime<Utc>,
+) -> Result<(), String> {
+    let IssuedPolicy { adopted, statement: text, signatures, text: policy } = issued;
+    let statement = PolicyStatement::parse(text)?;
+    let own = (adopted.sequence, adopted.id == hash(text.as_bytes()));
+    let of = (statement.cluster.as_str(), statement.acts_as, &statement.policy);
+    if own != (statement.sequence, true) || of != (cluster, ActsAs::Policy, &hash(policy.as_bytes())) {
+        return Err("its policy is not the one that was signed for this cluster".to_owned());
+    }
+    if signatures.is_empty() {
+        return Err("nobody signed its policy".to_owned());
+    }
+    for signature in signatures {
+        signers.verify(POLICY, text.as_bytes(), signature, at)?;
+    }
+    Ok(())
+}
+
+pub(super) fn time(at_us: i64) -> Result<DateTime<Utc>, String> {
     DateTime::from_timestamp_micros(at_us).ok_or_else(|| format!("{at_us} is no time"))
 }

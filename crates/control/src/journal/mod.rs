@@ -6,6 +6,7 @@
 
 mod check;
 mod proof;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -24,9 +25,10 @@ use tidegate_log::{
 
 pub use check::Chains;
 pub use proof::JournalKey;
+pub use table::{TableEntry, TableProofs};
 
 use self::proof::Place;
-use super::event::{decode_entry, encode_entry, source};
+use super::event::{decode_entry, decode_event, encode_entry, source};
 use super::plan_archive::{PlanArchive, without_inputs};
 use crate::authority::{Signers, hash};
 
@@ -280,15 +282,16 @@ impl LogJournal {
     /// The entry of a record, if it is one of this journal that counts. An entry of our own that
     /// does not is an error: nothing may be done on it.
     fn take(&mut self, stored: &StoredRecord) -> Result<Option<JournalEntry>, JournalError> {
-        let decoded = decode_entry(stored.record.schema, &stored.record.payload);
+        let decoded = decode_event(stored.record.schema, &stored.record.payload);
         // A partition may hold other clusters too.
         let ours = |event: &AutopilotEvent| {
             event.envelope.as_ref().is_some_and(|envelope| envelope.cluster == self.cluster)
         };
-        let Some((event, entry)) = decoded.filter(|(event, _)| ours(event)) else { return Ok(None) };
-        let Some(keys) = &self.keys else { return Ok(Some(entry)) };
-        match self.chains.take(&keys.signers, &event, &entry) {
-            Ok(()) => Ok(Some(entry)),
+        let Some(event) = decoded.filter(ours) else { return Ok(None) };
+        let entry = decode_entry(&event);
+        let Some(keys) = &self.keys else { return Ok(entry) };
+        match self.chains.take(&keys.signers, &event, entry.as_ref()) {
+            Ok(()) => Ok(entry),
             Err(why) if self.last_written.contains(&stored.offset) => {
                 self.broken = Some(self.generation);
                 Err(JournalError(format!("what this process wrote does not count: {why}")))

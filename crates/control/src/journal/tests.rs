@@ -187,6 +187,28 @@ fn a_journal_of_an_older_version_still_counts_until_entries_are_proven() {
     assert_eq!(why(refused), "nobody signed it");
 }
 
+/// What a newer version wrote in between is not read, and breaks no chain.
+#[test]
+fn an_entry_of_a_newer_version_keeps_its_place() {
+    let site = Site::new();
+    let mut one = site.process("one");
+    one.append(vec![lease("one", 1, 0)]).unwrap();
+    let keys = one.keys.clone().unwrap();
+    let written = lease("one", 1, 1);
+    let Event::Autopilot(mut event) = encode_entry(&written, &written, "prod", "one", 1).unwrap() else {
+        panic!("an event of the autopilot");
+    };
+    event.body = event.body.replace("\"lease\"", "\"lease_of_tomorrow\"");
+    let hash = prove(&keys, &mut event, one.written.as_deref().unwrap()).unwrap();
+    let record = Record::from(Event::Autopilot(event).record().unwrap());
+    let producer = Producer { source: source("prod", "one"), epoch: 1 };
+    let batch = Batch { producer, first_seq: 1, records: vec![record] };
+    site.log.append(&one.cursor.at, batch).unwrap();
+    (one.seq, one.written) = (2, Some(hash));
+    one.append(vec![lease("one", 1, 2)]).unwrap();
+    assert_eq!(site.read(), (vec![lease("one", 1, 0), lease("one", 1, 2)], None));
+}
+
 #[test]
 fn a_takeover_and_a_restart_from_saved_chains_go_on() {
     let site = Site::new();
@@ -318,6 +340,41 @@ fn an_older_policy_is_not_adopted_again_nor_one_of_another_cluster() {
         assert!(answer.as_ref().unwrap_err().contains(said), "{answer:?}");
     }
     drop(site);
+}
+
+/// Commands read entries from tables, without the log's order.
+#[test]
+fn a_row_of_a_table_counts_if_it_is_proven_or_older() {
+    let site = Site::new();
+    open(&site.log, "old").append(vec![lease("old", 1, 0)]).unwrap();
+    let mut one = site.process("one");
+    one.read().unwrap();
+    one.append(vec![lease("one", 2, 60), approved(&site.anna.signer(), None, 2, 61)]).unwrap();
+    assert!(one.read().is_err(), "an approval that nobody signed");
+    open(&site.log, "mallory").append(vec![lease("mallory", 3, 61)]).unwrap();
+    let folder = site.folder.path().join("autopilot");
+    assert!(TableProofs::in_folder(&folder).unwrap().is_none());
+    let mut reader = site.process("reader");
+    reader.read().unwrap();
+    TableProofs::keep(&folder, &site.signers, reader.chains().from_generation().unwrap()).unwrap();
+    let proofs = TableProofs::in_folder(&folder).unwrap().unwrap();
+    let answers: Vec<String> = stored(&site.log)
+        .iter()
+        .map(|record| {
+            let event = decode_event(record.schema, &record.payload).unwrap();
+            let envelope = event.envelope.clone().unwrap();
+            let row = TableEntry {
+                cluster: envelope.cluster,
+                source: envelope.source,
+                epoch: envelope.epoch,
+                seq: envelope.seq,
+                body: event.body.clone(),
+            };
+            proofs.check(&row, &decode_entry(&event).unwrap()).err().unwrap_or_default()
+        })
+        .collect();
+    assert_eq!((&*answers[0], &*answers[1], &*answers[3]), ("", "", "nobody signed it"));
+    assert!(answers[2].contains("did not sign the approval"), "{answers:?}");
 }
 
 #[test]

@@ -87,6 +87,24 @@ fn alerts_are_told_until_they_are_taken_and_again_when_they_end() {
 }
 
 #[test]
+fn entries_of_the_journal_that_do_not_count_page() {
+    let (url, sent) = receiver(&[200, 200]);
+    let pager = pager(&url);
+    let why = "3 entries of the journal do not count".to_owned();
+    pager.report(Vec::new(), Some(Alarm { since_us: 1_000_000, why: why.clone() }));
+    let told = next(&sent);
+    let alarm =
+        told.as_array().unwrap().iter().find(|alert| alert["labels"]["alertname"] == JOURNAL).unwrap();
+    assert_eq!(
+        (&alarm["labels"]["severity"], &alarm["annotations"]["summary"]),
+        (&"page".into(), &why.into())
+    );
+    pager.report(Vec::new(), None);
+    let over = next(&sent);
+    assert_eq!(over.as_array().unwrap().len(), 1, "the sign of life alone: {over}");
+}
+
+#[test]
 fn the_sign_of_life_ends_with_the_last_step() {
     let line = Delivery {
         url: String::new(),

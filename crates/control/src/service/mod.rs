@@ -89,6 +89,8 @@ pub struct Service {
     adopted: Option<u64>,
     /// Journal entries that do not count and are not recorded yet.
     refused: Option<EntriesRefused>,
+    /// Generation of the first proven entry, as the data folder says it.
+    proofs_kept: Option<u64>,
     /// Why a switch that says `on` was off at the last step.
     switch_refused: Option<String>,
     pager: Option<Pager>,
@@ -172,6 +174,7 @@ impl Service {
             proven_by,
             adopted,
             refused: None,
+            proofs_kept: None,
             switch_refused: None,
             pager: pager.transpose()?,
             config,
@@ -277,6 +280,7 @@ impl Service {
         let now_us = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?;
         self.read_forecasts();
         self.record_refused(led_before);
+        self.keep_proofs();
         let last = self.record_switch(led_before);
         let Self { control, signers, config, executor, target, .. } = self;
         let mut switch = || match signers {

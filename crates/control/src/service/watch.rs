@@ -5,6 +5,7 @@ use tidegate_autopilot::executor::{EntriesRefused, JournalEvent, Switched};
 
 use super::{Service, switch};
 use crate::event::describe_refused;
+use crate::journal::TableProofs;
 use crate::pager::Alarm;
 
 /// How long refused entries page after the last one, µs.
@@ -37,6 +38,19 @@ impl Service {
         self.refused.take_if(|refused| is_known(refused));
         if leads && let Some(refused) = self.refused.take() {
             self.executor.record_when_leading(JournalEvent::Refused(refused));
+        }
+    }
+
+    /// Lets commands that read the tables of this data folder verify entries too.
+    pub(super) fn keep_proofs(&mut self) {
+        let from = self.executor.journal().chains().from_generation();
+        let (Some(from), Some(signers)) = (from, self.signers.as_ref()) else { return };
+        if self.proofs_kept == Some(from) {
+            return;
+        }
+        match TableProofs::keep(self.control.path(), signers, from) {
+            Ok(()) => self.proofs_kept = Some(from),
+            Err(error) => tracing::warn!("whose proofs count is not kept for commands: {error}"),
         }
     }
 

@@ -13,9 +13,9 @@ use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::executor::{ExecutorState, JournalEntry, JournalEvent};
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::scorecard::{summary, trust};
-use tidegate_control::ControlFolder;
 use tidegate_control::authority::{self, ApprovalStatement, SignedText, SwitchStatement};
 use tidegate_control::service::{Service, ServiceConfig};
+use tidegate_control::{ControlFolder, PlanArchive};
 use tidegate_server::{Metrics, serve};
 use tokio::sync::watch;
 
@@ -287,7 +287,8 @@ fn named(name: Option<&str>) -> Result<Policy, CommandError> {
 fn record(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), CommandError> {
     let entries: Vec<JournalEntry> = block_on(async {
         let service = committed(data).await?;
-        crate::autopilot::record::entries(&service, "kind IN ('SCORED', 'ALERT')").await
+        let archive = PlanArchive::in_data(&data.data);
+        crate::autopilot::record::entries(&service, &archive, "kind IN ('SCORED', 'ALERT')").await
     })??;
     let mut known = ExecutorState::default();
     entries

@@ -80,9 +80,10 @@ pub fn shadow(args: &ShadowArgs) -> Result<(), CommandError> {
     );
     let (events, scored) = block_on(async {
         let service = committed(&args.data).await?;
+        let archive = PlanArchive::in_data(&args.data.data);
         let kinds = "kind IN ('SHADOW_PLANNED', 'SHADOW_DECIDED')";
-        let events = entries(&service, &format!("{kinds} AND {since}")).await?;
-        let scored = entries(&service, &format!("kind = 'SCORED' AND {since}")).await?;
+        let events = entries(&service, &archive, &format!("{kinds} AND {since}")).await?;
+        let scored = entries(&service, &archive, &format!("kind = 'SCORED' AND {since}")).await?;
         Ok::<_, CommandError>((shadow_events(events), scored))
     })??;
     let newest = events.iter().rev().find_map(|event| match event {
@@ -155,7 +156,8 @@ struct Line {
 pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
     let events: Vec<(i64, CanaryEvent)> = block_on(async {
         let service = committed(&args.data).await?;
-        let found = entries(&service, "kind IN ('CANARY_BEGAN', 'CANARY_ENDED')").await?;
+        let archive = PlanArchive::in_data(&args.data.data);
+        let found = entries(&service, &archive, "kind IN ('CANARY_BEGAN', 'CANARY_ENDED')").await?;
         let of = |entry: JournalEntry| match entry.event {
             JournalEvent::Canary(event) => Some((entry.at_us, *event)),
             _ => None,
@@ -267,14 +269,16 @@ pub async fn replay_shadow(
     let Some(Row { plan: id }) = newest.into_iter().next() else {
         return Err("no such plan of a shadow is on record: `tidegate sql \"SELECT plan, made_time FROM plans WHERE role = 'shadow'\"` lists them".into());
     };
-    let found = entries(service, &format!("kind = 'SHADOW_PLANNED' AND plan = {}", quoted(&id))).await?;
+    let found =
+        entries(service, archive, &format!("kind = 'SHADOW_PLANNED' AND plan = {}", quoted(&id))).await?;
     let shadowed = shadow_events(found).into_iter().find_map(|event| match event {
         ShadowEvent::Planned(planned) => Some(*planned),
         _ => None,
     });
     let shadowed = shadowed.ok_or_else(|| format!("plan {id} is not on record any more"))?;
     let hash = quoted(&shadowed.policy_hash);
-    let found = entries(service, &format!("kind = 'SHADOW_POLICY' AND policy_hash = {hash}")).await?;
+    let found =
+        entries(service, archive, &format!("kind = 'SHADOW_POLICY' AND policy_hash = {hash}")).await?;
     let policy: Option<Policy> = shadow_events(found).into_iter().find_map(|event| match event {
         ShadowEvent::Policy { policy, .. } => Some(*policy),
         _ => None,
