@@ -294,6 +294,8 @@ impl LogJournal {
             Ok(()) => Ok(entry),
             Err(why) if self.last_written.contains(&stored.offset) => {
                 self.broken = Some(self.generation);
+                // Said once: the next read passes over it.
+                self.last_written = 0..0;
                 Err(JournalError(format!("what this process wrote does not count: {why}")))
             }
             Err(why) => {

@@ -2,8 +2,13 @@
 
 use std::path::Path;
 
-use tidegate_autopilot::executor::{AdoptedStatement, ExecutorState, IssuedPolicy, PolicyAdopted, Switched};
+use tidegate_autopilot::executor::{
+    AdoptedStatement, Executor, ExecutorState, IssuedPolicy, PolicyAdopted, Role, Settings, Switched,
+};
+use tidegate_autopilot::forecast::{SelectedForecast, SeriesNames};
+use tidegate_autopilot::guard::KillSwitch;
 use tidegate_autopilot::intent::{IntentEvent, Lease, SignedApproval, Transition};
+use tidegate_autopilot::policy::Policy;
 use tidegate_events::Micros;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, TopicConfig};
 
@@ -12,6 +17,7 @@ use crate::authority::fixture::{Person, site};
 use crate::authority::{
     APPROVE, ActsAs, ApprovalStatement, POLICY, PolicyStatement, SWITCH, SwitchStatement,
 };
+use crate::forecast_reader::tests::Still;
 
 const NOW_US: i64 = 1_795_000_000_000_000;
 const S: i64 = 1_000_000;
@@ -123,6 +129,38 @@ fn a_forged_entry_counts_only_where_there_are_no_keys() {
     assert!(refused.why.contains("not listed"), "{refused:?}");
     assert_eq!(one.take_refused(), Some(refused));
     assert_eq!(open(&site.log, "reader").read().unwrap().len(), 5, "without keys all are believed");
+}
+
+/// A lease of the highest generation, without end, stopped every autopilot, after restarts too.
+#[test]
+fn a_forged_lease_stops_nobody() {
+    for keyed in [true, false] {
+        let site = Site::new();
+        let journal = if keyed { site.process("one") } else { open(&site.log, "one") };
+        let policy = Policy::auto();
+        let forecast = SelectedForecast::new(policy.forecast, SeriesNames::default());
+        let settings = Settings { holder: "one".to_owned(), ..Settings::default() };
+        let mut executor = Executor::new(policy, settings, journal, forecast);
+        let mut step = |at_s: i64| {
+            let now_us = NOW_US + at_s * S;
+            executor.step(&mut Still::at(now_us), &mut || KillSwitch::On, &[], now_us).unwrap().role
+        };
+        assert_eq!(step(0), Role::Leading { generation: 1 });
+        let forged = |generation, until_us| {
+            let lease = Lease { holder: "mallory".to_owned(), generation, until_us };
+            entry(generation, 1, JournalEvent::Lease(lease))
+        };
+        for (number, (generation, until_us)) in
+            [(u64::MAX, NOW_US + 10 * S), (2, i64::MAX), (9, NOW_US + 10 * S)].into_iter().enumerate()
+        {
+            let mut mallory = open(&site.log, &format!("mallory-{number}"));
+            mallory.append(vec![forged(generation, until_us)]).unwrap();
+            assert_eq!(step(5 + number as i64), Role::Leading { generation: 1 }, "{generation} {until_us}");
+        }
+        // One that any process might take does count where there are no keys.
+        open(&site.log, "mallory").append(vec![forged(2, NOW_US + 60 * S)]).unwrap();
+        assert_eq!(step(9) == Role::Leading { generation: 1 }, keyed);
+    }
 }
 
 #[test]
@@ -274,6 +312,9 @@ fn what_people_decide_counts_only_with_their_signature() {
         let mut other = site.process(&format!("other-{number}"));
         other.append(vec![bad]).unwrap();
         assert!(other.read().unwrap_err().to_string().contains("does not count"), "{number}");
+        assert_eq!(other.read().unwrap().len(), 2, "the rest is read");
+        assert_eq!(other.take_refused().map(|refused| refused.count), Some(number as u64 + 1));
+        assert!(other.append(vec![lease("x", 1, 6)]).is_err(), "nothing more in that generation");
     }
     one.append(vec![by_policy.clone()]).unwrap();
     assert_eq!(one.read().unwrap(), [by_policy]);
