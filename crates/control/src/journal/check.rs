@@ -57,7 +57,7 @@ impl Chains {
     }
 
     /// Generation of the first entry that was proven.
-    pub(crate) fn from_generation(&self) -> Option<u64> {
+    pub(crate) fn first_proven(&self) -> Option<u64> {
         self.from_generation
     }
 

@@ -267,7 +267,8 @@ fn a_takeover_and_a_restart_from_saved_chains_go_on() {
     assert_eq!(serde_json::from_str::<Chains>(&text).unwrap(), chains);
     one.append(vec![lease("one", 3, 130)]).unwrap();
     let keys = JournalKeys { signers: site.signers.clone(), key: None };
-    let mut resumed = open(&site.log, "two").proving(Some(keys.clone()), chains).resumed(&[position.clone()]);
+    let mut resumed =
+        open(&site.log, "two").proving(Some(keys.clone()), chains).resumed(std::slice::from_ref(&position));
     assert_eq!(resumed.read().unwrap(), [lease("one", 3, 130)]);
     assert_eq!(resumed.take_refused(), None);
     // What was written before does not count again, though this reader has not read it.
@@ -397,7 +398,7 @@ fn a_row_of_a_table_counts_if_it_is_proven_or_older() {
     assert!(TableProofs::in_folder(&folder).unwrap().is_none());
     let mut reader = site.process("reader");
     reader.read().unwrap();
-    TableProofs::keep(&folder, &site.signers, reader.chains().from_generation().unwrap()).unwrap();
+    TableProofs::keep(&folder, &site.signers, reader.chains().first_proven().unwrap()).unwrap();
     let proofs = TableProofs::in_folder(&folder).unwrap().unwrap();
     let answers: Vec<String> = stored(&site.log)
         .iter()

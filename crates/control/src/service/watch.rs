@@ -43,7 +43,7 @@ impl Service {
 
     /// Lets commands that read the tables of this data folder verify entries too.
     pub(super) fn keep_proofs(&mut self) {
-        let from = self.executor.journal().chains().from_generation();
+        let from = self.executor.journal().chains().first_proven();
         let (Some(from), Some(signers)) = (from, self.signers.as_ref()) else { return };
         if self.proofs_kept == Some(from) {
             return;
