@@ -32,10 +32,10 @@ pub struct TableEntry {
     pub cluster: String,
     /// Source.
     pub source: String,
-    /// Generation.
-    pub epoch: u64,
+    /// Generation; `None` if it is none that a table can hold.
+    pub epoch: Option<u64>,
     /// Number in the generation.
-    pub seq: u64,
+    pub seq: Option<u64>,
     /// The entry as JSON.
     pub body: String,
 }
@@ -80,12 +80,15 @@ impl TableProofs {
     /// # Errors
     /// Why it does not count.
     pub fn check(&self, row: &TableEntry, entry: &JournalEntry) -> Result<(), String> {
+        let (Some(generation), Some(seq)) = (row.epoch, row.seq) else {
+            return Err("its generation or number is none that a process writes".to_owned());
+        };
         let (text, proof) = proof::detach(&row.body);
         let Some(proof) = proof else {
-            let is_older = row.epoch < self.from_generation;
+            let is_older = generation < self.from_generation;
             return if is_older { Ok(()) } else { Err("nobody signed it".to_owned()) };
         };
-        let place = Place { cluster: &row.cluster, source: &row.source, generation: row.epoch, seq: row.seq };
+        let place = Place { cluster: &row.cluster, source: &row.source, generation, seq };
         let statement = proof::statement(place, &proof.previous, &text);
         let at = time(entry.at_us)?;
         self.signers.verify(JOURNAL, statement.as_bytes(), &proof.signature, at)?;

@@ -408,8 +408,8 @@ fn a_row_of_a_table_counts_if_it_is_proven_or_older() {
             let row = TableEntry {
                 cluster: envelope.cluster,
                 source: envelope.source,
-                epoch: envelope.epoch,
-                seq: envelope.seq,
+                epoch: Some(envelope.epoch),
+                seq: Some(envelope.seq),
                 body: event.body.clone(),
             };
             proofs.check(&row, &decode_entry(&event).unwrap()).err().unwrap_or_default()

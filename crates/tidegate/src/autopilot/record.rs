@@ -43,12 +43,7 @@ pub async fn entries(
         })?;
         match proofs.as_ref().map_or(Ok(()), |proofs| proofs.check(row, &entry)) {
             Ok(()) => entries.push(entry),
-            Err(why) => tracing::warn!(
-                "entry {} of generation {} of {} does not count: {why}",
-                row.seq,
-                row.epoch,
-                row.source
-            ),
+            Err(why) => tracing::warn!("an entry of {:?} does not count: {why}", row.source),
         }
     }
     Ok(entries)
