@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use tidegate_events::v1::JobEventKind as Kind;
+use tidegate_events::v1::{CapacityEventKind, JobEventKind as Kind};
 use tidegate_testing::slurm::Cluster;
 
 use crate::bare::{now_ms, polled, watcher};
@@ -81,4 +81,27 @@ fn a_name_makes_no_record_and_hides_none() {
     for (job, name) in jobs.iter().zip([forged.as_str(), columns, plain]) {
         assert_eq!(names(&recorded, job), BTreeSet::from([name.to_owned()]));
     }
+}
+
+#[test]
+fn a_name_of_an_account_makes_no_limit() {
+    let Some(cluster) = Cluster::start(&["--dbd", "--nodes=1+1"]) else { return };
+    let mut watched = watcher(&cluster);
+    let mut recorded = Recorded::default();
+    let limits = |recorded: &Recorded| -> BTreeSet<String> {
+        let set = recorded.capacity.iter().filter(|it| it.kind() == CapacityEventKind::LimitSet);
+        set.map(|it| it.owner.clone()).collect()
+    };
+    cluster.run("sacctmgr", &["-i", "modify", "account", "ai", "set", "GrpTRES=gres/gpu=24"]);
+    recorded.add(polled(&mut watched).unwrap());
+    let known = BTreeSet::from(["ai", "qos/loan"].map(str::to_owned));
+    assert_eq!(limits(&recorded), known);
+    // A coordinator may add accounts, and choose their names.
+    let name = "name=\"evil\nvictim|||gres/gpu=5\nx\"";
+    cluster.run("sacctmgr", &["-i", "add", "account", name, "cluster=tidegate", "parent=root"]);
+    std::thread::sleep(Duration::from_millis(2500));
+    recorded.add(polled(&mut watched).unwrap());
+    assert_eq!(limits(&recorded), known, "no limit is invented");
+    let of_ai: Vec<_> = recorded.capacity.iter().filter(|it| it.owner == "ai").collect();
+    assert_eq!(of_ai.last().unwrap().gpus_milli, Some(24_000), "the limit that was known stays");
 }
