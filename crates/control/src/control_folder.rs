@@ -4,13 +4,22 @@
 //! unreadable, or says anything but `on` is off.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use tidegate_autopilot::action::ActionId;
 use tidegate_autopilot::guard::KillSwitch;
 
+use crate::authority::SignedText;
+
 const ON: &str = "on";
+/// What a signature begins with.
+const SIGNATURE: &str = "-----BEGIN";
+
+/// Longest file that is read, bytes.
+const MOST_BYTES: u64 = 64 << 10;
+/// Most approvals that are read at a time; the rest stays.
+const MOST_APPROVALS: usize = 1_000;
 
 /// An approval of an action by a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,8 +28,8 @@ pub struct Approval {
     pub action: ActionId,
     /// Login of the approver; without a signature it is only a claim.
     pub by: String,
-    /// Armoured SSH signature, if the approver signed.
-    pub signature: Option<String>,
+    /// What the approver signed, if they did.
+    pub signed: Option<SignedText>,
 }
 
 /// The folder with switch and approvals.
@@ -35,9 +44,14 @@ impl ControlFolder {
         Self { folder: data.join("autopilot") }
     }
 
+    /// The folder with switch and approvals.
+    pub(crate) fn path(&self) -> &Path {
+        &self.folder
+    }
+
     /// Reads the switch.
     pub fn switch(&self) -> KillSwitch {
-        match fs::read_to_string(self.file()) {
+        match read(&self.file()) {
             Ok(text) if text.lines().next().map(str::trim) == Some(ON) => KillSwitch::On,
             Ok(_) => KillSwitch::Paused,
             Err(_) => KillSwitch::Unreadable,
@@ -49,10 +63,16 @@ impl ControlFolder {
     /// # Errors
     /// The file exists and cannot be read.
     pub fn describe(&self) -> io::Result<String> {
-        match fs::read_to_string(self.file()) {
+        match read(&self.file()) {
             Err(missing) if missing.kind() == ErrorKind::NotFound => Ok("never switched on".to_owned()),
-            read => read.map(|text| text.trim().to_owned()),
+            // The first two lines are for people; a signature may follow.
+            read => read.map(|text| text.lines().take(2).collect::<Vec<_>>().join("\n").trim().to_owned()),
         }
+    }
+
+    /// What was signed with the switch, if anything.
+    pub fn signed_switch(&self) -> Option<SignedText> {
+        signed(read(&self.file()).ok()?.splitn(3, '\n').nth(2)?)
     }
 
     /// Replaces the switch's text, atomically; see [`Self::on`] and [`Self::paused`].
@@ -72,16 +92,21 @@ impl ControlFolder {
         format!("{ON}\nby {by} at {at}")
     }
 
+    /// Text of a switch that is on by a signature.
+    pub fn on_signed(by: &str, at: &str, signed: &SignedText) -> String {
+        format!("{}\n{}{}", Self::on(by, at), signed.text, signed.signature)
+    }
+
     /// Text of a switch that is off, with who paused it and why.
     pub fn paused(by: &str, at: &str, why: Option<&str>) -> String {
         format!("paused by {by} at {at}{}", why.map_or_else(String::new, |why| format!(": {why}")))
     }
 
-    /// Writes an approval of an action by `by`, atomically, with a signature if there is one.
+    /// Writes an approval of an action by `by`, atomically, with what was signed if anything was.
     ///
     /// # Errors
     /// The file cannot be written, or the text is not an id of an action.
-    pub fn approve(&self, action: &str, by: &str, signature: Option<&str>) -> io::Result<()> {
+    pub fn approve(&self, action: &str, by: &str, signed: Option<&SignedText>) -> io::Result<()> {
         if !is_id(action) {
             return Err(io::Error::new(
                 ErrorKind::InvalidInput,
@@ -91,7 +116,8 @@ impl ControlFolder {
         let folder = self.folder.join("approved");
         fs::create_dir_all(&folder)?;
         let new = folder.join(format!("{action}.{}", std::process::id()));
-        fs::write(&new, format!("{}\n{}", by.replace('\n', " "), signature.unwrap_or_default()))?;
+        let signed = signed.map_or_else(String::new, |signed| format!("{}{}", signed.text, signed.signature));
+        fs::write(&new, format!("{}\n{signed}", by.replace('\n', " ")))?;
         fs::rename(new, folder.join(action))
     }
 
@@ -99,13 +125,13 @@ impl ControlFolder {
     pub fn approved(&self) -> Vec<Approval> {
         let Ok(files) = fs::read_dir(self.folder.join("approved")) else { return Vec::new() };
         let mut approved: Vec<Approval> = files
+            .take(MOST_APPROVALS)
             .filter_map(|file| {
                 let file = file.ok()?;
                 let action = file.file_name().into_string().ok().filter(|name| is_id(name))?;
-                let text = fs::read_to_string(file.path()).ok()?;
-                let (by, signature) = text.split_once('\n').unwrap_or((text.as_str(), ""));
-                let signature = Some(signature.trim().to_owned()).filter(|text| !text.is_empty());
-                Some(Approval { action, by: by.trim().to_owned(), signature })
+                let text = read(&file.path()).ok()?;
+                let (by, rest) = text.split_once('\n').unwrap_or((text.as_str(), ""));
+                Some(Approval { action, by: by.trim().to_owned(), signed: signed(rest) })
             })
             .collect();
         approved.sort_by(|a, b| a.action.cmp(&b.action));
@@ -123,6 +149,19 @@ impl ControlFolder {
     fn file(&self) -> PathBuf {
         self.folder.join("switch")
     }
+}
+
+/// The text of a file of at most [`MOST_BYTES`].
+fn read(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(file)?.take(MOST_BYTES).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// A text and the signature behind it; `None` without a signature.
+fn signed(text: &str) -> Option<SignedText> {
+    let (text, signature) = text.split_at(text.find(SIGNATURE)?);
+    Some(SignedText { text: text.to_owned(), signature: signature.trim().to_owned() })
 }
 
 fn is_id(name: &str) -> bool {
@@ -145,6 +184,11 @@ mod tests {
         control.set(&ControlFolder::paused("anna", "now", Some("on call"))).unwrap();
         assert_eq!(control.switch(), KillSwitch::Paused);
         assert_eq!(control.describe().unwrap(), "paused by anna at now: on call");
+        assert_eq!(control.signed_switch(), None);
+        let text = SignedText { text: "tidegate switch\n".to_owned(), signature: "-----BEGIN\nA".to_owned() };
+        control.set(&ControlFolder::on_signed("anna", "now", &text)).unwrap();
+        assert_eq!((control.switch(), control.signed_switch()), (KillSwitch::On, Some(text)));
+        assert_eq!(control.describe().unwrap(), "on\nby anna at now");
         fs::write(folder.path().join("autopilot/switch"), "one").unwrap();
         assert_eq!(control.switch(), KillSwitch::Paused);
         fs::remove_file(folder.path().join("autopilot/switch")).unwrap();
@@ -157,15 +201,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let control = ControlFolder::in_data(folder.path());
         assert!(control.approved().is_empty());
-        let of = |action: &str, by: &str, signature: Option<&str>| {
-            let (action, by) = (action.to_owned(), by.to_owned());
-            Approval { action, by, signature: signature.map(str::to_owned) }
+        let of = |action: &str, by: &str, signed: Option<SignedText>| Approval {
+            action: action.to_owned(),
+            by: by.to_owned(),
+            signed,
+        };
+        let text = SignedText {
+            text: "tidegate approve\naction lend-2\n".to_owned(),
+            signature: "-----BEGIN\nAAAA".to_owned(),
         };
         control.approve("lend-1b491e8c244329c8", "anna", None).unwrap();
-        control.approve("lend-2", "ben", Some("-----BEGIN\nAAAA\n")).unwrap();
+        control.approve("lend-2", "ben", Some(&text)).unwrap();
         assert!(control.approve("../switch", "anna", None).is_err());
         let approved = control.approved();
-        let signed = of("lend-2", "ben", Some("-----BEGIN\nAAAA"));
+        let signed = of("lend-2", "ben", Some(text));
         assert_eq!(approved, [of("lend-1b491e8c244329c8", "anna", None), signed]);
         control.discard(&approved);
         assert!(control.approved().is_empty());

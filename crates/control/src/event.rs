@@ -5,7 +5,9 @@ mod rollout;
 use std::collections::BTreeMap;
 
 use tidegate_autopilot::action::{Action, Kind};
-use tidegate_autopilot::executor::{JournalEntry, JournalEvent, PlanRecord, PolicyAdopted};
+use tidegate_autopilot::executor::{
+    EntriesRefused, JournalEntry, JournalEvent, PlanRecord, PolicyAdopted, Switched,
+};
 use tidegate_autopilot::guard::{Refusal, Rule};
 use tidegate_autopilot::intent::{IntentEvent, Transition};
 use tidegate_autopilot::planner::{Decision, Predicted};
@@ -76,6 +78,8 @@ pub fn encode_entry(
             event.set_kind(EventKind::Cycles);
             (event.cycles_made, event.cycles_missed) = (Some(cycles.made), Some(cycles.missed));
         }
+        JournalEvent::Switched(switched) => fill_switched(&mut event, switched),
+        JournalEvent::Refused(refused) => fill_refused(&mut event, refused),
     }
     Ok(Event::Autopilot(event))
 }
@@ -85,16 +89,18 @@ pub fn source(cluster: &str, holder: &str) -> String {
     format!("autopilot/{cluster}/{holder}")
 }
 
-/// Decodes the entry of a record; `None` if the record is not a journal entry.
-pub fn decode_entry(schema: u32, payload: &[u8]) -> Option<(AutopilotEvent, JournalEntry)> {
+/// Decodes the event of a record; `None` if the record is none of a journal.
+pub fn decode_event(schema: u32, payload: &[u8]) -> Option<AutopilotEvent> {
     SchemaId::from_number(schema).ok().filter(|schema| *schema == SchemaId::AutopilotEvent)?;
     match Event::decode(schema, payload).ok()? {
-        Event::Autopilot(event) => {
-            let entry = serde_json::from_str(&event.body).ok()?;
-            Some((event, entry))
-        }
+        Event::Autopilot(event) => Some(event),
         _ => None,
     }
+}
+
+/// The entry of an event; `None` if this version cannot read it.
+pub fn decode_entry(event: &AutopilotEvent) -> Option<JournalEntry> {
+    serde_json::from_str(&event.body).ok()
 }
 
 fn fill_plan(event: &mut AutopilotEvent, planned: &PlanRecord) {
@@ -141,7 +147,7 @@ fn fill_step(event: &mut AutopilotEvent, step: &IntentEvent) {
     });
     match &step.transition {
         Transition::Proposed { decision, plan, .. } => fill_decision(event, decision, plan),
-        Transition::Approved { by } => event.holder.clone_from(by),
+        Transition::Approved { by, .. } => event.holder.clone_from(by),
         Transition::ApprovalRefused { by, why } => {
             event.holder.clone_from(by);
             event.why = Some(why.clone());
@@ -220,6 +226,27 @@ fn fill_alert(event: &mut AutopilotEvent, alert: &Alert) {
     event.since_ms = Some(Micros(alert.since_us).floor_millis().0);
     event.burn_rate_milli = Some(alert.burn_rate_milli);
     event.why = Some(alert.why.clone());
+}
+
+fn fill_switched(event: &mut AutopilotEvent, switched: &Switched) {
+    event.set_kind(EventKind::Switched);
+    // Not the empty name that nobody has.
+    let by = Some(switched.by.as_str()).filter(|by| !by.is_empty());
+    event.holder = by.unwrap_or("unknown").to_owned();
+    event.why = Some(if switched.on { "on" } else { "off" }.to_owned());
+}
+
+fn fill_refused(event: &mut AutopilotEvent, refused: &EntriesRefused) {
+    event.set_kind(EventKind::EntryRefused);
+    event.why = Some(describe_refused(refused));
+}
+
+/// Refused entries in words.
+pub(crate) fn describe_refused(refused: &EntriesRefused) -> String {
+    let EntriesRefused { count, offsets: (first, last), holder, why } = refused;
+    format!(
+        "{count} entries of the journal at offsets {first} to {last} do not count; the last, of {holder:?}: {why}"
+    )
 }
 
 fn object(object: &Object) -> String {

@@ -53,6 +53,6 @@ mod tail;
 pub use control_folder::{Approval, ControlFolder};
 pub use enriched_target::EnrichedTarget;
 pub use forecast_reader::ForecastReader;
-pub use journal::LogJournal;
+pub use journal::{Chains, JournalKey, JournalKeys, LogJournal, TableEntry, TableProofs};
 pub use pager::{Pager, PagerConfig};
 pub use plan_archive::PlanArchive;

@@ -99,9 +99,22 @@ fn not_http(url: &str) -> Option<String> {
     (!http).then(|| "is not an address; write http://HOST:PORT/api/v2/alerts or https://...".to_owned())
 }
 
+/// Name of the alert about journal entries that do not count.
+pub const JOURNAL: &str = "TidegateAutopilotJournal";
+
+/// Something that pages beside the objectives: journal entries that do not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alarm {
+    /// Since when, µs since 1970.
+    pub since_us: i64,
+    /// What, in words.
+    pub why: String,
+}
+
 /// What is to be delivered.
 #[derive(Debug, Default)]
 struct PagerState {
+    alarm: Option<Alarm>,
     standing: Vec<Alert>,
     /// Resolved, and not delivered as such yet.
     ended: Vec<Alert>,
@@ -156,13 +169,15 @@ impl Pager {
     }
 
     /// Hands over what fires now, after a step as the holder of the lease. Does not block.
-    pub fn report(&self, standing: Vec<Alert>) {
+    pub fn report(&self, standing: Vec<Alert>, alarm: Option<Alarm>) {
         let mut state = self.shared.lock();
         let over = |alert: &Alert| !standing.iter().any(|now| is_same_alert(now, alert));
         let ended: Vec<Alert> = state.standing.iter().filter(|alert| over(alert)).cloned().collect();
         state.news |= !ended.is_empty()
             || standing.len() != state.standing.len() - ended.len()
+            || alarm != state.alarm
             || state.alive.is_none();
+        state.alarm = alarm;
         state.ended.extend(ended);
         state.standing = standing;
         state.alive = Some(Utc::now());
@@ -217,10 +232,11 @@ impl Delivery {
             }
             let stops = state.stops;
             let (standing, ended, alive) = (state.standing.clone(), state.ended.clone(), state.alive);
+            let alarm = state.alarm.clone();
             state.news = false;
             drop(state);
             if let Some(alive) = alive {
-                match self.deliver(&standing, &ended, alive) {
+                match self.deliver(&standing, &ended, alarm.as_ref(), alive) {
                     Ok(()) => {
                         shared.lock().ended.retain(|alert| !ended.contains(alert));
                         (wait, failing) = (self.repeat, false);
@@ -241,14 +257,35 @@ impl Delivery {
     }
 
     /// The error does not name the address: it may hold a secret.
-    fn deliver(&self, standing: &[Alert], ended: &[Alert], alive: DateTime<Utc>) -> Result<(), String> {
-        let text = self.body(standing, ended, alive, Utc::now()).to_string();
+    fn deliver(
+        &self,
+        standing: &[Alert],
+        ended: &[Alert],
+        alarm: Option<&Alarm>,
+        alive: DateTime<Utc>,
+    ) -> Result<(), String> {
+        let mut body = self.body(standing, ended, alive, Utc::now());
+        if let (Value::Array(alerts), Some(alarm)) = (&mut body, alarm) {
+            alerts.push(self.alarm(alarm, Utc::now()));
+        }
+        let text = body.to_string();
         let sent = self.agent.post(&self.url).header("Content-Type", "application/json").send(text);
         sent.map(drop).map_err(|error| match error {
             ureq::Error::StatusCode(code) => format!("it says {code}"),
             ureq::Error::Timeout(_) => format!("no answer within {} s", PATIENCE.as_secs()),
             ureq::Error::Io(error) => error.kind().to_string(),
             _ => "it cannot be reached".to_owned(),
+        })
+    }
+
+    /// An alarm in Alertmanager's format. It ends by itself when it is not repeated.
+    fn alarm(&self, alarm: &Alarm, now: DateTime<Utc>) -> Value {
+        let at = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Millis, true);
+        json!({
+            "labels": {"alertname": JOURNAL, "cluster": self.cluster, "severity": "page"},
+            "annotations": {"summary": alarm.why},
+            "startsAt": at(DateTime::from_timestamp_micros(alarm.since_us).unwrap_or(now)),
+            "endsAt": at(now + self.dead_after),
         })
     }
 

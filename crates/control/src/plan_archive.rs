@@ -41,6 +41,11 @@ impl PlanArchive {
         Self { kept_bytes, ..self }
     }
 
+    /// The folder in which the archive and the autopilot's other files are.
+    pub fn beside(&self) -> &Path {
+        self.folder.parent().unwrap_or(&self.folder)
+    }
+
     /// Writes a plan, atomically, and deletes the oldest beyond what is kept.
     ///
     /// # Errors

@@ -61,7 +61,12 @@ impl Event {
                 use v1::AutopilotEventKind as Kind;
                 filled("holder", &event.holder)?;
                 match known_kind(event.kind, Kind::try_from)? {
-                    Kind::LeaseTaken | Kind::PolicyTaken | Kind::Alert | Kind::Cycles => Ok(()),
+                    Kind::LeaseTaken
+                    | Kind::PolicyTaken
+                    | Kind::Alert
+                    | Kind::Cycles
+                    | Kind::Switched
+                    | Kind::EntryRefused => Ok(()),
                     Kind::Planned => filled("plan", event.plan.as_deref().unwrap_or_default()),
                     Kind::ShadowPolicy => {
                         filled("policy_hash", event.policy_hash.as_deref().unwrap_or_default())

@@ -3,11 +3,10 @@
 //! It acts through the target interface alone. A simulated person approves what needs approval.
 
 use tidegate_autopilot::{
-    action::ActionId,
     executor::{Executor, Journal, JournalError, Settings, StepReport},
     forecast::{Series, Trailing, TrailingConfig},
     guard::KillSwitch,
-    intent::{Intent, Limits, Stage},
+    intent::{Intent, Limits, PersonApproval, Stage},
     policy::{Mode, Policy},
     rollout::Rollout,
     target::Target,
@@ -97,14 +96,14 @@ impl<J: Journal> Pilot<J> {
     }
 
     /// Actions whose approval is due.
-    fn approved(&self, now_us: i64) -> Vec<(ActionId, String)> {
+    fn approved(&self, now_us: i64) -> Vec<PersonApproval> {
         let waits = |intent: &&Intent| {
             intent.stage == Stage::Proposed
                 && intent.decision.mode == Mode::Approve
                 && now_us - intent.at_us() >= self.approval_us
         };
         let waiting = self.executor.state().intents.open().filter(waits);
-        waiting.map(|intent| (intent.decision.action.id.clone(), "operator".to_owned())).collect()
+        waiting.map(|intent| PersonApproval::unsigned(&*intent.decision.action.id, "operator")).collect()
     }
 }
 

@@ -15,7 +15,7 @@ use tidegate_autopilot::{
     },
     forecast::{Series, Trailing, TrailingConfig},
     guard::KillSwitch,
-    intent::{Lease, Stage, Transition},
+    intent::{Lease, PersonApproval, Stage, Transition},
     planner::Plan,
     policy::{Mode, Policy},
     scorecard::Score,
@@ -192,6 +192,8 @@ fn killed_at_any_write_the_next_goes_on_and_nothing_is_done_twice_or_left_half_d
             JournalEvent::Policy(_) => "policy",
             JournalEvent::Alert(_) => "alert",
             JournalEvent::Cycles(_) => "cycles",
+            JournalEvent::Switched(_) => "switched",
+            JournalEvent::Refused(_) => "refused",
         });
         killed.insert((at, is_written));
         let died_us = target.sim().now_us();
@@ -352,7 +354,7 @@ fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_pe
     let waiting = asks.state().open();
     assert!(!waiting.is_empty(), "{:?}", asks.state().intents);
     let now_us = EPOCH_US + target.sim().now_us();
-    let approved = [(waiting[0].clone(), "anna".to_owned()), ("nonesuch".to_owned(), "anna".to_owned())];
+    let approved = [&*waiting[0], "nonesuch"].map(|id| PersonApproval::unsigned(id, "anna"));
     let turn = asks.step(&mut target, &mut on, &approved, now_us).unwrap();
     assert!(turn.steps.contains(&(waiting[0].clone(), "applied")), "{turn:?}");
     assert_eq!(target.effects().len(), 1);
@@ -364,7 +366,7 @@ fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_pe
         .iter()
         .filter_map(|entry| match &entry.event {
             JournalEvent::Step(event) => match &event.transition {
-                Transition::Approved { by } => Some(by),
+                Transition::Approved { by, .. } => Some(by),
                 _ => None,
             },
             _ => None,
@@ -456,7 +458,7 @@ fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
         // No approvals for six hours, then all at once.
         let asked = |id: &&String| now_us > 23 * HOUR_US && executor.state().intents.get(id).is_some();
         let approved: Vec<_> =
-            waited.iter().filter(asked).map(|id: &String| (id.clone(), "anna".to_owned())).collect();
+            waited.iter().filter(asked).map(|id| PersonApproval::unsigned(id.as_str(), "anna")).collect();
         let stepped = executor.step(&mut target, &mut on, &approved, EPOCH_US + now_us).unwrap();
         for (id, what) in &stepped.steps {
             let Some(intent) = executor.state().intents.get(id).filter(|i| i.decision.kind == Kind::Lend)

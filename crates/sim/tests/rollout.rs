@@ -14,6 +14,7 @@ use tidegate_autopilot::{
     },
     forecast::{Series, Trailing, TrailingConfig},
     guard::KillSwitch,
+    intent::PersonApproval,
     policy::{Mode, Policy, RollbackRules},
     rollout::{Canary, CanaryEvent, Rollout, shadow::ShadowEvent, summary::summary},
 };
@@ -83,7 +84,7 @@ fn run<F: OnlineForecast>(
 fn step<F: OnlineForecast>(
     executor: &mut Executor<InMemoryJournal, F>,
     target: &mut SimTarget,
-    approved: &[(String, String)],
+    approved: &[PersonApproval],
 ) {
     let now_us = target.sim().now_us();
     executor.step(target, &mut || KillSwitch::On, approved, EPOCH_US + now_us).unwrap();
@@ -225,7 +226,7 @@ fn a_canary_that_fails_is_rolled_back_for_good_and_the_base_goes_on() {
     assert!(!after.is_empty() && after.iter().all(Option::is_none), "{after:?}");
     assert!(target.effects().iter().any(|deed| deed.kind == Kind::Lend));
     // A person restarts it, like approving an action.
-    let approved = [(bold.id(), "anna".to_owned())];
+    let approved = [PersonApproval::unsigned(bold.id(), "anna")];
     step(&mut second, &mut target, &approved);
     assert!(second.acting_canary().is_some());
     let (_, entries) = read(&journal);

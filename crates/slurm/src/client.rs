@@ -1,6 +1,6 @@
 //! Runs Slurm's programs, each within a time limit.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -34,6 +34,14 @@ pub enum CommandError {
         /// First line of its standard error.
         stderr: String,
     },
+    /// The program was killed because its answer is longer than [`SlurmClient::most_bytes`].
+    #[error("{program} gives more than {most_bytes} bytes; its answer is not read")]
+    TooLong {
+        /// The program.
+        program: String,
+        /// The limit.
+        most_bytes: u64,
+    },
     /// The program succeeded, but its output cannot be read.
     #[error("the answer of {program} cannot be used: {what}")]
     Unusable {
@@ -62,7 +70,10 @@ impl CommandError {
     }
 }
 
-/// Runs Slurm's client programs. Where they are and how long each may take.
+/// Longest error message of a program that is kept, bytes.
+const MESSAGE_BYTES: u64 = 64 << 10;
+
+/// Runs Slurm's client programs. Where they are, and how long each may take and answer.
 #[derive(Debug, Clone)]
 pub struct SlurmClient {
     /// Folder of the programs; `None`: found by `PATH`.
@@ -71,17 +82,23 @@ pub struct SlurmClient {
     pub conf: Option<PathBuf>,
     /// Time limit of one program.
     pub time_limit: Duration,
+    /// Longest answer of one program, bytes. More is an error, and not read.
+    pub most_bytes: u64,
 }
 
 impl SlurmClient {
-    /// Runs a program and returns its standard output. Fails if the exit status is not 0, or if the
-    /// program or a child of it still writes when its time is over.
+    /// A limit for [`Self::most_bytes`]: `squeue --json` of 130,000 jobs (3.8 kB each in 22.05).
+    pub const MOST_BYTES: u64 = 512 << 20;
+
+    /// Runs a program and returns its standard output. Fails if the exit status is not 0, if the
+    /// output is longer than [`Self::most_bytes`], or if the program or a child of it still writes
+    /// when its time is over.
     ///
     /// Times are printed as seconds since 1970 and lists of array tasks in full.
     ///
     /// # Errors
-    /// The program could not be started, failed, or was killed after its time limit: then the
-    /// request may have been carried out.
+    /// The program could not be started, failed, or was killed because of its time or the length of
+    /// its answer: then the request may have been carried out.
     pub fn run(&self, program: &str, args: &[&str]) -> Result<Vec<u8>, CommandError> {
         let mut command = self.command(program);
         command.envs([("SLURM_TIME_FORMAT", "%s"), ("SLURM_BITSTR_LEN", "0"), ("LC_ALL", "C")]);
@@ -99,8 +116,7 @@ impl SlurmClient {
     /// # Errors
     /// As for [`Self::run`].
     pub fn text(&self, program: &str, args: &[&str]) -> Result<String, CommandError> {
-        let bytes = self.run(program, args)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        self.run(program, args).map(lossy)
     }
 
     /// Runs `sbatch --parsable` on a script and returns the id of the new job. The job's
@@ -115,8 +131,7 @@ impl SlurmClient {
             command.envs(std::env::var_os(name).map(|value| (name, value)));
         }
         command.envs(env.iter().copied());
-        let bytes = self.answer("sbatch", &mut command, Some(script.as_bytes().to_vec()))?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        self.answer("sbatch", &mut command, Some(script.as_bytes().to_vec())).map(lossy)
     }
 
     fn command(&self, program: &str) -> Command {
@@ -142,21 +157,30 @@ impl SlurmClient {
             // A program that does not read its input shows that by its exit status.
             thread::spawn(move || stdin.write_all(&input));
         }
-        let (out, err) = (collect(child.stdout.take()), collect(child.stderr.take()));
+        let out = collect(child.stdout.take(), self.most_bytes);
+        let err = collect(child.stderr.take(), MESSAGE_BYTES);
         let answer = wait(&mut child, deadline, &out, &err);
-        let Some((succeeded, stdout, stderr)) = answer else {
+        if !matches!(answer, Ended::ByItself { .. }) {
             // It may have ended by itself just now; either way nothing of it stays behind.
             drop((child.kill(), child.wait()));
-            let seconds = self.time_limit.as_secs();
-            return Err(CommandError::TimedOut { program: program.to_owned(), seconds });
-        };
-        if !succeeded {
-            let text = String::from_utf8_lossy(&stderr);
-            let stderr = text.lines().next().unwrap_or("no message").trim().to_owned();
-            return Err(CommandError::Failed { program: program.to_owned(), stderr });
         }
-        Ok(stdout)
+        let program = program.to_owned();
+        match answer {
+            Ended::ByItself { succeeded: true, stdout, .. } => Ok(stdout),
+            Ended::ByItself { stderr, .. } => {
+                let text = lossy(stderr);
+                let stderr = text.lines().next().unwrap_or("no message").trim().to_owned();
+                Err(CommandError::Failed { program, stderr })
+            }
+            Ended::TooLong => Err(CommandError::TooLong { program, most_bytes: self.most_bytes }),
+            Ended::TooLate => Err(CommandError::TimedOut { program, seconds: self.time_limit.as_secs() }),
+        }
     }
+}
+
+/// Text of bytes, of which those that are not UTF-8 are replaced.
+fn lossy(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|not| String::from_utf8_lossy(not.as_bytes()).into_owned())
 }
 
 /// Id of the job in the answer of `sbatch --parsable`: `ID` or `ID;CLUSTER`.
@@ -164,42 +188,70 @@ pub fn submitted_job(answer: &str) -> &str {
     answer.trim().split(';').next().unwrap_or_default()
 }
 
+/// How a program ended.
+enum Ended {
+    ByItself {
+        succeeded: bool,
+        stdout: Vec<u8>,
+        stderr: Vec<u8>,
+    },
+    /// It has not, and its answer is longer than it may be.
+    TooLong,
+    /// It has not before its deadline.
+    TooLate,
+}
+
+/// What a stream gave, up to the most bytes.
+#[derive(Default)]
+struct Output {
+    bytes: Vec<u8>,
+    has_more: bool,
+}
+
 /// Reads a stream on a thread of its own, so that neither stream can block the program.
-fn collect(stream: Option<impl Read + Send + 'static>) -> mpsc::Receiver<Vec<u8>> {
+fn collect(stream: Option<impl Read + Send + 'static>, most_bytes: u64) -> mpsc::Receiver<Output> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let whole = stream.is_some_and(|mut stream| stream.read_to_end(&mut bytes).is_ok());
-        if whole {
+        let Some(mut stream) = stream else { return };
+        let mut output = Output::default();
+        if stream.by_ref().take(most_bytes).read_to_end(&mut output.bytes).is_ok() {
+            output.has_more = matches!(stream.read(&mut [0]), Ok(1..));
             // The receiver may have given up.
-            sender.send(bytes).ok();
+            sender.send(output).ok();
+            io::copy(&mut stream, &mut io::sink()).ok();
         }
     });
     receiver
 }
 
-/// Whether the program succeeded, its standard output and its standard error; `None` if it does not
-/// end before the deadline.
+/// Waits for a program, until the deadline or until it says too much.
 fn wait(
     child: &mut Child,
     deadline: Instant,
-    out: &mpsc::Receiver<Vec<u8>>,
-    err: &mpsc::Receiver<Vec<u8>>,
-) -> Option<(bool, Vec<u8>, Vec<u8>)> {
-    let receive = |stream: &mpsc::Receiver<Vec<u8>>| {
+    out: &mpsc::Receiver<Output>,
+    err: &mpsc::Receiver<Output>,
+) -> Ended {
+    let receive = |stream: &mpsc::Receiver<Output>| {
         let left = deadline.saturating_duration_since(Instant::now());
         match stream.recv_timeout(left) {
-            Ok(bytes) => Some(bytes),
-            Err(RecvTimeoutError::Disconnected) => Some(Vec::new()),
+            Ok(output) => Some(output),
+            Err(RecvTimeoutError::Disconnected) => Some(Output::default()),
             Err(RecvTimeoutError::Timeout) => None,
         }
     };
-    let (stdout, stderr) = (receive(out)?, receive(err)?);
+    let Some(stdout) = receive(out) else { return Ended::TooLate };
+    if stdout.has_more {
+        return Ended::TooLong;
+    }
+    let Some(stderr) = receive(err) else { return Ended::TooLate };
     loop {
         match child.try_wait() {
-            Ok(Some(status)) => return Some((status.success(), stdout, stderr)),
+            Ok(Some(status)) => {
+                let (stdout, stderr) = (stdout.bytes, stderr.bytes);
+                return Ended::ByItself { succeeded: status.success(), stdout, stderr };
+            }
             Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(2)),
-            _ => return None,
+            _ => return Ended::TooLate,
         }
     }
 }
@@ -209,7 +261,12 @@ mod tests {
     use super::*;
 
     fn client(seconds: u64) -> SlurmClient {
-        SlurmClient { folder: None, conf: None, time_limit: Duration::from_secs(seconds) }
+        SlurmClient {
+            folder: None,
+            conf: None,
+            time_limit: Duration::from_secs(seconds),
+            most_bytes: 300_003,
+        }
     }
 
     #[test]
@@ -223,5 +280,19 @@ mod tests {
         assert!(matches!(hung, CommandError::TimedOut { seconds: 1, .. }), "{hung}");
         assert!(begun.elapsed() < Duration::from_secs(30));
         assert!(matches!(client(1).run("no-such-program", &[]), Err(CommandError::Spawn { .. })));
+    }
+
+    #[test]
+    fn an_answer_without_end_is_not_read_to_its_end() {
+        let begun = Instant::now();
+        let long = client(60).run("sh", &["-c", "head -c 300004 /dev/zero"]).unwrap_err();
+        assert!(matches!(long, CommandError::TooLong { most_bytes: 300_003, .. }), "{long}");
+        let endless = client(60).run("cat", &["/dev/zero"]).unwrap_err();
+        assert!(matches!(endless, CommandError::TooLong { .. }), "{endless}");
+        // Of a long message the first line is kept.
+        let wordy = "echo first >&2; head -c 300000 /dev/zero >&2; exit 1";
+        let failed = client(60).run("sh", &["-c", wordy]).unwrap_err();
+        assert_eq!(failed.to_string(), "sh failed: first");
+        assert!(begun.elapsed() < Duration::from_secs(30));
     }
 }

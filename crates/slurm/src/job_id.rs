@@ -53,10 +53,10 @@ impl<'a> JobId<'a> {
         if number.is_empty() {
             return Err(bad());
         }
-        let (array_job, task) = match rest.split_at(rest.len().min(1)) {
-            ("", _) => (None, ArrayTask::None),
-            ("+", offset) if offset.parse::<u32>().is_ok() => (None, ArrayTask::None),
-            ("_", tasks) => match tasks.strip_prefix('[') {
+        let (array_job, task) = match rest.split_at_checked(1) {
+            None if rest.is_empty() => (None, ArrayTask::None),
+            Some(("+", offset)) if offset.parse::<u32>().is_ok() => (None, ArrayTask::None),
+            Some(("_", tasks)) => match tasks.strip_prefix('[') {
                 Some(list) => {
                     let list = without_limit(list.strip_suffix(']').ok_or_else(bad)?);
                     (Some(number), ArrayTask::Pending(list))
@@ -121,7 +121,7 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(JobId::parse(text), Ok(expected), "{text}");
         }
-        for text in ["", "x", "12.", "12_", "12_a", "12+", "12-3", "12_[1", "_4", ".batch"] {
+        for text in ["", "x", "12.", "12_", "12_a", "12+", "12-3", "12_[1", "_4", ".batch", "12\u{e9}"] {
             assert_eq!(JobId::parse(text).unwrap_err().kind, ParseErrorKind::JobId, "{text}");
         }
     }

@@ -1,4 +1,10 @@
 //! Attempts that ended, as slurmdbd has them: `sacct --duplicates`.
+//!
+//! Two questions are asked. The first is for columns whose texts Slurm or an administrator makes:
+//! it alone says which attempts there are and what they held. The second is for texts that users
+//! choose (`names.rs`).
+
+mod names;
 
 use tidegate_events::{FinalState, Millis};
 
@@ -8,14 +14,14 @@ use crate::job_id::{ArrayTask, JobId};
 use crate::job_state::{JobPhase, phase_in_accounting};
 use crate::spelling::{exit_code, is_null, time_limit_ms};
 use crate::tres::{Gpus, TresGpus};
+use names::{Key, Names};
 
-/// Cannot occur in a name: a user cannot add a column by a job's name.
+/// Delimiter of columns that hold no text of users.
 const DELIMITER: char = '\u{1f}';
-const COLUMNS: [&str; 18] = [
+/// Columns whose texts users cannot choose.
+const COLUMNS: [&str; 16] = [
     "JobID",
-    "JobName",
     "User",
-    "Account",
     "Partition",
     "QOS",
     "Submit",
@@ -32,9 +38,24 @@ const COLUMNS: [&str; 18] = [
     "Priority",
 ];
 /// Place of the state among the columns.
-const STATE: usize = 10;
+const STATE: usize = 8;
+/// Places of submission and start.
+const SUBMIT: usize = 4;
+const START: usize = 6;
 /// The states that attempts and jobs end in.
 const STATES: &str = "BF,CA,CD,DL,F,NF,OOM,PR,RQ,RS,RV,TO";
+
+/// Longest part of a line that a message shows, characters.
+const SHOWN: usize = 120;
+
+/// What accounting has of attempts that ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Attempts {
+    /// Those that can be used.
+    pub records: Vec<AttemptRecord>,
+    /// One message for each record of which all or a part cannot be used, with its job id.
+    pub set_aside: Vec<String>,
+}
 
 /// An attempt of a job that ended, a job that never started, or a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,11 +68,11 @@ pub struct AttemptRecord {
     pub array_job_id: Option<String>,
     /// Number of the task in its array.
     pub array_task_id: Option<i64>,
-    /// Job name.
+    /// Name of the job or step, as its user wrote it: any bytes.
     pub name: Option<String>,
     /// User.
     pub user: Option<String>,
-    /// Account.
+    /// Account; any bytes where Slurm does not enforce associations.
     pub account: Option<String>,
     /// Partition.
     pub partition: Option<String>,
@@ -92,20 +113,20 @@ impl SlurmClient {
     /// Times are ms since 1970. `tracks_gpus`: whether TRES name GPUs, see
     /// [`ClusterConfig::tracks_gpus`](crate::scontrol::ClusterConfig::tracks_gpus).
     ///
-    /// The load on slurmdbd is one query over what ended in that time, by an index of its table of
-    /// jobs.
+    /// The load on slurmdbd is two queries over what ended in that time, by an index of its table
+    /// of jobs.
     ///
     /// # Errors
-    /// sacct failed, or its answer cannot be read.
+    /// sacct failed, or its answer is not of the columns asked for.
     pub fn ended_attempts(
         &self,
         cluster: Option<&str>,
         since_ms: i64,
         now_ms: i64,
         tracks_gpus: bool,
-    ) -> Result<Vec<AttemptRecord>, CommandError> {
-        let answer = self.sacct(cluster, since_ms, now_ms, &[&format!("--state={STATES}")])?;
-        parse_attempts(&answer, tracks_gpus, |_| true)
+    ) -> Result<Attempts, CommandError> {
+        let selection = selection(cluster, since_ms, now_ms, &[&format!("--state={STATES}")]);
+        self.attempts(&selection, tracks_gpus, |_| true)
     }
 
     /// Starts that Slurm undid since then, arguments as of [`Self::ended_attempts`].
@@ -118,42 +139,42 @@ impl SlurmClient {
     /// that time, and the others are dropped here.
     ///
     /// # Errors
-    /// sacct failed, or its answer cannot be read.
+    /// sacct failed, or its answer is not of the columns asked for.
     pub fn undone_starts(
         &self,
         cluster: Option<&str>,
         since_ms: i64,
         now_ms: i64,
         tracks_gpus: bool,
-    ) -> Result<Vec<AttemptRecord>, CommandError> {
+    ) -> Result<Attempts, CommandError> {
         // Jobs that only waited have no nodes.
         let waited_and_had_nodes = ["--allocations", "--state=PD", "--nnodes=1-10000000"];
-        let answer = self.sacct(cluster, since_ms, now_ms, &waited_and_had_nodes)?;
-        parse_attempts(&answer, tracks_gpus, |state| state == "PENDING")
+        let selection = selection(cluster, since_ms, now_ms, &waited_and_had_nodes);
+        self.attempts(&selection, tracks_gpus, |state| state == "PENDING")
     }
 
-    /// Records of all users in that time, with [`COLUMNS`].
-    fn sacct(
+    /// The attempts of a selection whose state is one to `keep`.
+    fn attempts(
         &self,
-        cluster: Option<&str>,
-        since_ms: i64,
-        now_ms: i64,
-        selection: &[&str],
-    ) -> Result<String, CommandError> {
-        let mut arguments = vec![
-            "--allusers".to_owned(),
-            "--duplicates".to_owned(),
-            "--parsable2".to_owned(),
-            format!("--delimiter={DELIMITER}"),
-            format!("--starttime=uts{}", Millis(since_ms).floor_secs()),
-            // An hour more: a clock of slurmctld ahead of ours hides nothing.
-            format!("--endtime=uts{}", Millis(now_ms).floor_secs().saturating_add(3_600)),
-            format!("--format={}", COLUMNS.join(",")),
-        ];
-        arguments.extend(cluster.map(|cluster| format!("--clusters={cluster}")));
-        let arguments: Vec<&str> =
-            arguments.iter().map(String::as_str).chain(selection.iter().copied()).collect();
-        self.text("sacct", &arguments)
+        selection: &[String],
+        tracks_gpus: bool,
+        keep: impl Fn(&str) -> bool,
+    ) -> Result<Attempts, CommandError> {
+        let ask = |form: &[&str]| {
+            let args = form.iter().copied().chain(selection.iter().map(String::as_str));
+            self.text("sacct", &args.collect::<Vec<_>>())
+        };
+        let (columns, delimiter) =
+            (format!("--format={}", COLUMNS.join(",")), format!("--delimiter={DELIMITER}"));
+        let facts = parse_facts(&ask(&["--parsable2", &delimiter, &columns])?, tracks_gpus, keep)?;
+        if facts.records.is_empty() {
+            return Ok(facts.named(&Names::default()));
+        }
+        let delimiter = names::delimiter();
+        let (columns, option) =
+            (format!("--format={}", names::COLUMNS.join(",")), format!("--delimiter={delimiter}"));
+        let answer = ask(&["--noheader", "--parsable", &option, &columns])?;
+        Ok(facts.named(&Names::parse(&answer, &delimiter)))
     }
 
     /// Whether slurmdbd has a record of the job that starts at this second.
@@ -167,40 +188,85 @@ impl SlurmClient {
     }
 }
 
-/// The attempts of an answer whose state is one to `keep`.
-fn parse_attempts(
-    answer: &str,
-    tracks_gpus: bool,
-    keep: impl Fn(&str) -> bool,
-) -> Result<Vec<AttemptRecord>, CommandError> {
-    let unusable = |what: String| CommandError::unusable("sacct", what);
+/// Arguments that select records of all users in that time.
+fn selection(cluster: Option<&str>, since_ms: i64, now_ms: i64, more: &[&str]) -> Vec<String> {
+    let mut arguments = vec![
+        "--allusers".to_owned(),
+        "--duplicates".to_owned(),
+        format!("--starttime=uts{}", Millis(since_ms).floor_secs()),
+        // An hour more: a clock of slurmctld ahead of ours hides nothing.
+        format!("--endtime=uts{}", Millis(now_ms).floor_secs().saturating_add(3_600)),
+    ];
+    arguments.extend(cluster.map(|cluster| format!("--clusters={cluster}")));
+    arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
+    arguments
+}
+
+/// Attempts before they have the texts that users chose.
+#[derive(Debug, Default)]
+struct Facts {
+    records: Vec<(Key, AttemptRecord)>,
+    set_aside: Vec<String>,
+}
+
+impl Facts {
+    /// The attempts with their texts.
+    fn named(self, names: &Names) -> Attempts {
+        let Self { records, mut set_aside } = self;
+        let named = |(key, record): (Key, AttemptRecord)| {
+            let Some(texts) = names.of(&key) else {
+                let (id, submit, _) = key;
+                set_aside.push(format!(
+                    "job {id} submitted at {submit}: accounting gives no single name and account, it is recorded without"
+                ));
+                return record;
+            };
+            let text = |text: &str| (!is_null(text)).then(|| text.to_owned());
+            AttemptRecord { name: text(&texts.name), account: text(&texts.account), ..record }
+        };
+        Attempts { records: records.into_iter().map(named).collect(), set_aside }
+    }
+}
+
+/// The attempts of an answer whose state is one to `keep`. A line that cannot be used is set aside.
+fn parse_facts(answer: &str, tracks_gpus: bool, keep: impl Fn(&str) -> bool) -> Result<Facts, CommandError> {
     let mut lines = answer.lines();
     let header: Vec<&str> = lines.next().unwrap_or_default().split(DELIMITER).collect();
     if header != COLUMNS {
-        return Err(unusable(format!(
-            "its first line does not name the columns asked for: {}",
-            header.join(" ")
-        )));
+        let what = format!("its first line does not name the columns asked for: {}", header.join(" "));
+        return Err(CommandError::unusable("sacct", what));
     }
-    let mut records = Vec::new();
+    let mut facts = Facts::default();
     for line in lines {
         let values: Vec<&str> = line.split(DELIMITER).collect();
-        let Ok(values) = <[&str; COLUMNS.len()]>::try_from(values) else {
-            return Err(unusable(format!("a line has another number of columns than the first: {line:?}")));
-        };
-        let record = record(&values, tracks_gpus).map_err(|what| unusable(format!("{what}: {line:?}")))?;
-        records.extend(record.filter(|_| keep(values[STATE])));
+        let read = <[&str; COLUMNS.len()]>::try_from(values)
+            .map_err(|values| format!("it has {} columns and not {}", values.len(), COLUMNS.len()))
+            .and_then(|values| Ok((values, record(&values, tracks_gpus)?)));
+        match read {
+            Ok((values, record)) => {
+                let key = || [values[0], values[SUBMIT], values[START]].map(str::to_owned).into();
+                let kept = record.filter(|_| keep(values[STATE]));
+                facts.records.extend(kept.map(|record| (key(), record)));
+            }
+            Err(what) => facts.set_aside.push(set_aside(line, &what)),
+        }
     }
-    Ok(records)
+    Ok(facts)
+}
+
+/// A message about a line that cannot be used.
+fn set_aside(line: &str, what: &str) -> String {
+    let id = line.split(DELIMITER).next().filter(|id| JobId::parse(id).is_ok());
+    let id = id.map_or_else(|| "a record without a job id".to_owned(), |id| format!("job {id}"));
+    let shown: String = line.chars().take(SHOWN).collect();
+    format!("{id}: {what}; its record in accounting is left out: {shown:?}")
 }
 
 /// A line; `None` if the attempt has not ended, or the record is not filled in yet.
 fn record(values: &[&str; COLUMNS.len()], tracks_gpus: bool) -> Result<Option<AttemptRecord>, String> {
     let [
         id,
-        name,
         user,
-        account,
         partition,
         qos,
         submit,
@@ -253,9 +319,9 @@ fn record(values: &[&str; COLUMNS.len()], tracks_gpus: bool) -> Result<Option<At
             ArrayTask::One(task) => Some(task),
             _ => None,
         },
-        name: text(name),
+        name: None,
         user: text(user),
-        account: text(account),
+        account: None,
         partition: text(partition),
         qos: text(qos),
         submit_ms,
@@ -276,51 +342,4 @@ fn record(values: &[&str; COLUMNS.len()], tracks_gpus: bool) -> Result<Option<At
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// sacct's answer for a component of a heterogeneous job: its state, start, end and nodes.
-    fn answer(records: &[[&str; 4]]) -> String {
-        let mut lines = vec![COLUMNS.join("\u{1f}")];
-        for [state, start, end, nodes] in records {
-            let values = [
-                "2620078+0",
-                "wrap",
-                "ann",
-                "ai",
-                "train",
-                "normal",
-                "1795628572",
-                "1795628572",
-                start,
-                end,
-                state,
-                "0:0",
-                "billing=1,cpu=1,gres/gpu=8,mem=100M,node=1",
-                "billing=1,cpu=1,gres/gpu:h200=8,gres/gpu=8,mem=100M,node=1",
-                nodes,
-                "1-00:00:00",
-                "Resources",
-                "4294901760",
-            ];
-            lines.push(values.join("\u{1f}"));
-        }
-        lines.join("\n")
-    }
-
-    #[test]
-    fn a_start_that_slurm_undid_is_an_attempt_and_a_wait_is_none() {
-        // As sacct of 22.05 prints them.
-        let answer = answer(&[
-            ["PENDING", "1795628588", "1795628588", "n1"],
-            ["PENDING", "Unknown", "Unknown", "None assigned"],
-            ["RUNNING", "1795628713", "Unknown", "n1"],
-            ["COMPLETED", "1795628713", "1795628716", "n1"],
-        ]);
-        let undone = parse_attempts(&answer, true, |state| state == "PENDING").unwrap();
-        let found: Vec<_> = undone.iter().map(|it| (it.start_ms, it.end_ms, it.final_state)).collect();
-        assert_eq!(found, [(Some(1_795_628_588_000), Some(1_795_628_588_000), FinalState::Requeued)]);
-        assert_eq!((undone[0].allocated.milli, undone[0].has_allocation), (Some(8000), true));
-        assert_eq!(parse_attempts(&answer, true, |_| true).unwrap().len(), 2);
-    }
-}
+mod tests;

@@ -85,12 +85,18 @@ pub type Rows<T> = Vec<Result<T, CommandError>>;
 impl SlurmClient {
     /// Associations of a cluster.
     ///
+    /// A coordinator may choose names of accounts and users, line breaks and `|` too, and sacctmgr
+    /// knows no other delimiter. So the ids alone, which Slurm counts, are asked for first: a name
+    /// that breaks a line does not agree with them.
+    ///
     /// # Errors
-    /// sacctmgr failed.
+    /// sacctmgr failed, or a name breaks a line: the message says of which association.
     pub fn associations(&self, cluster: &str) -> Result<Rows<AssociationRecord>, CommandError> {
         let cluster = format!("cluster={cluster}");
-        let answer = self.show_table(&["association", &cluster, "format=Account,User,Partition,GrpTRES"])?;
-        Ok(parse_associations(&answer))
+        let ids = self.show_table(&["association", &cluster, "format=ID"])?;
+        let table =
+            self.show_table(&["association", &cluster, "format=ID,Account,User,Partition,GrpTRES"])?;
+        Ok(parse_associations(without_ids(&ids, &table)?))
     }
 
     /// All QOS, without their descriptions.
@@ -118,14 +124,23 @@ impl SlurmClient {
         Ok(AdminLevel::parse(answer.trim()))
     }
 
-    /// Rights of all users that slurmdbd knows.
+    /// Users that are Operators or Administrators.
+    ///
+    /// Only those are asked for: a coordinator may choose the names of other users, and one of them
+    /// could read like a line about somebody else.
     ///
     /// # Errors
     /// sacctmgr failed.
     pub fn admin_levels(&self) -> Result<Vec<(String, AdminLevel)>, CommandError> {
-        let answer = self.show_table(&["user", "format=User,AdminLevel"])?;
-        let rows = answer.lines().filter_map(|line| line.split_once('|'));
-        Ok(rows.map(|(user, level)| (user.to_owned(), AdminLevel::parse(level))).collect())
+        let mut users = Vec::new();
+        for (name, level) in
+            [("Operator", AdminLevel::Operator), ("Administrator", AdminLevel::Administrator)]
+        {
+            let level_is = format!("adminlevel={name}");
+            let answer = self.show_table(&["user", "where", &level_is, "format=User"])?;
+            users.extend(answer.lines().map(|user| (user.to_owned(), level)));
+        }
+        Ok(users)
     }
 
     fn show_table(&self, what: &[&str]) -> Result<String, CommandError> {
@@ -138,8 +153,36 @@ fn unreadable(line: &str) -> CommandError {
     CommandError::unusable("sacctmgr", format!("a line has another number of columns: {line:?}"))
 }
 
+/// The lines of a table behind the id in each, if these are the ids.
+fn without_ids<'a>(ids: &str, table: &'a str) -> Result<Vec<&'a str>, CommandError> {
+    let mut lines = table.lines();
+    let mut rows = Vec::new();
+    let mut before = None;
+    for id in ids.lines() {
+        let row = lines.next().and_then(|line| line.strip_prefix(id)?.strip_prefix('|'));
+        let Some(row) = row else { return Err(broken(before)) };
+        rows.push(row);
+        before = Some(id);
+    }
+    match lines.next() {
+        Some(_) => Err(broken(before)),
+        None => Ok(rows),
+    }
+}
+
+/// Error for a table whose lines are not the associations that there are.
+fn broken(before: Option<&str>) -> CommandError {
+    let of = before.map_or_else(String::new, |id| format!(" of association {id}, or of one before it,"));
+    CommandError::unusable(
+        "sacctmgr",
+        format!(
+            "a name{of} breaks a line, or associations were changed meanwhile; give the account or user another name"
+        ),
+    )
+}
+
 /// Parses lines `Account|User|Partition|GrpTRES`.
-pub fn parse_associations(answer: &str) -> Rows<AssociationRecord> {
+pub fn parse_associations<'a>(lines: impl IntoIterator<Item = &'a str>) -> Rows<AssociationRecord> {
     let record = |line: &str| match line.split('|').collect::<Vec<_>>()[..] {
         [account, user, partition, limit] => Ok(AssociationRecord {
             account: account.to_owned(),
@@ -149,7 +192,7 @@ pub fn parse_associations(answer: &str) -> Rows<AssociationRecord> {
         }),
         _ => Err(unreadable(line)),
     };
-    answer.lines().filter(|line| !line.is_empty()).map(record).collect()
+    lines.into_iter().filter(|line| !line.is_empty()).map(record).collect()
 }
 
 /// Parses lines `Name|GrpTRES` or `Name|GrpTRES|Description`; a description may hold `|`.
@@ -164,4 +207,28 @@ pub fn parse_qos(answer: &str) -> Rows<QosRecord> {
         }
     };
     answer.lines().filter(|line| !line.is_empty()).map(record).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As sacctmgr of 22.05 prints them; the name of the account is
+    /// `evil\n6|victim|||gres/gpu=0\n7|x`.
+    #[test]
+    fn a_name_that_breaks_a_line_makes_no_limit() {
+        let honest = "1|root|||\n3|ai|||gres/gpu=24\n4|ai|ann||\n";
+        let rows = parse_associations(without_ids("1\n3\n4\n", honest).unwrap());
+        let limits: Vec<_> = rows.iter().map(|row| row.as_ref().unwrap().limit.untyped_gpus()).collect();
+        assert_eq!(limits, [None, Some(24), None]);
+        let hostile = "1|root|||\n5|evil\n6|victim|||gres/gpu=0\n7|x|||\n6|ai|||\n";
+        let error = without_ids("1\n5\n6\n", hostile).unwrap_err().to_string();
+        assert!(error.contains("association 6"), "{error}");
+        let last = "1|root|||\n5|evil\n6|victim|||gres/gpu=0\n7|x|||\n";
+        let error = without_ids("1\n5\n", last).unwrap_err().to_string();
+        assert!(error.contains("association 5"), "{error}");
+        assert!(without_ids("1\n3\n4\n", "1|root|||\n3|ai|||\n").is_err(), "one is missing");
+        let bar = parse_associations(without_ids("5\n", "5|ev|il|||\n").unwrap());
+        assert!(bar[0].is_err(), "{bar:?}");
+    }
 }

@@ -234,19 +234,22 @@ fn fields(line: &str) -> BTreeMap<&str, &str> {
     fields
 }
 
-/// Lines that begin with the name. `No reservations in the system` is none; an empty answer is an
-/// error.
+/// Lines that begin with the name. A line that does not is the rest of a text, such as a reason of
+/// several lines, and is left out. `No reservations in the system` is none; an empty answer, or one
+/// that begins with something else, is an error.
 fn lines<'a>(answer: &'a str, program: &str, name: &str) -> Result<Vec<&'a str>, CommandError> {
     let lines: Vec<&str> = answer.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.len() == 1 && lines[0].starts_with("No ") {
         return Ok(Vec::new());
     }
-    match lines.iter().find(|line| !line.starts_with(name)) {
-        Some(line) => {
-            Err(CommandError::unusable(program, format!("a line does not begin with {name}: {line:?}")))
+    match lines.first() {
+        Some(first) if first.starts_with(name) => {
+            Ok(lines.into_iter().filter(|line| line.starts_with(name)).collect())
         }
-        None if lines.is_empty() => Err(CommandError::unusable(program, "it is empty")),
-        None => Ok(lines),
+        Some(first) => {
+            Err(CommandError::unusable(program, format!("it does not begin with {name}: {first:?}")))
+        }
+        None => Err(CommandError::unusable(program, "it is empty")),
     }
 }
 
@@ -312,5 +315,22 @@ fn reservation(line: &str) -> ReservationRecord {
         end_s: number(&fields, "EndTime"),
         partition: owned(&fields, "PartitionName"),
         state: owned(&fields, "State"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_of_several_lines_hides_no_other_node() {
+        let answer = "NodeName=n1 CPUTot=64 Gres=gpu:h200:8 State=IDLE+DRAIN Reason=fan\nsee ticket 7 [root@1795658372]\n\
+                      NodeName=n2 CPUTot=64 Gres=gpu:a100:4 State=IDLE\n";
+        let nodes = lines(answer, "scontrol show node", "NodeName=").unwrap();
+        let nodes: Vec<_> = nodes.into_iter().map(node).collect();
+        let found: Vec<_> =
+            nodes.iter().map(|node| (node.name.as_str(), node.gpus, node.reason.as_deref())).collect();
+        assert_eq!(found, [("n1", 8, Some("fan")), ("n2", 4, None)]);
+        assert!(lines("slurm_load_node error\n", "scontrol show node", "NodeName=").is_err());
     }
 }

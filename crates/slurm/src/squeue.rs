@@ -273,13 +273,14 @@ impl SlurmClient {
     }
 }
 
-/// Parses the answer of `squeue --json`.
+/// Parses the answer of `squeue --json`. Bytes that are not UTF-8 are replaced: squeue prints those
+/// of a job's name as they are, and no name makes the whole answer unusable.
 ///
 /// # Errors
 /// The answer is not complete, or a job in it cannot be read: then nothing of it counts.
 pub fn parse_jobs(answer: &[u8]) -> Result<Vec<JobRecord>, CommandError> {
     let unusable = |what: String| CommandError::unusable("squeue", what);
-    let answer: Answer = serde_json::from_slice(answer)
+    let answer: Answer = serde_json::from_str(&String::from_utf8_lossy(answer))
         .map_err(|error| unusable(format!("it is not the JSON expected: {error}")))?;
     check_errors("squeue", &answer.errors)?;
     if answer.meta.is_none() {
@@ -397,6 +398,15 @@ mod tests {
         );
         assert_eq!(shape(2, r#""tres_per_job": "gres:gpu:12""#, "cpu=1,mem=100M,node=1,billing=1"), None);
         assert_eq!(shape(1, r#""tres_per_task": "gres:gpu:2""#, "cpu=4,mem=400M,node=1,billing=4"), None);
+    }
+
+    /// As squeue of 22.05 prints `sbatch -J $'a\xff\n\x1f"'`.
+    #[test]
+    fn a_name_of_any_bytes_is_a_name() {
+        let answer =
+            b"{\"meta\": {}, \"errors\": [], \"jobs\": [{\"job_id\": 8, \"name\": \"a\xff\\n\\u001f\\\"\"}]}";
+        let jobs = parse_jobs(answer).unwrap();
+        assert_eq!(jobs[0].name.as_deref(), Some("a\u{fffd}\n\u{1f}\""));
     }
 
     #[test]

@@ -36,6 +36,10 @@ pub enum JournalEvent {
     Alert(Box<Alert>),
     /// Plans made and missed.
     Cycles(Cycles),
+    /// The kill switch was switched on or off, where that is signed.
+    Switched(Switched),
+    /// Entries of the journal that do not count: forged, replayed or out of order.
+    Refused(EntriesRefused),
 }
 
 /// A signed policy that applies from now on.
@@ -49,6 +53,59 @@ pub struct PolicyAdopted {
     pub signed_by: Vec<String>,
     /// Changes from the policy before it.
     pub changes: Vec<PolicyChange>,
+    /// What was signed; `None` in entries of older versions, which signed the file alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued: Option<IssuedPolicy>,
+}
+
+/// A policy with the statement and the signatures that let it act.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IssuedPolicy {
+    /// The statement's number and hash.
+    #[serde(flatten)]
+    pub adopted: AdoptedStatement,
+    /// The statement.
+    pub statement: String,
+    /// The signatures, armoured.
+    pub signatures: Vec<String>,
+    /// Text of the policy file.
+    pub text: String,
+}
+
+/// A statement under which a policy acts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdoptedStatement {
+    /// Number among the cluster's policies, from 1.
+    pub sequence: u64,
+    /// Hash of the statement, which the next one names.
+    pub id: String,
+}
+
+/// The kill switch as it was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switched {
+    /// Whether the autopilot may act.
+    pub on: bool,
+    /// Who switched it, as far as is known.
+    pub by: String,
+    /// When it was given, or found off, µs since 1970: an older one no longer counts.
+    pub sequence: i64,
+    /// The signature of a switch that is on, armoured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+}
+
+/// Entries that were read and do not count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntriesRefused {
+    /// How many.
+    pub count: u64,
+    /// Offsets of the first and the last in the journal's partition.
+    pub offsets: (u64, u64),
+    /// Who wrote the last, by its own account.
+    pub holder: String,
+    /// Why the last does not count.
+    pub why: String,
 }
 
 /// An entry of the journal.

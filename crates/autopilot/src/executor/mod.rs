@@ -20,13 +20,16 @@ use tidegate_units::Millis;
 
 pub use crate::planner::PlanRecord;
 use impact::Impact;
-pub use journal::{InMemoryJournal, Journal, JournalEntry, JournalError, JournalEvent, PolicyAdopted};
-pub use state::ExecutorState;
+pub use journal::{
+    AdoptedStatement, EntriesRefused, InMemoryJournal, IssuedPolicy, Journal, JournalEntry, JournalError,
+    JournalEvent, PolicyAdopted, Switched,
+};
+pub use state::{ExecutorState, Refusals};
 
 use crate::action::{ActionId, Kind};
 use crate::forecast::{DemandForecast, SelectedForecast, Series, Trailing};
 use crate::guard::{self, KillSwitch, PastAction, Rule, Verdict};
-use crate::intent::{self, IntentEvent, Lease, LeaseHeld, Limits};
+use crate::intent::{self, IntentEvent, Lease, LeaseHeld, Limits, POLICY_APPROVER, PersonApproval};
 use crate::planner::{self, Plan};
 use crate::policy::{Mode, Policy};
 use crate::rollout::Canary;
@@ -205,6 +208,11 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         &self.journal
     }
 
+    /// The journal, e.g. to learn which entries it refused.
+    pub fn journal_mut(&mut self) -> &mut J {
+        &mut self.journal
+    }
+
     /// Records an event as soon as it leads, e.g. an adopted policy or an invalid approval.
     pub fn record_when_leading(&mut self, event: JournalEvent) {
         self.queued.push(event);
@@ -228,7 +236,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     /// Observes, plans, and drives each open action as far as it can go now.
     ///
     /// `switch` is read immediately before everything that changes the cluster. `approved` holds
-    /// approved actions with their approver. If the cluster cannot be observed, nothing new begins.
+    /// what people approved. If the cluster cannot be observed, nothing new begins.
     ///
     /// # Errors
     /// The journal cannot be used. Nothing has begun that is not in it.
@@ -236,7 +244,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         &mut self,
         target: &mut dyn Target,
         switch: &mut dyn FnMut() -> KillSwitch,
-        approved: &[(ActionId, String)],
+        approved: &[PersonApproval],
         now_us: i64,
     ) -> Result<StepReport, JournalError> {
         let mut stepped =
@@ -258,7 +266,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         &mut self,
         target: &mut dyn Target,
         switch: &mut dyn FnMut() -> KillSwitch,
-        approved: &[(ActionId, String)],
+        approved: &[PersonApproval],
         now_us: i64,
         stepped: &mut StepReport,
     ) -> Result<(), StepError> {
@@ -373,12 +381,13 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         Ok(Role::Leading { generation })
     }
 
-    fn approve(&mut self, approved: &[(ActionId, String)], now_us: i64) -> Result<(), StepError> {
-        for (id, by) in approved {
-            let waits = self.journaled.intents.get(id).is_some_and(|intent| intent.approved_by.is_none());
+    fn approve(&mut self, approved: &[PersonApproval], now_us: i64) -> Result<(), StepError> {
+        for PersonApproval { action, by, signed } in approved {
+            let waits = self.journaled.intents.get(action).is_some_and(|intent| intent.approved_by.is_none());
             // Only the policy itself may approve as "policy".
-            if waits && by != "policy" {
-                self.record_step(id, intent::Transition::Approved { by: by.clone() }, now_us)?;
+            if waits && by != POLICY_APPROVER {
+                let transition = intent::Transition::Approved { by: by.clone(), signed: signed.clone() };
+                self.record_step(action, transition, now_us)?;
             }
         }
         Ok(())

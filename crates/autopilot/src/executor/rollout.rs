@@ -4,9 +4,9 @@
 use tidegate_units::Millis;
 
 use super::{Executor, Journal, JournalEvent, OnlineForecast, StepError};
-use crate::action::{Action, ActionId, Kind};
+use crate::action::{Action, Kind};
 use crate::guard::{self, History, KillSwitch, Refusal, Rule, Verdict};
-use crate::intent::{self, Intent, IntentEvent, Stage};
+use crate::intent::{self, Intent, IntentEvent, POLICY_APPROVER, PersonApproval, Stage};
 use crate::planner::{Decision, Plan, Report};
 use crate::policy::Policy;
 use crate::rollout::rollback::{self, CanaryRecord};
@@ -41,7 +41,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     /// After a rollback it begins again only if a person approves it, like an action.
     pub(super) fn update_canary(
         &mut self,
-        approved: &[(ActionId, String)],
+        approved: &[PersonApproval],
         state: &ClusterState,
         now_us: i64,
     ) -> Result<(), StepError> {
@@ -59,11 +59,10 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             self.record_canary(event, now_us)?;
         }
         let Some((id, canary)) = own else { return Ok(()) };
-        let person =
-            || approved.iter().find(|(of, by)| *of == id && by != "policy").map(|(_, by)| by.clone());
+        let person = || approved.iter().find(|it| it.action == id && it.by != POLICY_APPROVER).cloned();
         let status = self.journaled.canaries.get(&id);
         let began_us = status.filter(|status| status.ended.is_none()).map(|status| status.began_us);
-        let by = match status.and_then(|status| status.ended.as_ref()) {
+        let person = match status.and_then(|status| status.ended.as_ref()) {
             Some((_, _, true)) => person(),
             _ => None,
         };
@@ -74,8 +73,9 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
                 let policy = canary.policy.name.clone();
                 CanaryEvent::Ended { id, policy, why, rolled_back: true }
             }),
-            None if (!rolled_back || by.is_some()) && canary.check_owners(state).is_ok() => {
-                Some(CanaryEvent::Began { canary: Box::new(canary), by })
+            None if (!rolled_back || person.is_some()) && canary.check_owners(state).is_ok() => {
+                let (by, signed) = person.map(|it| (it.by, it.signed)).unzip();
+                Some(CanaryEvent::Began { canary: Box::new(canary), by, signed: signed.flatten() })
             }
             None => None,
         };

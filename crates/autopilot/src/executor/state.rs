@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use tidegate_units::{Micros, Millis};
 
-use super::journal::{JournalEntry, JournalEvent};
+use super::journal::{AdoptedStatement, EntriesRefused, JournalEntry, JournalEvent, Switched};
 use crate::action::{ActionId, Change, Kind};
 use crate::intent::{self, Intent, IntentEvent, IntentLedger, Lease, Stage};
 use crate::planner::{Plan, with_decisions};
 use crate::policy::{Mode, Policy};
-use crate::rollout::Canaries;
+use crate::rollout::{Canaries, CanaryEvent};
 use crate::scorecard::{Score, summary, trust};
 use crate::slo::Slo;
 
@@ -54,6 +54,26 @@ pub struct ExecutorState {
     scores_seen: u64,
     /// Time of the entry at which finished actions were last forgotten.
     forgot_us: i64,
+    /// Statement under which the policy acts, where policies are signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<AdoptedStatement>,
+    /// The kill switch as it was last found, where it is signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switched: Option<Switched>,
+    /// Entries that do not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusals: Option<Refusals>,
+}
+
+/// Entries of the journal that were refused, as far as a leader recorded it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusals {
+    /// How many, ever.
+    pub count: u64,
+    /// When the last were recorded, µs since 1970.
+    pub last_us: i64,
+    /// The last.
+    pub last: EntriesRefused,
 }
 
 impl ExecutorState {
@@ -75,7 +95,7 @@ impl ExecutorState {
                     .lease
                     .as_ref()
                     .is_some_and(|own| own.generation == lease.generation && own.holder == lease.holder);
-                if lease.generation > generation || renews {
+                if lease.is_bounded(at_us) && (renews || self.may_follow(&lease)) {
                     self.lease = Some(lease);
                     self.alive_us = self.alive_us.max(Some(at_us));
                 } else {
@@ -106,11 +126,48 @@ impl ExecutorState {
                 self.scores.push(score)
             }
             JournalEvent::Scored(_) => self.rejected += 1,
+            JournalEvent::Canary(event) if self.restarts_another_beginning(&event) => self.rejected += 1,
             JournalEvent::Canary(event) => self.canaries.fold(&event, at_us),
-            JournalEvent::Shadow(_) | JournalEvent::Policy(_) => {}
+            JournalEvent::Policy(adopted) => {
+                let issued = adopted.issued.map(|issued| issued.adopted);
+                let newest = self.adopted.as_ref().map_or(0, |adopted| adopted.sequence);
+                self.adopted = issued.filter(|it| it.sequence > newest).or(self.adopted.take());
+            }
+            JournalEvent::Switched(switched) => {
+                let newest = self.switched.as_ref().map_or(i64::MIN, |switched| switched.sequence);
+                if switched.sequence > newest {
+                    self.switched = Some(switched);
+                } else {
+                    self.rejected += 1;
+                }
+            }
+            JournalEvent::Refused(last) => {
+                let before = self.refusals.as_ref().map_or(0, |refusals| refusals.count);
+                let count = before.saturating_add(last.count);
+                self.refusals = Some(Refusals { count, last_us: at_us, last });
+            }
+            JournalEvent::Shadow(_) => {}
             JournalEvent::Alert(alert) => self.slo.fold(*alert),
             JournalEvent::Cycles(cycles) => self.slo.tallies.cycles(cycles, at_us),
         }
+    }
+
+    /// Whether the newest lease is one that a process takes. Older versions folded any.
+    pub fn has_bounded_lease(&self) -> bool {
+        let taken_us = self.alive_us.unwrap_or(i64::MAX);
+        self.lease.as_ref().is_none_or(|lease| lease.is_bounded(taken_us))
+    }
+
+    /// Whether a lease follows on the newest one. A holder takes the next generation; one that is
+    /// further ahead would shut out everybody else.
+    fn may_follow(&self, lease: &Lease) -> bool {
+        self.lease.as_ref().is_none_or(|newest| lease.generation == newest.generation + 1)
+    }
+
+    /// Whether a signed restart of a canary is of another beginning than its last one.
+    fn restarts_another_beginning(&self, event: &CanaryEvent) -> bool {
+        let CanaryEvent::Began { canary, signed: Some(signed), .. } = event else { return false };
+        self.canaries.get(&canary.id()).is_none_or(|status| status.beginning() != signed.plan)
     }
 
     /// Counts an event for the SLOs.

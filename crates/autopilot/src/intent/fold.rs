@@ -23,6 +23,14 @@ pub enum FoldError {
         /// Newest generation seen.
         seen: u64,
     },
+    /// An approval of what another plan decided.
+    #[error("the approval is of plan {signed}, and {plan} decided it")]
+    OtherPlan {
+        /// Plan that was signed.
+        signed: String,
+        /// Plan of the intent.
+        plan: String,
+    },
     /// It does not follow from the intent's stage.
     #[error("{what} does not follow on {stage}")]
     Order {
@@ -69,9 +77,16 @@ impl Intent {
         if event.generation < self.generation && !by_a_person {
             return Err(FoldError::Stale { generation: event.generation, seen: self.generation });
         }
+        if let Transition::Approved { signed: Some(signed), .. } = &event.transition
+            && signed.plan != self.plan
+        {
+            return Err(FoldError::OtherPlan { signed: signed.plan.clone(), plan: self.plan.clone() });
+        }
         let stage = self.after(event)?;
         match &event.transition {
-            Transition::Approved { by } if self.approved_by.is_none() => self.approved_by = Some(by.clone()),
+            Transition::Approved { by, .. } if self.approved_by.is_none() => {
+                self.approved_by = Some(by.clone());
+            }
             Transition::Applying if self.past.at_us < event.at_us => self.past.at_us = event.at_us,
             _ => {}
         }

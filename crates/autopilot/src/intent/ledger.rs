@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{FoldError, Intent, IntentEvent, Stage, Transition};
+use super::{FoldError, Intent, IntentEvent, POLICY_APPROVER, Stage, Transition};
 use crate::action::{Action, ActionId, Change};
 use crate::guard::{ActionStatus, Approval, History, KillSwitch, PastAction};
 
@@ -38,7 +38,7 @@ impl IntentLedger {
                 self.intents.insert(event.action.clone(), Intent::proposed(event)?);
             }
         }
-        if let Transition::Approved { by } = &event.transition {
+        if let Transition::Approved { by, .. } = &event.transition {
             let approval = Approval { by: by.clone(), at_us: event.at_us };
             self.approvals.entry(event.action.clone()).or_insert(approval);
         }
@@ -102,7 +102,7 @@ impl IntentLedger {
         let mut past: Vec<PastAction> = begun.collect();
         past.sort_by(|a, b| a.at_us.cmp(&b.at_us).then_with(|| a.id.cmp(&b.id)));
         // An approval by policy is not a person's approval.
-        let approvals = self.approvals.iter().filter(|(_, approval)| approval.by != "policy");
+        let approvals = self.approvals.iter().filter(|(_, approval)| approval.by != POLICY_APPROVER);
         let approvals = approvals.map(|(id, approval)| (id.clone(), approval.clone())).collect();
         History { switch, past, approvals, earned: BTreeMap::new() }
     }

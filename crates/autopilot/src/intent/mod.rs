@@ -8,6 +8,7 @@
 //! interpret the target's answers, and [`Intent::fold`] applies an event. The executor only asks,
 //! records and calls.
 
+mod approval;
 mod fold;
 mod lease;
 mod ledger;
@@ -16,6 +17,7 @@ mod step;
 use serde::{Deserialize, Serialize};
 use tidegate_units::Millis;
 
+pub use approval::{PersonApproval, SignedApproval};
 pub use fold::FoldError;
 pub use lease::{Lease, LeaseHeld};
 pub use ledger::IntentLedger;
@@ -25,6 +27,16 @@ use crate::action::{Action, ActionId};
 use crate::guard::{PastAction, Refusal};
 use crate::planner::Decision;
 use crate::target::Receipt;
+
+/// Approver of actions whose mode is `act`.
+pub const POLICY_APPROVER: &str = "policy";
+
+impl Transition {
+    /// An approval by the policy itself.
+    pub fn approved_by_policy() -> Self {
+        Self::Approved { by: POLICY_APPROVER.to_owned(), signed: None }
+    }
+}
 
 /// An event in the life of an intent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +70,9 @@ pub enum Transition {
         /// Approver: a login, the signing principals with key fingerprints where approvals are
         /// signed, or `policy` if its mode is `act`.
         by: String,
+        /// The approver's signature, where approvals are signed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signed: Option<SignedApproval>,
     },
     /// An invalid approval, e.g. without a signature. Changes nothing.
     ApprovalRefused {

@@ -80,7 +80,7 @@ impl Intent {
         match &self.stage {
             Stage::Proposed if late => too_late(),
             Stage::Proposed => match self.decision.mode {
-                Mode::Act => NextStep::Record(Transition::Approved { by: "policy".to_owned() }),
+                Mode::Act => NextStep::Record(Transition::approved_by_policy()),
                 Mode::Approve => NextStep::Wait { until_us: self.decision.action.expires_us },
                 Mode::Stop | Mode::Observe | Mode::Suggest => {
                     NextStep::Wait { until_us: self.decision.action.expires_us }

@@ -43,7 +43,7 @@ fn leased() -> Transition {
 }
 
 fn approved() -> Transition {
-    Transition::Approved { by: "policy".into() }
+    Transition::approved_by_policy()
 }
 
 fn with(events: &[(u64, Transition)]) -> Intent {
@@ -338,7 +338,7 @@ fn a_partial_effect_without_a_receipt_is_finished() {
     let mut intent = IntentLedger::default();
     intent.fold(&proposed(decision(Mode::Act, 0))).unwrap();
     for next in [
-        event(1, 0, Transition::Approved { by: "policy".into() }),
+        event(1, 0, Transition::approved_by_policy()),
         event(1, 1, leased()),
         event(1, 2, Transition::Applying),
     ] {
@@ -368,6 +368,23 @@ fn expired_leases_change_hands_and_raise_the_generation() {
         2,
         "it had lost it"
     );
+}
+
+/// A lease that nobody takes: it would stop every autopilot, for ever.
+#[test]
+fn a_lease_far_ahead_holds_nobody_back() {
+    let ahead = |until_us: i64| Lease { holder: "mallory".to_owned(), generation: 7, until_us };
+    for until_us in [i64::MAX, NOW + 2 * 86_400 * S] {
+        assert!(!ahead(until_us).is_bounded(NOW));
+        let taken = Lease::take(Some(&ahead(until_us)), "a", NOW, 10_000).unwrap();
+        assert_eq!((taken.holder.as_str(), taken.generation), ("a", 8));
+    }
+    assert!(!Lease { generation: u64::MAX, ..ahead(NOW) }.is_bounded(NOW));
+    // A day is the longest that a deployment may ask for.
+    let day = Lease::take(None, "a", NOW, 86_400_000).unwrap();
+    assert!(day.is_bounded(NOW));
+    assert!(Lease::take(Some(&day), "b", NOW + S, 10_000).is_err());
+    assert!(Lease::take(None, "a", NOW, i64::MAX / 2_000).unwrap().is_bounded(NOW));
 }
 
 #[test]

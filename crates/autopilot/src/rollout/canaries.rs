@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Canary;
 use crate::guard::Rule;
-use crate::intent::{IntentEvent, IntentLedger, Transition};
+use crate::intent::{IntentEvent, IntentLedger, SignedApproval, Transition};
 
 /// An event of a canary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,6 +19,9 @@ pub enum CanaryEvent {
         canary: Box<Canary>,
         /// Who restarted it. `None`: started by the policy file.
         by: Option<String>,
+        /// The signature of who restarted it, where approvals are signed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signed: Option<SignedApproval>,
     },
     /// The base policy acts for its owners again.
     Ended {

@@ -153,12 +153,7 @@ fn promises_run_from_the_approval_until_the_gpus_are_free() {
     let applying = Stage::Applying { since_us: NOW_US, applied_us: None };
     let outcome = |what: Transition, seconds: i64, expired: Option<i64>| {
         let mut tallies = Tallies::default();
-        tallies.record(
-            &event(Transition::Approved { by: "policy".into() }, 0),
-            &Stage::Proposed,
-            &reclaim,
-            within_ms,
-        );
+        tallies.record(&event(Transition::approved_by_policy(), 0), &Stage::Proposed, &reclaim, within_ms);
         if let Some(expired) = expired {
             tallies.expire(NOW_US + expired * 1_000_000);
         }

@@ -63,6 +63,14 @@ pub(super) struct Answers {
     pub reservations: Vec<ReservationRecord>,
 }
 
+/// What slurmdbd shows of limits at one time.
+pub(super) struct Limits<'a> {
+    pub qos: &'a [QosRecord],
+    pub associations: &'a [AssociationRecord],
+    /// Whether every line could be read.
+    pub complete: bool,
+}
+
 impl Inventory {
     /// Takes in what is there now; returns events for what differs from before.
     pub(super) fn update(&mut self, now_ms: i64, answers: Answers) -> Vec<Event> {
@@ -86,19 +94,21 @@ impl Inventory {
     }
 
     /// Takes in the limits of QOS and accounts; returns events for those that changed.
-    pub(super) fn limits(
-        &mut self,
-        now_ms: i64,
-        qos: &[QosRecord],
-        associations: &[AssociationRecord],
-    ) -> Vec<Event> {
+    pub(super) fn limits(&mut self, now_ms: i64, limits: &Limits<'_>) -> Vec<Event> {
         let limit = |gpus: Option<u64>| gpus.map(|gpus| gpus * 1000);
         let mut now = BTreeMap::new();
-        for record in qos {
+        for record in limits.qos {
             now.insert(format!("qos/{}", record.name), limit(record.limit.untyped_gpus()));
         }
-        for record in associations.iter().filter(|record| record.is_account()) {
+        for record in limits.associations.iter().filter(|record| record.is_account()) {
             now.insert(record.account.clone(), limit(record.limit.untyped_gpus()));
+        }
+        if !limits.complete {
+            // Whose line could not be read keeps its limit.
+            let known = self.limits.iter().filter(|(_, gpus)| gpus.is_some());
+            for (owner, gpus) in known {
+                now.entry(owner.clone()).or_insert(*gpus);
+            }
         }
         let mut events = Vec::new();
         for owner in now.keys().chain(self.limits.keys().filter(|owner| !now.contains_key(*owner))) {

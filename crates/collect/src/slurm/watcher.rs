@@ -1,5 +1,6 @@
 //! The watcher: polls Slurm and passes events to a sink.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
@@ -8,10 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fmt, fs, io};
 
 use tidegate_events::Event;
-use tidegate_slurm::sacct::AttemptRecord;
+use tidegate_slurm::sacct::Attempts;
 use tidegate_slurm::{CommandError, SlurmClient};
 
-use super::inventory::Answers;
+use super::inventory::{Answers, Limits};
 use super::observed::ObservedJob;
 use super::state::State;
 use super::tracker::{ACCOUNT_EVERY_MS, Tracker};
@@ -87,6 +88,8 @@ pub struct Watcher {
     undone_asked_ms: Option<i64>,
     /// Whether the last query of accounting failed.
     accounting_failed: bool,
+    /// What was warned of at the last answer of accounting: records that cannot be used.
+    set_aside: BTreeSet<String>,
     saved_ms: i64,
     /// The state is saved, or need not be.
     saved: bool,
@@ -128,6 +131,7 @@ impl Watcher {
             folder: options.programs.clone(),
             conf: options.conf.clone(),
             time_limit: options.time_limit,
+            most_bytes: SlurmClient::MOST_BYTES,
         };
         let tracker =
             Tracker::new(state.unwrap_or_default(), options.accounting.unwrap_or(false), options.devices);
@@ -140,6 +144,7 @@ impl Watcher {
             inventoried_ms: None,
             undone_asked_ms: None,
             accounting_failed: false,
+            set_aside: BTreeSet::new(),
             saved_ms: 0,
             saved: true,
         })
@@ -225,7 +230,9 @@ impl Watcher {
     fn ask_accounting(&mut self, now_ms: i64, found: &Found) {
         match self.attempts(now_ms, found) {
             Ok(attempts) => {
-                let records: Vec<_> = attempts.into_iter().map(ObservedJob::from_accounting).collect();
+                let Attempts { records, set_aside } = attempts;
+                self.warn_once(set_aside);
+                let records: Vec<_> = records.into_iter().map(ObservedJob::from_accounting).collect();
                 self.tracker.accounting(now_ms, &records);
                 self.accounting_failed = false;
             }
@@ -241,10 +248,19 @@ impl Watcher {
         }
     }
 
+    /// Warns of records that accounting did not have at the last answer: answers overlap.
+    fn warn_once(&mut self, set_aside: Vec<String>) {
+        let set_aside: BTreeSet<String> = set_aside.into_iter().collect();
+        for message in set_aside.difference(&self.set_aside) {
+            tracing::warn!(cluster = self.options.cluster, "{message}");
+        }
+        self.set_aside = set_aside;
+    }
+
     /// What accounting has of attempts that ended. Those whose start was undone are asked for now
     /// and then, because the answer is long: a job waits two minutes after it, so that none is
     /// missed.
-    fn attempts(&mut self, now_ms: i64, found: &Found) -> Result<Vec<AttemptRecord>, CommandError> {
+    fn attempts(&mut self, now_ms: i64, found: &Found) -> Result<Attempts, CommandError> {
         let since_ms = self.tracker.account_since_ms(now_ms);
         let (name, tracks_gpus) = (found.name.as_deref(), found.tracks_gpus);
         let mut attempts = self.client.ended_attempts(name, since_ms, now_ms, tracks_gpus)?;
@@ -253,7 +269,9 @@ impl Watcher {
             Some(asked_ms) => now_ms - asked_ms >= ACCOUNT_EVERY_MS && self.tracker.has_heterogeneous_jobs(),
         };
         if due {
-            attempts.extend(self.client.undone_starts(name, since_ms, now_ms, tracks_gpus)?);
+            let undone = self.client.undone_starts(name, since_ms, now_ms, tracks_gpus)?;
+            attempts.records.extend(undone.records);
+            attempts.set_aside.extend(undone.set_aside);
             self.undone_asked_ms = Some(now_ms);
         }
         Ok(attempts)
@@ -273,10 +291,12 @@ impl Watcher {
             match (qos, associations) {
                 // There is always the QOS `normal`: an answer without one is incomplete.
                 (Ok(qos), Ok(associations)) if !qos.is_empty() && !associations.is_empty() => {
+                    let complete = qos.iter().all(Result::is_ok) && associations.iter().all(Result::is_ok);
                     // Lines that cannot be read are left out.
                     let qos: Vec<_> = qos.into_iter().flatten().collect();
                     let associations: Vec<_> = associations.into_iter().flatten().collect();
-                    events.extend(self.tracker.state.inventory.limits(at_ms, &qos, &associations));
+                    let limits = Limits { qos: &qos, associations: &associations, complete };
+                    events.extend(self.tracker.state.inventory.limits(at_ms, &limits));
                 }
                 (Err(error), _) | (_, Err(error)) => {
                     tracing::warn!(cluster = self.options.cluster, "limits: {error}");

@@ -8,6 +8,7 @@
 
 mod accounting;
 mod bare;
+mod hostile;
 mod inventory;
 mod recorded;
 mod watching;

@@ -4,6 +4,8 @@
 use chrono::{DateTime, Local, NaiveDateTime, TimeZone, Utc};
 use ssh_key::PublicKey;
 
+use super::JOURNAL;
+
 /// A line of the file: a person and a key.
 #[derive(Debug, Clone)]
 pub(super) struct Allowed {
@@ -17,12 +19,20 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
+    /// Whether a namespace is listed by its full name.
+    fn names(&self, namespace: &str) -> bool {
+        self.namespaces.iter().flat_map(|names| names.split(',')).any(|name| name == namespace)
+    }
+
     /// Checks that the key counts in `namespace` at `now`.
     ///
     /// # Errors
     /// It does not; the message says why.
     pub(super) fn may(&self, namespace: &str, now: DateTime<Utc>) -> Result<(), String> {
         let who = self.principals.join(",");
+        if namespace == JOURNAL && !self.names(JOURNAL) {
+            return Err(format!("{who} is not listed with namespaces=\"{JOURNAL}\""));
+        }
         if let Some(patterns) = self.namespaces.as_ref().filter(|patterns| !among(patterns, namespace)) {
             return Err(format!("{who} may sign in {patterns} only, not in {namespace}"));
         }

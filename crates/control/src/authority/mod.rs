@@ -9,30 +9,39 @@
 //! the process, who could run another program just as well.
 
 mod allowed;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod policies;
 mod sign;
+mod statement;
 
 use std::fmt;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use ssh_key::{HashAlg, SshSig};
-use tidegate_autopilot::policy::{Policy, PolicyChange, changes, signers_needed};
 
+pub use policies::{PolicyFile, Signed, Standing};
 pub use sign::sign;
+pub use statement::{ActsAs, ApprovalStatement, PolicyStatement, SwitchStatement, hash};
 
-use super::control_folder::Approval;
 use allowed::Allowed;
 
-/// Namespace of signatures of policy files: `ssh-keygen -Y sign -n tidegate-policy -f KEY
-/// policy.toml`.
+/// Namespace of signatures of policies: `ssh-keygen -Y sign -n tidegate-policy -f KEY
+/// policy.toml.statement`.
 pub const POLICY: &str = "tidegate-policy";
 /// Namespace of signatures of approvals.
 pub const APPROVE: &str = "tidegate-approve";
-
-const BEGIN: &str = "-----BEGIN SSH SIGNATURE-----";
-const END: &str = "-----END SSH SIGNATURE-----";
+/// Namespace of signatures of journal entries, by the keys of autopilots. A key must be listed for
+/// it by name: a person's `tidegate-*` does not let that person write the journal.
+pub const JOURNAL: &str = "tidegate-journal";
+/// Namespace of signatures of the switch.
+pub const SWITCH: &str = "tidegate-switch";
+/// Longest file of signers or signatures, bytes.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// A person who signed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -61,15 +70,27 @@ impl fmt::Display for Signer {
 pub struct Signers {
     file: PathBuf,
     allowed: Vec<Allowed>,
+    text: String,
 }
 
-/// A policy file whose signatures suffice.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Signed {
-    /// The signers: different people.
-    pub by: Vec<Signer>,
-    /// What the policy changes compared with the one before it.
-    pub changes: Vec<PolicyChange>,
+/// A statement with its signature, armoured as `ssh-keygen -Y sign` writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedText {
+    /// The statement.
+    pub text: String,
+    /// The signature.
+    pub signature: String,
+}
+
+impl SignedText {
+    /// Signs a statement with a person's key; see [`sign`].
+    ///
+    /// # Errors
+    /// The key cannot be read or used.
+    pub fn by_key(key: &Path, namespace: &str, text: String) -> Result<Self, String> {
+        let signature = sign(key, namespace, &text)?;
+        Ok(Self { text, signature })
+    }
 }
 
 impl Signers {
@@ -78,15 +99,19 @@ impl Signers {
     /// # Errors
     /// The file cannot be read, or a line cannot be used: the message names both and what to write.
     pub fn read(file: &Path) -> Result<Self, String> {
+        Self::parse(file, &read_text(file, MOST_BYTES)?)
+    }
+
+    /// Parses the text of the file of that name.
+    pub(crate) fn parse(file: &Path, text: &str) -> Result<Self, String> {
         let at = file.display();
-        let text = fs::read_to_string(file).map_err(|e| format!("read signers {at}: {e}"))?;
-        let allowed = allowed::parse(&text).map_err(|why| format!("{at}: {why}"))?;
+        let allowed = allowed::parse(text).map_err(|why| format!("{at}: {why}"))?;
         if allowed.is_empty() {
             return Err(format!(
                 "{at}: nobody may sign; write a line such as `anna@example.com ssh-ed25519 AAAA...`"
             ));
         }
-        Ok(Self { file: file.to_path_buf(), allowed })
+        Ok(Self { file: file.to_path_buf(), allowed, text: text.to_owned() })
     }
 
     /// Verifies `signature` (armoured, as `ssh-keygen -Y sign` writes it) of `message` in
@@ -125,86 +150,52 @@ impl Signers {
         Err(format!("key {key}: {why}"))
     }
 
-    /// The signers of the policy `file` with the bytes `text`, by the signatures in FILE.sig and
-    /// FILE.NAME.sig beside it.
+    /// The signer of an approval of `action` in `cluster`, decided by `plan`, as of a time.
     ///
     /// # Errors
-    /// One of the signatures does not count.
-    fn policy_signers(&self, file: &Path, text: &[u8], now: DateTime<Utc>) -> Result<Vec<Signer>, String> {
-        let mut signers: Vec<Signer> = Vec::new();
-        for beside in signature_files(file) {
-            let at = beside.display();
-            let armoured = fs::read_to_string(&beside).map_err(|e| format!("read {at}: {e}"))?;
-            for signature in signatures(&armoured) {
-                let signer =
-                    self.verify(POLICY, text, signature, now).map_err(|why| format!("{at}: {why}"))?;
-                if signers.iter().all(|other| signer.differs(other)) {
-                    signers.push(signer);
-                }
-            }
-        }
-        Ok(signers)
-    }
-
-    /// Admits `policy`, read from `file` as `text`, as the successor of `before`. A change that
-    /// lets the autopilot do more needs signatures of two people, any other of one.
-    ///
-    /// # Errors
-    /// Signatures are missing: the message says for which keys of the policy, and how to sign.
-    pub fn admit(
-        &self,
-        file: &Path,
-        text: &[u8],
-        policy: &Policy,
-        before: &Policy,
-        now: DateTime<Utc>,
-    ) -> Result<Signed, String> {
-        let by = self.policy_signers(file, text, now)?;
-        let changes = changes(before, policy);
-        let needed = signers_needed(before, policy);
-        if by.len() >= needed {
-            return Ok(Signed { by, changes });
-        }
-        let at = file.display();
-        let who = match by.is_empty() {
-            true => "nobody whose signature counts".to_owned(),
-            false => by.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "),
-        };
-        let wider: Vec<String> =
-            changes.iter().filter(|changed| changed.widens).map(describe_change).collect();
-        let because = match needed {
-            1 => String::new(),
-            _ => format!(
-                ", as it lets the autopilot do more than policy {:?}: {}",
-                before.name,
-                wider.join("; ")
-            ),
-        };
-        let people = if needed == 1 { "one person" } else { "two people" };
-        Err(format!(
-            "{at} needs the signature of {people}{because}. It is signed by {who}. To sign: ssh-keygen -Y sign -n {POLICY} -f KEY {at}, \
-             which writes {at}.sig; the second one as {at}.NAME.sig beside it"
-        ))
-    }
-}
-
-impl Signers {
-    /// The signer of an approval of an action that `plan` decided in `cluster`.
-    ///
-    /// # Errors
-    /// The approval is not signed, or its signature does not count.
+    /// Its statement is another one or has expired, or its signature does not count.
     pub fn approval(
         &self,
-        approval: &Approval,
-        cluster: &str,
-        plan: &str,
+        signed: &SignedText,
+        (cluster, action, plan): (&str, &str, &str),
         now: DateTime<Utc>,
-    ) -> Result<Signer, String> {
-        let Some(signature) = &approval.signature else {
-            return Err("it is not signed; approve with --key KEY".to_owned());
-        };
-        let text = approval_text(cluster, &approval.action, plan);
-        self.verify(APPROVE, text.as_bytes(), signature, now)
+    ) -> Result<(Signer, ApprovalStatement), String> {
+        let statement = ApprovalStatement::parse(&signed.text)?;
+        for (name, signed, asked) in [
+            ("cluster", statement.cluster.as_str(), cluster),
+            ("action", &statement.action, action),
+            ("plan", &statement.plan, plan),
+        ] {
+            if signed != asked {
+                return Err(format!("it is for {name} {signed} and not {asked}"));
+            }
+        }
+        statement.check_time(now.timestamp_micros())?;
+        let signer = self.verify(APPROVE, signed.text.as_bytes(), &signed.signature, now)?;
+        Ok((signer, statement))
+    }
+
+    /// The signer of a switch that lets the autopilot of `cluster` act.
+    ///
+    /// # Errors
+    /// Its statement is another one, or its signature does not count.
+    pub fn switch(
+        &self,
+        signed: &SignedText,
+        cluster: &str,
+        now: DateTime<Utc>,
+    ) -> Result<(Signer, SwitchStatement), String> {
+        let statement = SwitchStatement::parse(&signed.text)?;
+        if statement.cluster != cluster {
+            return Err(format!("it is for cluster {} and not {cluster}", statement.cluster));
+        }
+        let signer = self.verify(SWITCH, signed.text.as_bytes(), &signed.signature, now)?;
+        Ok((signer, statement))
+    }
+
+    /// The text of the file.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     /// The file and its number of keys, for people.
@@ -213,41 +204,16 @@ impl Signers {
     }
 }
 
-/// A change of a policy key, in words.
-fn describe_change(changed: &PolicyChange) -> String {
-    let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
-    format!("{} from {} to {}", changed.key, value(&changed.before), value(&changed.after))
-}
-
-/// The text that an approval signs: cluster, action, and the plan that decided it. The plan's id is
-/// a hash of everything it was made from.
-pub fn approval_text(cluster: &str, action: &str, plan: &str) -> String {
-    format!("tidegate approve\ncluster {cluster}\naction {action}\nplan {plan}\n")
-}
-
-/// FILE.sig and FILE.NAME.sig, sorted by name.
-fn signature_files(file: &Path) -> Vec<PathBuf> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Some(name) = file.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
-    let beside = |entry: &str| {
-        let between = entry.strip_prefix(name).and_then(|rest| rest.strip_suffix(".sig"));
-        between.is_some_and(|between| between.is_empty() || between.starts_with('.'))
-    };
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut found: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(beside))
-        .collect();
-    found.sort();
-    found
-}
-
-/// The armoured signatures of a text, which may hold several.
-fn signatures(text: &str) -> impl Iterator<Item = &str> {
-    text.match_indices(BEGIN).map(|(from, _)| {
-        let rest = &text[from..];
-        rest.find(END).map_or(rest, |to| &rest[..to + END.len()])
-    })
+/// The text of a file of at most `most_bytes`.
+fn read_text(file: &Path, most_bytes: u64) -> Result<String, String> {
+    let failed = |why: String| format!("read {}: {why}", file.display());
+    let opened = fs::File::open(file).map_err(|error| failed(error.to_string()))?;
+    let mut text = String::new();
+    opened.take(most_bytes + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
+    match text.len() as u64 > most_bytes {
+        true => Err(failed(format!("it is longer than {most_bytes} bytes"))),
+        false => Ok(text),
+    }
 }
 
 #[cfg(test)]

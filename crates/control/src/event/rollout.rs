@@ -53,7 +53,7 @@ fn fill_decision(event: &mut AutopilotEvent, decided: &ShadowDecision) {
 pub(super) fn fill_canary(event: &mut AutopilotEvent, canary_event: &CanaryEvent) {
     event.role = Some(CANARY.to_owned());
     match canary_event {
-        CanaryEvent::Began { canary: what, by } => {
+        CanaryEvent::Began { canary: what, by, .. } => {
             let Canary { policy, owners, .. } = &**what;
             let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
             let by = by.as_ref().map_or_else(String::new, |by| format!(", started anew by {by}"));

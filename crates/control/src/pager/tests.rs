@@ -65,7 +65,7 @@ fn alerts_are_told_until_they_are_taken_and_again_when_they_end() {
     let (url, sent) = receiver(&[503, 200, 200]);
     let pager = pager(&url);
     let begun = Instant::now();
-    pager.report(vec![alert(1_000_000)]);
+    pager.report(vec![alert(1_000_000)], None);
     assert!(begun.elapsed() < Duration::from_secs(1), "nobody waits for the pager");
     let first = next(&sent);
     // The receiver was out of order: the same again, though nothing was new.
@@ -80,10 +80,28 @@ fn alerts_are_told_until_they_are_taken_and_again_when_they_end() {
         assert_eq!(state[0]["startsAt"], "1970-01-01T00:00:01.000Z");
         assert_eq!(state[1]["labels"]["alertname"], ALIVE);
     }
-    pager.report(Vec::new());
+    pager.report(Vec::new(), None);
     let over = next(&sent);
     let ends: DateTime<Utc> = over[0]["endsAt"].as_str().unwrap().parse().unwrap();
     assert!(over[0]["labels"] == first[0]["labels"] && ends <= Utc::now(), "{over}");
+}
+
+#[test]
+fn entries_of_the_journal_that_do_not_count_page() {
+    let (url, sent) = receiver(&[200, 200]);
+    let pager = pager(&url);
+    let why = "3 entries of the journal do not count".to_owned();
+    pager.report(Vec::new(), Some(Alarm { since_us: 1_000_000, why: why.clone() }));
+    let told = next(&sent);
+    let alarm =
+        told.as_array().unwrap().iter().find(|alert| alert["labels"]["alertname"] == JOURNAL).unwrap();
+    assert_eq!(
+        (&alarm["labels"]["severity"], &alarm["annotations"]["summary"]),
+        (&"page".into(), &why.into())
+    );
+    pager.report(Vec::new(), None);
+    let over = next(&sent);
+    assert_eq!(over.as_array().unwrap().len(), 1, "the sign of life alone: {over}");
 }
 
 #[test]

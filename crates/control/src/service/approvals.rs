@@ -1,10 +1,10 @@
 //! Which approvals count: where the site asks for signatures, those with a valid one.
 
-use tidegate_autopilot::action::ActionId;
 use tidegate_autopilot::executor::JournalEvent;
-use tidegate_autopilot::intent::{IntentEvent, Transition};
+use tidegate_autopilot::intent::{IntentEvent, PersonApproval, SignedApproval, Transition};
 
 use super::Service;
+use crate::authority::Signers;
 use crate::control_folder::Approval;
 
 impl Service {
@@ -13,9 +13,10 @@ impl Service {
     ///
     /// `leads`: whether this process held the lease at its last step. Before that it does not know
     /// what was decided and cannot check a signature.
-    pub(super) fn counted_approvals(&mut self, given: &[Approval], leads: bool) -> Vec<(ActionId, String)> {
+    pub(super) fn counted_approvals(&mut self, given: &[Approval], leads: bool) -> Vec<PersonApproval> {
         let Some(signers) = &self.signers else {
-            return given.iter().map(|approval| (approval.action.clone(), approval.by.clone())).collect();
+            let unsigned = |approval: &Approval| PersonApproval::unsigned(&*approval.action, &*approval.by);
+            return given.iter().map(unsigned).collect();
         };
         let mut counted = Vec::new();
         for approval in given.iter().filter(|_| leads) {
@@ -28,8 +29,8 @@ impl Service {
                 tracing::warn!("{action} was approved by {}, but no plan decided on it", approval.by);
                 continue;
             };
-            match signers.approval(approval, &self.config.cluster, &about, chrono::Utc::now()) {
-                Ok(signer) => counted.push((action.clone(), signer.to_string())),
+            match signed(signers, approval, &self.config.cluster, &about) {
+                Ok(approval) => counted.push(approval),
                 Err(why) => {
                     tracing::warn!("the approval of {action} by {} does not count: {why}", approval.by);
                     if plan.is_none() {
@@ -44,4 +45,26 @@ impl Service {
         }
         counted
     }
+}
+
+/// An approval with its signature, as the journal keeps it.
+///
+/// # Errors
+/// It is not signed, or its signature does not count.
+fn signed(
+    signers: &Signers,
+    approval: &Approval,
+    cluster: &str,
+    plan: &str,
+) -> Result<PersonApproval, String> {
+    let text = approval.signed.as_ref().ok_or("it is not signed; approve with --key KEY")?;
+    let (signer, statement) =
+        signers.approval(text, (cluster, &approval.action, plan), chrono::Utc::now())?;
+    let signed = SignedApproval {
+        plan: statement.plan,
+        given_us: statement.given_us,
+        expires_us: statement.expires_us,
+        signature: text.signature.clone(),
+    };
+    Ok(PersonApproval { action: approval.action.clone(), by: signer.to_string(), signed: Some(signed) })
 }

@@ -47,6 +47,9 @@ pub struct ServiceConfig {
 pub(super) struct Authority {
     /// File in OpenSSH's `allowed_signers` format, beside this one.
     pub signers: PathBuf,
+    /// Private key with which this process proves its journal entries, beside this one; without it
+    /// entries count unproven.
+    pub key: Option<PathBuf>,
 }
 
 fn default_policy() -> String {

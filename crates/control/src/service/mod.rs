@@ -8,14 +8,16 @@ mod config;
 mod policy;
 mod saved;
 mod status;
+mod switch;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tidegate_autopilot::executor::{Executor, JournalEvent, Role, Settings};
+use tidegate_autopilot::executor::{EntriesRefused, Executor, JournalEvent, Role, Settings};
 use tidegate_autopilot::forecast::{SelectedForecast, Series};
 use tidegate_autopilot::intent::Limits;
 use tidegate_autopilot::rollout::Rollout;
@@ -27,7 +29,7 @@ use crate::authority::Signers;
 use crate::control_folder::ControlFolder;
 use crate::enriched_target::EnrichedTarget;
 use crate::forecast_reader::ForecastReader;
-use crate::journal::LogJournal;
+use crate::journal::{JournalKey, LogJournal};
 use crate::pager::Pager;
 use crate::plan_archive::PlanArchive;
 use crate::slurm::{SlurmConfig, SlurmTarget};
@@ -81,6 +83,16 @@ pub struct Service {
     /// Lines about the candidates that run beside the policy.
     candidates: Vec<String>,
     signers: Option<Signers>,
+    /// Fingerprint of the key with which it proves its journal entries.
+    proven_by: Option<String>,
+    /// Number of the policy's statement, where it is signed.
+    adopted: Option<u64>,
+    /// Journal entries that do not count and are not recorded yet.
+    refused: Option<EntriesRefused>,
+    /// Generation of the first proven entry, as the data folder says it.
+    proofs_kept: Option<u64>,
+    /// Why a switch that says `on` was off at the last step.
+    switch_refused: Option<String>,
     pager: Option<Pager>,
     log: Arc<dyn EventLog>,
     snapshots: Snapshots,
@@ -117,7 +129,10 @@ impl Service {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
         let holder = format!("{}/{}/{begun_ms}", host.trim(), std::process::id());
         let journal = LogJournal::open(Arc::clone(log), &config.cluster, &holder)?;
+        let keys = config.journal_keys()?;
+        let proven_by = keys.as_ref().and_then(|keys| keys.key.as_ref()).map(JournalKey::fingerprint);
         let journal = journal.archiving(PlanArchive::in_data(data)).resumed(&saved.positions);
+        let journal = journal.proving(keys, saved.chains);
         // Held at what still fits into an i64 as microseconds.
         let most_s = Micros(i64::MAX).floor_secs();
         let ms = |seconds: u64| Millis::from_secs(i64::try_from(seconds).map_or(most_s, |s| s.min(most_s))).0;
@@ -132,7 +147,7 @@ impl Service {
         let forecast = SelectedForecast::new(acting.policy.forecast, names);
         let forecasts = ForecastReader::new(Arc::clone(log), &config.cluster, begun_ms)?;
         let target = EnrichedTarget::new(slurm, Arc::clone(log), &config.cluster)?;
-        let Saved { executor: journaled, read, positions } = saved;
+        let Saved { executor: journaled, read, positions, .. } = saved;
         let mut target = target.resumed(read, &positions);
         let mut begin = vec![journal.position()?];
         begin.extend(target.read_so_far()?.1);
@@ -144,6 +159,8 @@ impl Service {
         let mut executor = Executor::new(acting.policy, settings, journal, forecast)
             .with_rollout(acting.rollout)
             .resumed(journaled);
+        let issued = acting.adopted.as_ref().and_then(|adopted| adopted.issued.as_ref());
+        let adopted = issued.map(|issued| issued.adopted.sequence);
         if let Some(adopted) = acting.adopted {
             executor.record_when_leading(JournalEvent::Policy(adopted));
         }
@@ -154,6 +171,11 @@ impl Service {
             target,
             control: ControlFolder::in_data(data),
             signers: acting.signers,
+            proven_by,
+            adopted,
+            refused: None,
+            proofs_kept: None,
+            switch_refused: None,
             pager: pager.transpose()?,
             config,
             candidates,
@@ -178,6 +200,12 @@ impl Service {
             None => {
                 "signers none: policies and approvals count unsigned, an approval by its login".to_owned()
             }
+        });
+        lines.push(match &self.proven_by {
+            Some(key) => {
+                format!("journal proven by {key}; entries that nobody listed has signed do not count")
+            }
+            None => "journal not proven: whoever can write the topic autopilot is believed".to_owned(),
         });
         lines.extend(capabilities.lacking.iter().map(|lacking| format!("lacks   {lacking}")));
         lines
@@ -229,7 +257,7 @@ impl Service {
         });
         match stands {
             Ok((read, positions)) => {
-                let state = (self.executor.state(), read);
+                let state = (self.executor.state(), read, self.executor.journal().chains());
                 self.snapshots.save(self.log.as_ref(), state, positions, now_ms);
             }
             Err(error) => tracing::warn!("the state of the autopilot is not saved now: {error}"),
@@ -240,22 +268,35 @@ impl Service {
         if let Some(why) = self.pager.as_ref().and_then(Pager::trouble) {
             tracing::warn!("the pager does not take alerts, and is retried until it does: {why}");
         }
+        if self.is_superseded() {
+            tracing::warn!(
+                "a newer policy acts on the cluster than the one read at the start: this process waits; restart it"
+            );
+            return Ok(());
+        }
         let given = self.control.approved();
         let led_before = lines.leads();
         let approved = self.counted_approvals(&given, led_before);
         let now_us = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?;
         self.read_forecasts();
-        let control = &self.control;
-        match self.executor.step(&mut self.target, &mut || control.switch(), &approved, now_us) {
+        self.record_refused(led_before);
+        self.keep_proofs();
+        let last = self.record_switch(led_before);
+        let Self { control, signers, config, executor, target, .. } = self;
+        let mut switch = || match signers {
+            None => control.switch(),
+            Some(signers) => {
+                switch::find(control, signers, &config.cluster, last.as_ref(), chrono::Utc::now()).switch
+            }
+        };
+        match executor.step(target, &mut switch, &approved, now_us) {
             Ok(step) => {
                 let leads = matches!(step.role, Role::Leading { .. });
                 if leads {
                     if self.signers.is_none() || led_before {
-                        control.discard(&given);
+                        self.control.discard(&given);
                     }
-                    if let Some(pager) = &self.pager {
-                        pager.report(self.executor.state().slo.firing().cloned().collect());
-                    }
+                    self.page(now_us);
                 }
                 (hooks.status)(self.status(leads, now_us));
                 lines.lines(&step).iter().for_each(|line| (hooks.line)(line));

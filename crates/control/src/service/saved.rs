@@ -13,6 +13,7 @@ use tidegate_log::snapshot::{Position, SnapshotStore, hold_log};
 use tidegate_log::{EventLog, LogError};
 
 use crate::enriched_target::ReadFromLog;
+use crate::journal::Chains;
 
 /// Version of the state's layout. Raise it with any change of what is saved that older programs, or
 /// this one in older snapshots, would read otherwise; the fixture in `tests/snapshots` shows it.
@@ -25,6 +26,9 @@ const SAVE_EVERY: Duration = Duration::from_secs(600);
 pub(super) struct Saved {
     pub executor: ExecutorState,
     pub read: ReadFromLog,
+    /// Where the proofs of the journal's entries stand.
+    #[serde(default)]
+    pub chains: Chains,
     /// Where both stand; empty if nothing was restored.
     #[serde(skip)]
     pub positions: Vec<Position>,
@@ -35,6 +39,12 @@ pub(super) struct Saved {
 struct SavedRef<'a> {
     executor: &'a ExecutorState,
     read: &'a ReadFromLog,
+    #[serde(skip_serializing_if = "is_unproven")]
+    chains: &'a Chains,
+}
+
+fn is_unproven(chains: &&Chains) -> bool {
+    **chains == Chains::default()
 }
 
 /// The snapshots of one cluster's autopilot.
@@ -58,7 +68,12 @@ impl Snapshots {
     /// The log cannot be reached.
     pub fn restore(&mut self, log: &dyn EventLog) -> Result<Saved, LogError> {
         let found = self.store.restore(log, |bytes| {
-            serde_json::from_slice::<Saved>(bytes).map_err(|e| format!("its state is not readable: {e}"))
+            let saved: Saved =
+                serde_json::from_slice(bytes).map_err(|e| format!("its state is not readable: {e}"))?;
+            match saved.executor.has_bounded_lease() {
+                true => Ok(saved),
+                false => Err("it holds a lease that nobody takes".to_owned()),
+            }
         })?;
         let restored = found.restored;
         Ok(restored.map_or_else(Saved::default, |it| Saved { positions: it.positions, ..it.state }))
@@ -84,13 +99,14 @@ impl Snapshots {
     pub fn save(
         &mut self,
         log: &dyn EventLog,
-        (executor, read): (&ExecutorState, &ReadFromLog),
+        (executor, read, chains): (&ExecutorState, &ReadFromLog, &Chains),
         positions: Vec<Position>,
         now_ms: i64,
     ) {
         self.saved = Instant::now();
         let saved = (|| {
-            let state = serde_json::to_vec(&SavedRef { executor, read }).map_err(|e| e.to_string())?;
+            let state =
+                serde_json::to_vec(&SavedRef { executor, read, chains }).map_err(|e| e.to_string())?;
             let before = self.store.save(positions, &state, now_ms).map_err(|e| e.to_string())?;
             hold_log(log, &self.group, &before).map_err(|e| e.to_string())
         })();

@@ -1,8 +1,14 @@
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use tidegate_autopilot::executor::{AdoptedStatement, Switched};
+use tidegate_autopilot::guard::KillSwitch;
 use tidegate_autopilot::policy::Policy;
 
 use super::*;
+use crate::authority::fixture::{Person, site};
+use crate::authority::{ActsAs, POLICY, SWITCH, Standing, SwitchStatement};
 
 #[test]
 fn the_example_is_valid() {
@@ -51,39 +57,105 @@ fn a_deployment_that_contradicts_itself_is_refused_at_once() {
 
 #[test]
 fn where_signers_are_named_a_policy_needs_their_signatures() {
-    let carried = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/authority"));
     let folder = tempfile::tempdir().unwrap();
-    let copy = |name: &str| std::fs::copy(carried.join(name), folder.path().join(name)).unwrap();
-    for name in ["policy.toml", "allowed_signers", "policy.toml.anna.sig"] {
-        copy(name);
-    }
-    let file = folder.path().join("autopilot.toml");
-    let config = |policy: &str| {
+    let (anna, ben, pilot, _) = site(folder.path());
+    let night = "name = \"night\"\n[budgets.lend]\nper_hour = 13\n";
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("night.toml"), night).unwrap();
+    let file = at("autopilot.toml");
+    let config = |policy: &str, more: &str| {
         let text = format!(
-            "cluster = \"c\"\npolicy = \"{policy}\"\n[authority]\nsigners = \"allowed_signers\"\n[slurm]\n"
+            "cluster = \"c\"\npolicy = \"{policy}\"\n[authority]\nsigners = \"allowed_signers\"\n{more}[slurm]\n"
         );
         std::fs::write(&file, text).unwrap();
         ServiceConfig::read(&file).unwrap()
     };
-    let signers = config("policy.toml").signers().unwrap().unwrap();
-    let taken = |policy: &str| config(policy).signed_policy(&signers, &Policy::shipped());
-    // It lends more often than the shipped policy.
-    assert!(taken("policy.toml").unwrap_err().to_string().contains("two people"));
-    copy("policy.toml.ben.sig");
-    let (policy, taken_by) = taken("policy.toml").unwrap();
-    assert_eq!((policy.name.as_str(), taken_by.signed_by.len()), ("night", 2));
-    assert!(taken("auto").unwrap_err().to_string().contains("is not signed"));
-    // So does a canary, against the acting policy.
-    let canary = |name: &str, canary: &Policy| {
-        config("site.toml").check_canary_signed(&signers, name, canary, &Policy::shipped())
+    let issue = |acts_as: ActsAs, after: Option<&AdoptedStatement>, by: &[&Person]| {
+        let shipped = Policy::shipped();
+        let standing = Standing { cluster: "c", policy: &shipped, adopted: after };
+        let text = standing.next_statement(night, acts_as, chrono::Utc::now()).text();
+        std::fs::write(at("night.toml.statement"), &text).unwrap();
+        for person in by {
+            let signature = person.sign(POLICY, &text).signature;
+            std::fs::write(at(&format!("night.toml.statement.{}.sig", person.name)), signature).unwrap();
+        }
     };
-    canary("policy.toml", &policy).unwrap();
+    let signers = config("night.toml", "").signers().unwrap().unwrap();
+    let taken = |policy: &str| config(policy, "").signed_policy(&signers, &Policy::shipped(), None);
+    assert!(taken("night.toml").unwrap_err().to_string().contains("is not signed"));
+    issue(ActsAs::Policy, None, &[&anna]);
+    // It lends more often than the shipped policy.
+    assert!(taken("night.toml").unwrap_err().to_string().contains("two people"));
+    issue(ActsAs::Policy, None, &[&anna, &ben]);
+    let (policy, taken_by) = taken("night.toml").unwrap();
+    let issued = taken_by.issued.unwrap();
+    assert_eq!((policy.name.as_str(), taken_by.signed_by.len()), ("night", 2));
+    assert_eq!((issued.text.as_str(), issued.signatures.len(), issued.adopted.sequence), (night, 2, 1));
+    assert!(taken("auto").unwrap_err().to_string().contains("is not signed"));
+    // So does a canary, beside the acting policy.
+    let shipped = Policy::shipped();
+    let acting = Standing { cluster: "c", policy: &shipped, adopted: Some(&issued.adopted) };
+    let canary = |name: &str, canary: &Policy| {
+        config("site.toml", "").check_canary_signed(&signers, name, canary, &acting)
+    };
+    assert!(canary("night.toml", &policy).is_err(), "it was signed to act for all");
+    issue(ActsAs::Canary, Some(&issued.adopted), &[&anna, &ben]);
+    canary("night.toml", &policy).unwrap();
     assert!(canary("auto", &Policy::auto()).unwrap_err().to_string().contains("is not signed"));
-    std::fs::write(folder.path().join("next.toml"), "name = \"next\"\n").unwrap();
+    std::fs::write(at("next.toml"), "name = \"next\"\n").unwrap();
     let next = Policy::parse("name = \"next\"\n").unwrap();
     assert!(canary("next.toml", &next).unwrap_err().to_string().contains("ssh-keygen -Y sign"));
     let another = canary("next.toml", &policy).unwrap_err().to_string();
     assert!(another.contains("start again"), "{another}");
-    std::fs::remove_file(folder.path().join("allowed_signers")).unwrap();
-    assert!(config("policy.toml").signers().unwrap_err().to_string().contains("allowed_signers"));
+    // The journal is proven once the deployment names a key that nobody else can read.
+    assert!(config("night.toml", "").journal_keys().unwrap().is_none());
+    let key = pilot.key_file(folder.path());
+    let named = "key = \"pilot.key\"\n";
+    assert!(config("night.toml", named).journal_keys().unwrap().unwrap().key.is_some());
+    std::fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
+    assert!(config("night.toml", named).journal_keys().unwrap_err().to_string().contains("chmod 600"));
+    std::fs::remove_file(at("allowed_signers")).unwrap();
+    assert!(config("night.toml", "").signers().unwrap_err().to_string().contains("allowed_signers"));
+}
+
+/// A switch that anybody wrote, or an old one that is put back, does not let the autopilot act.
+#[test]
+fn a_signed_switch_is_on_until_it_is_found_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, ben, _, signers) = site(folder.path());
+    let control = ControlFolder::in_data(folder.path());
+    let now = chrono::Utc::now();
+    let find = |last: Option<&Switched>, at| switch::find(&control, &signers, "c", last, at);
+    let on = |cluster: &str, given: chrono::DateTime<chrono::Utc>| {
+        let given_us = given.timestamp_micros();
+        let signed = ben.sign(SWITCH, &SwitchStatement { cluster: cluster.to_owned(), given_us }.text());
+        control.set(&ControlFolder::on_signed("ben", "now", &signed)).unwrap();
+    };
+    assert_eq!(find(None, now).switch, KillSwitch::Unreadable);
+    control.set(&ControlFolder::on("mallory", "now")).unwrap();
+    let found = find(None, now);
+    assert_eq!(found.switch, KillSwitch::Paused);
+    assert!(found.why.unwrap().contains("nobody signed it"));
+    on("other", now);
+    assert_eq!(find(None, now).switch, KillSwitch::Paused);
+    on("c", now + chrono::TimeDelta::hours(1));
+    assert_eq!(find(None, now).switch, KillSwitch::Paused, "signed later than now");
+    on("c", now);
+    let found = find(None, now);
+    let switched_on = found.news.unwrap();
+    assert_eq!((found.switch, switched_on.on, &switched_on.by), (KillSwitch::On, true, &ben.signer()));
+    let still = find(Some(&switched_on), now);
+    assert_eq!((still.switch, still.news), (KillSwitch::On, None));
+    // It is paused, by anybody, and the signature from before is put back.
+    let later = now + chrono::TimeDelta::minutes(1);
+    control.set(&ControlFolder::paused("somebody", "now", Some("on call"))).unwrap();
+    let found = find(Some(&switched_on), later);
+    let off = found.news.unwrap();
+    assert_eq!((found.switch, off.on), (KillSwitch::Paused, false));
+    assert!(off.by.contains("paused by somebody"), "{off:?}");
+    on("c", now);
+    let found = find(Some(&off), later);
+    assert_eq!((found.switch, found.news), (KillSwitch::Paused, None));
+    on("c", later + chrono::TimeDelta::seconds(1));
+    assert_eq!(find(Some(&off), later).switch, KillSwitch::On);
 }

@@ -44,7 +44,7 @@ pub(super) fn unknown(why: impl Into<String>) -> TargetError {
 /// Maps the failure of a query.
 pub(super) fn unanswered(error: CommandError) -> TargetError {
     match error {
-        CommandError::Unusable { .. } => unknown(error.to_string()),
+        CommandError::Unusable { .. } | CommandError::TooLong { .. } => unknown(error.to_string()),
         _ => unreachable(error.to_string()),
     }
 }
@@ -53,7 +53,9 @@ impl ChangeError {
     pub(super) fn from_command(error: CommandError) -> Self {
         match &error {
             CommandError::Spawn { .. } => Self::Unreachable(error.to_string()),
-            CommandError::TimedOut { .. } | CommandError::Unusable { .. } => Self::Unknown(error.to_string()),
+            CommandError::TimedOut { .. } | CommandError::TooLong { .. } | CommandError::Unusable { .. } => {
+                Self::Unknown(error.to_string())
+            }
             CommandError::Failed { .. } if error.is_connection_failure() => {
                 Self::Unreachable(error.to_string())
             }
@@ -81,6 +83,7 @@ impl Slurm {
             folder: config.programs.clone(),
             conf: config.conf.clone(),
             time_limit: Duration::from_millis(config.command_ms),
+            most_bytes: SlurmClient::MOST_BYTES,
         };
         Self { client }
     }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn read_limits(accounts: &str, qos: &str) -> Result<Limits, TargetError> {
-        from_rows(parse_associations(accounts), parse_qos(qos))
+        from_rows(parse_associations(accounts.lines()), parse_qos(qos))
     }
 
     #[test]

@@ -36,6 +36,7 @@ mod qos_loans;
 mod queue;
 mod satellites;
 mod snapshot;
+mod user_file;
 
 use tidegate_autopilot::action::{Action, Change};
 use tidegate_autopilot::state::ClusterState;

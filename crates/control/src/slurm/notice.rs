@@ -1,8 +1,8 @@
 //! Notifies a job that it will be disturbed, and waits for its acknowledgement.
 
-use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::Deserialize;
 use tidegate_autopilot::action::Action;
@@ -14,11 +14,12 @@ use super::config::SlurmConfig;
 use super::declare::Declaration;
 use super::notes::Entry;
 use super::snapshot::Snapshot;
+use super::user_file;
 
 /// Time limit of a hook's answer.
 const HOOK: Duration = Duration::from_secs(5);
-/// Longest answer of a hook, bytes.
-const HOOK_BYTES: u64 = 4096;
+/// Longest answer of a hook, and longest acknowledgement in a file, bytes.
+const ANSWER_BYTES: u64 = 4096;
 
 #[derive(Deserialize)]
 struct Answer {
@@ -42,7 +43,7 @@ pub(super) fn notify(
     if no_way || !Declaration::parse(&job.comment).notice {
         return Ok(Notice::Unsupported);
     }
-    let id = job.id.clone();
+    let (id, user) = (job.id.clone(), job.user.clone());
     let known = snapshot.notes.actions.get(&action.id).cloned();
     let first = known.as_ref().is_none_or(|entry| entry.notified_us.is_none());
     let since_us = known.as_ref().and_then(|entry| entry.notified_us).unwrap_or_else(now_us);
@@ -68,7 +69,7 @@ pub(super) fn notify(
         snapshot.notes.actions.insert(action.id.clone(), Entry { notified_us: Some(since_us), ..entry });
         snapshot.notes.write(slurm, &config.notes, action)?;
         if let Some(folder) = &ways.folder {
-            fs::write(folder.join(format!("{id}.notice")), &text).map_err(|error| {
+            user_file::write(&folder.join(format!("{id}.notice")), &text).map_err(|error| {
                 refused(&action.id, format!("the notice cannot be written to {}: {error}", folder.display()))
             })?;
         }
@@ -77,7 +78,9 @@ pub(super) fn notify(
             sent.map_err(|failed| failed.as_error(&action.id))?;
         }
     }
-    let by_file = ways.folder.as_deref().and_then(|folder| ready_file(folder, &id, &action.id));
+    let by_file = ways.folder.as_deref().and_then(|folder| ready_file(folder, &id, &user, &action.id));
+    // A file may claim any time.
+    let by_file = by_file.map(|at_us| at_us.clamp(since_us, now_us().max(since_us)));
     let by_hook = || ways.url.as_deref().filter(|url| hook_says_ready(url, &text)).map(|_| now_us());
     Ok(match by_file.or_else(by_hook) {
         Some(at_us) => Notice::Acknowledged { at_us },
@@ -85,15 +88,18 @@ pub(super) fn notify(
     })
 }
 
-/// When `JOB.ready` was written, if it holds the id of this action and not of an earlier one.
-fn ready_file(folder: &Path, job: &str, action: &str) -> Option<i64> {
+/// When `JOB.ready` was written, if it is the file of the job's user and holds the id of this action
+/// and not of an earlier one.
+fn ready_file(folder: &Path, job: &str, user: &str, action: &str) -> Option<i64> {
     let path = folder.join(format!("{job}.ready"));
-    let text = fs::read_to_string(&path).ok()?;
-    if text.trim() != action {
-        return None;
+    match user_file::read(&path, user_file::uid(user)?, ANSWER_BYTES) {
+        Ok(file) => (file.text.trim() == action).then_some(file.modified_us),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::warn!("{} acknowledges nothing: {error}", path.display());
+            None
+        }
     }
-    let at = fs::metadata(&path).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
-    i64::try_from(at.as_micros()).ok()
 }
 
 /// Whether the hook acknowledges; one that cannot be reached does not.
@@ -103,26 +109,38 @@ fn hook_says_ready(url: &str, text: &str) -> bool {
     let sent = agent.post(url).header("Content-Type", "application/json").send(text);
     let answer = sent
         .ok()
-        .and_then(|mut response| response.body_mut().with_config().limit(HOOK_BYTES).read_to_string().ok());
+        .and_then(|mut response| response.body_mut().with_config().limit(ANSWER_BYTES).read_to_string().ok());
     answer.and_then(|text| serde_json::from_str::<Answer>(&text).ok()).is_some_and(|answer| answer.ready)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
     use super::*;
 
     #[test]
-    fn only_the_actions_own_answer_counts() {
+    fn only_the_answer_of_the_jobs_user_to_this_action_counts() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(ready_file(folder.path(), "7", "a-1"), None);
-        fs::write(folder.path().join("7.ready"), "a-0\n").unwrap();
-        assert_eq!(ready_file(folder.path(), "7", "a-1"), None, "of an earlier action");
-        fs::write(folder.path().join("7.ready"), "a-1\n").unwrap();
-        let at_us = ready_file(folder.path(), "7", "a-1").unwrap();
-        assert!((now_us() - at_us).abs() < 60_000_000);
+        let at = |name: &str| folder.path().join(name);
+        let me = nix::unistd::User::from_uid(nix::unistd::Uid::effective()).unwrap().unwrap().name;
+        let ready = |user: &str| ready_file(folder.path(), "7", user, "a-1");
+        assert_eq!(ready(&me), None);
+        fs::write(at("7.ready"), "a-0\n").unwrap();
+        assert_eq!(ready(&me), None, "of an earlier action");
+        fs::write(at("7.ready"), "a-1\n").unwrap();
+        assert!((now_us() - ready(&me).unwrap()).abs() < 60_000_000);
+        let other = if me == "daemon" { "root" } else { "daemon" };
+        assert_eq!(ready(other), None, "somebody else wrote it");
+        fs::rename(at("7.ready"), at("elsewhere")).unwrap();
+        std::os::unix::fs::symlink(at("elsewhere"), at("7.ready")).unwrap();
+        assert_eq!(ready(&me), None, "a link");
+        fs::remove_file(at("7.ready")).unwrap();
+        // Whoever opens a pipe waits for a writer, who never comes.
+        nix::unistd::mkfifo(&at("7.ready"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(ready(&me), None, "a pipe");
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn satellites_join_once_leave_on_shrink_and_end_with_their_job() {
     if !whose.is_empty() {
         let facts = Vec::<Precondition>::new();
         let root_s = site.try_apply(&resize("resize_job-0", &job, 8, 24, &["n1"], facts)).unwrap_err();
-        assert!(root_s.to_string().contains("it must belong to nobody"), "{root_s}");
+        assert!(root_s.to_string().contains("it belongs to user 0 and not to user"), "{root_s}");
         let path = site.cluster.path().join("join.sh");
         std::process::Command::new("chown").args(["nobody", path.to_str().unwrap()]).status().unwrap();
         assert!(site.target().capabilities().grow_by_satellites);

@@ -79,7 +79,9 @@ impl JournalCheck {
             | JournalEvent::Scored(_)
             | JournalEvent::Policy(_)
             | JournalEvent::Alert(_)
-            | JournalEvent::Cycles(_) => Vec::new(),
+            | JournalEvent::Cycles(_)
+            | JournalEvent::Switched(_)
+            | JournalEvent::Refused(_) => Vec::new(),
         };
         wrong.into_iter().map(|(invariant, what)| (at_us, invariant, what)).collect()
     }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use tidegate_autopilot::action::{ActionId, Change};
+use tidegate_autopilot::action::Change;
 use tidegate_autopilot::executor::{Executor, Journal, OnlineForecast, Settings};
 use tidegate_autopilot::forecast::{Trailing, TrailingConfig};
 use tidegate_autopilot::guard::KillSwitch;
-use tidegate_autopilot::intent::{Intent, Stage};
+use tidegate_autopilot::intent::{Intent, PersonApproval, Stage};
 use tidegate_autopilot::policy::{Mode, Policy};
 use tidegate_autopilot::target::Target;
 use tidegate_control::{LogJournal, PlanArchive};
@@ -197,10 +197,10 @@ fn policy() -> Policy {
 }
 
 /// Approves everything that waits for a person.
-fn asked<J: Journal, F: OnlineForecast>(executor: &Executor<J, F>) -> Vec<(ActionId, String)> {
+fn asked<J: Journal, F: OnlineForecast>(executor: &Executor<J, F>) -> Vec<PersonApproval> {
     let waits = |intent: &&Intent| intent.stage == Stage::Proposed && intent.decision.mode == Mode::Approve;
     let waiting = executor.state().intents.open().filter(waits);
-    waiting.map(|intent| (intent.decision.action.id.clone(), "somebody".to_owned())).collect()
+    waiting.map(|intent| PersonApproval::unsigned(&*intent.decision.action.id, "somebody")).collect()
 }
 
 fn at(us: i64) -> DateTime<Utc> {

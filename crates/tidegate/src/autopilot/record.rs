@@ -2,15 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_autopilot::executor::{JournalEntry, JournalEvent, PlanRecord};
-use tidegate_control::PlanArchive;
+use tidegate_control::{PlanArchive, TableEntry, TableProofs};
 use tidegate_server::QueryService;
 
 use crate::commands::{CommandError, ask, quoted};
-
-#[derive(Debug, Deserialize)]
-struct Body {
-    body: String,
-}
 
 /// A step of an action, as a row of the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,20 +19,34 @@ pub struct ActionStep {
     pub why: Option<String>,
 }
 
-/// Journal entries that match `condition`, in order.
+/// Journal entries that match `condition`, in order. Where the autopilot of the archive's data
+/// folder has keys, those that nobody proved are left out.
 ///
 /// # Errors
 /// The tables cannot be read, or an entry of them cannot be decoded.
-pub async fn entries(service: &QueryService, condition: &str) -> Result<Vec<JournalEntry>, CommandError> {
-    let bodies: Vec<Body> =
-        ask(service, &format!("SELECT body FROM autopilot_events WHERE {condition} ORDER BY epoch, seq"))
-            .await?;
-    let read = bodies.iter().map(|row| serde_json::from_str(&row.body));
-    Ok(read.collect::<Result<_, _>>().map_err(|e| {
-        format!(
-            "an entry of the autopilot's journal cannot be read ({e}): was it written by a newer version?"
-        )
-    })?)
+pub async fn entries(
+    service: &QueryService,
+    archive: &PlanArchive,
+    condition: &str,
+) -> Result<Vec<JournalEntry>, CommandError> {
+    let proofs = TableProofs::in_folder(archive.beside())?;
+    let sql = format!(
+        "SELECT cluster, source, epoch, seq, body FROM autopilot_events WHERE {condition} ORDER BY epoch, seq"
+    );
+    let rows: Vec<TableEntry> = ask(service, &sql).await?;
+    let mut entries = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let entry: JournalEntry = serde_json::from_str(&row.body).map_err(|e| {
+            format!(
+                "an entry of the autopilot's journal cannot be read ({e}): was it written by a newer version?"
+            )
+        })?;
+        match proofs.as_ref().map_or(Ok(()), |proofs| proofs.check(row, &entry)) {
+            Ok(()) => entries.push(entry),
+            Err(why) => tracing::warn!("an entry of {:?} does not count: {why}", row.source),
+        }
+    }
+    Ok(entries)
 }
 
 /// The recorded plan with this id, with its inputs if the archive has them. Plans that older
@@ -51,10 +60,11 @@ pub async fn plan(
     id: &str,
 ) -> Result<Option<PlanRecord>, CommandError> {
     let condition = format!("kind = 'PLANNED' AND plan = {}", quoted(id));
-    let found = entries(service, &condition).await?.into_iter().find_map(|entry| match entry.event {
-        JournalEvent::Planned(planned) => Some(*planned),
-        _ => None,
-    });
+    let found =
+        entries(service, archive, &condition).await?.into_iter().find_map(|entry| match entry.event {
+            JournalEvent::Planned(planned) => Some(*planned),
+            _ => None,
+        });
     let recorded = match found {
         Some(recorded) if !has_inputs(&recorded) => recorded,
         whole => return Ok(whole),

@@ -13,8 +13,9 @@ use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::executor::{ExecutorState, JournalEntry, JournalEvent};
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::scorecard::{summary, trust};
+use tidegate_control::authority::{self, ApprovalStatement, SignedText, SwitchStatement};
 use tidegate_control::service::{Service, ServiceConfig};
-use tidegate_control::{ControlFolder, authority};
+use tidegate_control::{ControlFolder, PlanArchive};
 use tidegate_server::{Metrics, serve};
 use tokio::sync::watch;
 
@@ -29,14 +30,16 @@ use crate::autopilot::service;
 #[command(after_help = "Examples:
   tidegate autopilot pause --why \"maintenance of rack 7\"
   tidegate autopilot resume
+  tidegate autopilot resume --key ~/.ssh/id_ed25519 --cluster prod
   tidegate autopilot approve drain_node-1b491e8c244329c8
   tidegate autopilot approve drain_node-1b491e8c244329c8 --key ~/.ssh/id_ed25519
   tidegate autopilot record --policy site.toml
   tidegate autopilot slo --policy site.toml
 
 The kill switch is the file DIR/autopilot/switch in the data folder. It is read before every change
-of the cluster; any content other than `on` means off. While the autopilot is paused, no action
-starts and none is undone; loans end by themselves.")]
+of the cluster; any content other than `on` means off. Where the site requires signatures, `on`
+counts only with one. While the autopilot is paused, no action starts and none is undone; loans end
+by themselves.")]
 pub struct AutopilotArgs {
     #[command(subcommand)]
     command: Command,
@@ -84,8 +87,16 @@ policy only suggests.")]
     },
     /// Let the autopilot act again, within its policy
     #[command(after_help = "Examples:
-  tidegate autopilot resume")]
+  tidegate autopilot resume
+  tidegate autopilot resume --key ~/.ssh/id_ed25519 --cluster prod")]
     Resume {
+        /// SSH key to sign with, if the site requires signatures; the public key for a key in an
+        /// agent or on a security key
+        #[arg(long, value_name = "FILE", env = "TIDEGATE_APPROVE_KEY", requires = "cluster")]
+        key: Option<PathBuf>,
+        /// Cluster for which the signature counts, as in the deployment file
+        #[arg(long, value_name = "NAME")]
+        cluster: Option<String>,
         #[command(flatten)]
         data: DataArgs,
     },
@@ -153,9 +164,17 @@ pub fn run(args: AutopilotArgs) -> CommandResult {
             control.set(&ControlFolder::paused(&who(), &now(), why.as_deref()))?;
             say!("{}", control.describe()?);
         }
-        Command::Resume { data } => {
+        Command::Resume { key, cluster, data } => {
             let control = ControlFolder::in_data(&data.data);
-            control.set(&ControlFolder::on(&who(), &now()))?;
+            let text = match key.zip(cluster) {
+                None => ControlFolder::on(&who(), &now()),
+                Some((key, cluster)) => {
+                    let statement = SwitchStatement::given(&cluster, chrono::Utc::now());
+                    let signed = SignedText::by_key(&key, authority::SWITCH, statement.text())?;
+                    ControlFolder::on_signed(&who(), &now(), &signed)
+                }
+            };
+            control.set(&text)?;
             say!("{}", control.describe()?);
         }
         Command::Shadow(args) => rollout::shadow(&args)?,
@@ -235,14 +254,14 @@ fn approve(action: &str, key: Option<&Path>, data: &DataArgs) -> Result<(), Comm
         let (state, mode) = (row.state.to_lowercase(), &row.mode);
         return Err(format!("{action} waits for nobody: its mode is {mode}, and it is {state}").into());
     }
-    let text = authority::approval_text(&row.cluster, action, &row.plan);
-    let signature = key.map(|key| authority::sign(key, authority::APPROVE, &text)).transpose()?;
-    ControlFolder::in_data(&data.data).approve(action, &who(), signature.as_deref())?;
+    let statement = ApprovalStatement::given(&row.cluster, action, &row.plan, chrono::Utc::now());
+    let signed = key.map(|key| SignedText::by_key(key, authority::APPROVE, statement.text())).transpose()?;
+    ControlFolder::in_data(&data.data).approve(action, &who(), signed.as_ref())?;
     say!(
         "{action} of {} is approved by {}{}: the next look begins it, if the guard lets it",
         row.object,
         who(),
-        if signature.is_some() { ", signed" } else { "" }
+        if signed.is_some() { ", signed" } else { "" }
     );
     Ok(())
 }
@@ -268,7 +287,8 @@ fn named(name: Option<&str>) -> Result<Policy, CommandError> {
 fn record(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), CommandError> {
     let entries: Vec<JournalEntry> = block_on(async {
         let service = committed(data).await?;
-        crate::autopilot::record::entries(&service, "kind IN ('SCORED', 'ALERT')").await
+        let archive = PlanArchive::in_data(&data.data);
+        crate::autopilot::record::entries(&service, &archive, "kind IN ('SCORED', 'ALERT')").await
     })??;
     let mut known = ExecutorState::default();
     entries

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use tidegate_autopilot::policy::{NAMED, Policy, PolicyChange, changes};
 use tidegate_autopilot::rollout::Canary;
-use tidegate_control::authority::Signers;
+use tidegate_control::authority::{PolicyFile, Signers};
 use tidegate_control::policy_file::take_rollout;
 pub use tidegate_control::policy_file::{find_policy as named, read_policy as read};
 
@@ -31,16 +31,18 @@ enum Command {
   tidegate policy check site.toml --against today.toml --signers allowed_signers
 
 If the site requires signatures, a change that lets the autopilot do more needs two signers, any
-other change one:
-  ssh-keygen -Y sign -n tidegate-policy -f ~/.ssh/id_ed25519 site.toml && mv site.toml.sig site.toml.anna.sig")]
+other change one. They sign a statement about the file, which `tidegate autopilot run --once` prints
+if it is missing:
+  ssh-keygen -Y sign -n tidegate-policy -f ~/.ssh/id_ed25519 site.toml.statement
+  mv site.toml.statement.sig site.toml.statement.anna.sig")]
     Check {
         /// TOML file, laid over the shipped policy
         file: PathBuf,
         /// Previous policy: show changes, and which keys let the autopilot do more
         #[arg(long, value_name = "FILE|NAME")]
         against: Option<String>,
-        /// File in OpenSSH's allowed_signers format: check the signatures beside the policy, as a
-        /// change from --against or from the shipped policy
+        /// File in OpenSSH's allowed_signers format: check the statement and the signatures beside
+        /// the policy, as a change from --against or from the shipped policy
         #[arg(long, value_name = "FILE")]
         signers: Option<PathBuf>,
     },
@@ -93,8 +95,11 @@ fn check(file: &Path, against: Option<&str>, signers: Option<&Path>) -> Result<(
     }
     if let Some(signers) = signers {
         let before = against.map_or_else(|| Ok(Policy::shipped()), named)?;
-        let text = std::fs::read(file)?;
-        let signed = Signers::read(signers)?.admit(file, &text, &policy, &before, chrono::Utc::now())?;
+        let text = std::fs::read_to_string(file)?;
+        let candidate = PolicyFile { file, text: &text, policy: &policy };
+        let (statement, signed) = Signers::read(signers)?.check(&candidate, &before, chrono::Utc::now())?;
+        let after = statement.after.as_deref().unwrap_or("none");
+        say!("statement  number {} of cluster {}, after {after}", statement.sequence, statement.cluster);
         signed.by.iter().for_each(|signer| say!("signed by {signer}"));
     }
     Ok(())

@@ -12,7 +12,8 @@ use tidegate_autopilot::rollout::shadow::{ID_PREFIX, ShadowEvent, ShadowPlan};
 use tidegate_autopilot::rollout::summary::{KindComparison, ShadowSummary, summary};
 use tidegate_autopilot::rollout::{Canaries, CanaryEvent};
 use tidegate_autopilot::scorecard::Score;
-use tidegate_control::{ControlFolder, PlanArchive, authority};
+use tidegate_control::authority::{self, ApprovalStatement, SignedText};
+use tidegate_control::{ControlFolder, PlanArchive};
 use tidegate_server::QueryService;
 
 use super::{CommandError, DataArgs, ask, block_on, committed, quoted};
@@ -79,9 +80,10 @@ pub fn shadow(args: &ShadowArgs) -> Result<(), CommandError> {
     );
     let (events, scored) = block_on(async {
         let service = committed(&args.data).await?;
+        let archive = PlanArchive::in_data(&args.data.data);
         let kinds = "kind IN ('SHADOW_PLANNED', 'SHADOW_DECIDED')";
-        let events = entries(&service, &format!("{kinds} AND {since}")).await?;
-        let scored = entries(&service, &format!("kind = 'SCORED' AND {since}")).await?;
+        let events = entries(&service, &archive, &format!("{kinds} AND {since}")).await?;
+        let scored = entries(&service, &archive, &format!("kind = 'SCORED' AND {since}")).await?;
         Ok::<_, CommandError>((shadow_events(events), scored))
     })??;
     let newest = events.iter().rev().find_map(|event| match event {
@@ -154,7 +156,8 @@ struct Line {
 pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
     let events: Vec<(i64, CanaryEvent)> = block_on(async {
         let service = committed(&args.data).await?;
-        let found = entries(&service, "kind IN ('CANARY_BEGAN', 'CANARY_ENDED')").await?;
+        let archive = PlanArchive::in_data(&args.data.data);
+        let found = entries(&service, &archive, "kind IN ('CANARY_BEGAN', 'CANARY_ENDED')").await?;
         let of = |entry: JournalEntry| match entry.event {
             JournalEvent::Canary(event) => Some((entry.at_us, *event)),
             _ => None,
@@ -165,8 +168,8 @@ pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
     if args.restart {
         let ended = lines.iter().filter(|line| line.rolled_back).max_by_key(|line| line.began_us);
         let Some(line) = ended else { return Err("no canary was ended by its record".into()) };
-        let signature = args.key.as_deref().map(|key| signature(key, line, &args.data)).transpose()?;
-        ControlFolder::in_data(&args.data.data).approve(&line.canary, by, signature.as_deref())?;
+        let signed = args.key.as_deref().map(|key| sign_restart(key, line, &args.data)).transpose()?;
+        ControlFolder::in_data(&args.data.data).approve(&line.canary, by, signed.as_ref())?;
         say!(
             "{} acts for {} again from the next look on, if the policy still names it",
             line.policy,
@@ -190,7 +193,7 @@ pub fn canary(args: &CanaryArgs, by: &str) -> Result<(), CommandError> {
 }
 
 /// Signs one restart of a canary on its cluster.
-fn signature(key: &Path, line: &Line, data: &DataArgs) -> Result<String, CommandError> {
+fn sign_restart(key: &Path, line: &Line, data: &DataArgs) -> Result<SignedText, CommandError> {
     #[derive(Deserialize)]
     struct Of {
         cluster: String,
@@ -201,8 +204,9 @@ fn signature(key: &Path, line: &Line, data: &DataArgs) -> Result<String, Command
         ask(&committed(data).await?, &sql).await
     })??;
     let Some(of) = found.first() else { return Err(format!("{} is of no cluster", line.canary).into()) };
-    let text = authority::approval_text(&of.cluster, &line.canary, &line.beginning);
-    Ok(authority::sign(key, authority::APPROVE, &text)?)
+    let now = chrono::Utc::now();
+    let statement = ApprovalStatement::given(&of.cluster, &line.canary, &line.beginning, now);
+    Ok(SignedText::by_key(key, authority::APPROVE, statement.text())?)
 }
 
 /// State of every canary, by id.
@@ -265,14 +269,16 @@ pub async fn replay_shadow(
     let Some(Row { plan: id }) = newest.into_iter().next() else {
         return Err("no such plan of a shadow is on record: `tidegate sql \"SELECT plan, made_time FROM plans WHERE role = 'shadow'\"` lists them".into());
     };
-    let found = entries(service, &format!("kind = 'SHADOW_PLANNED' AND plan = {}", quoted(&id))).await?;
+    let found =
+        entries(service, archive, &format!("kind = 'SHADOW_PLANNED' AND plan = {}", quoted(&id))).await?;
     let shadowed = shadow_events(found).into_iter().find_map(|event| match event {
         ShadowEvent::Planned(planned) => Some(*planned),
         _ => None,
     });
     let shadowed = shadowed.ok_or_else(|| format!("plan {id} is not on record any more"))?;
     let hash = quoted(&shadowed.policy_hash);
-    let found = entries(service, &format!("kind = 'SHADOW_POLICY' AND policy_hash = {hash}")).await?;
+    let found =
+        entries(service, archive, &format!("kind = 'SHADOW_POLICY' AND policy_hash = {hash}")).await?;
     let policy: Option<Policy> = shadow_events(found).into_iter().find_map(|event| match event {
         ShadowEvent::Policy { policy, .. } => Some(*policy),
         _ => None,

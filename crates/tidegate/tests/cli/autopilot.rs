@@ -2,8 +2,11 @@
 //! of the demo.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::Value;
+use tidegate_control::authority::{ActsAs, PolicyStatement, hash};
+use tidegate_testing::needs;
 
 use crate::program::{run, succeed, tidegate};
 
@@ -103,6 +106,8 @@ fn the_switch_is_a_file_that_says_who_and_why() {
     assert!(switch().contains("rack 7"));
     assert!(autopilot(&["resume"]).stdout.starts_with("on"));
     assert_eq!(switch().lines().next(), Some("on"));
+    let unplaced = autopilot(&["resume", "--key", "nonesuch"]);
+    assert!(unplaced.status != Some(0) && unplaced.stderr.contains("--cluster"), "{}", unplaced.stderr);
     let refused = autopilot(&["run", "--config", "nonesuch.toml"]);
     assert!(refused.status == Some(1) && refused.stderr.contains("nonesuch.toml"), "{}", refused.stderr);
 }
@@ -132,22 +137,64 @@ fn a_policy_is_checked_with_what_it_tries() {
 
 #[test]
 fn a_policy_is_checked_for_what_it_widens_and_who_signed_it() {
-    let carried = concat!(env!("CARGO_MANIFEST_DIR"), "/../control/tests/fixtures/authority");
-    let policy = format!("{carried}/policy.toml");
-    let signers = format!("{carried}/allowed_signers");
-    let said =
-        succeed(tidegate().args(["policy", "check", &policy, "--against", "default", "--signers", &signers]));
-    assert!(said.contains("budgets.lend.per_hour: 12 to 13  lets the autopilot do more"), "{said}");
+    if Command::new("ssh-keygen").arg("-?").output().is_err() {
+        return needs::skip("ssh-keygen is not there: install openssh-client");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let keygen = |arguments: &[&str]| {
+        let output = Command::new("ssh-keygen").args(arguments).current_dir(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let mut allowed = String::new();
+    for name in ["anna", "ben"] {
+        keygen(&["-q", "-t", "ed25519", "-N", "", "-C", "", "-f", name]);
+        let public = fs::read_to_string(at(&format!("{name}.pub"))).unwrap();
+        allowed += &format!("{name}@example.com namespaces=\"tidegate-*\" {public}");
+    }
+    fs::write(at("allowed_signers"), allowed).unwrap();
+    let policy = "name = \"night\"\n[budgets.lend]\nper_hour = 13\n";
+    fs::write(at("policy.toml"), policy).unwrap();
+    let check = || {
+        let mut command = tidegate();
+        command.args(["policy", "check"]).arg(at("policy.toml")).args(["--against", "default", "--signers"]);
+        run(command.arg(at("allowed_signers")))
+    };
+    let refused = check();
     assert!(
-        said.contains("two people's") && said.contains("signed by anna@example.com SHA256:xqwyVLcev"),
+        refused.status == Some(1) && refused.stderr.contains("policy.toml.statement"),
+        "{}",
+        refused.stderr
+    );
+    let statement = PolicyStatement {
+        cluster: "prod".to_owned(),
+        acts_as: ActsAs::Policy,
+        sequence: 1,
+        after: None,
+        expires: "2099-01-01T00:00:00Z".parse().unwrap(),
+        policy: hash(policy.as_bytes()),
+    };
+    let issue = |statement: &PolicyStatement| {
+        fs::write(at("policy.toml.statement"), statement.text()).unwrap();
+        for name in ["anna", "ben"] {
+            keygen(&["-q", "-Y", "sign", "-n", "tidegate-policy", "-f", name, "policy.toml.statement"]);
+            fs::rename(at("policy.toml.statement.sig"), at(&format!("policy.toml.statement.{name}.sig")))
+                .unwrap();
+        }
+    };
+    issue(&statement);
+    assert!(check().stderr.contains("within 366 days"));
+    issue(&PolicyStatement { expires: chrono::Utc::now() + chrono::TimeDelta::days(1), ..statement });
+    let checked = check();
+    let said = checked.stdout;
+    assert!(said.contains("budgets.lend.per_hour: 12 to 13  lets the autopilot do more"), "{said}");
+    assert!(said.contains("two people's") && said.contains("number 1 of cluster prod, after none"), "{said}");
+    assert!(
+        said.contains("signed by anna@example.com SHA256:") && said.contains("signed by ben@example.com"),
         "{said}"
     );
-    assert!(said.contains("signed by ben@example.com"), "{said}");
-    let folder = tempfile::tempdir().unwrap();
-    let alone = folder.path().join("policy.toml");
-    fs::copy(&policy, &alone).unwrap();
-    let refused = run(tidegate().args(["policy", "check"]).arg(alone).args(["--signers", &signers]));
-    assert!(refused.status == Some(1) && refused.stderr.contains("ssh-keygen -Y sign"), "{}", refused.stderr);
+    fs::write(at("policy.toml"), policy.replace("13", "99")).unwrap();
+    assert!(check().stderr.contains("changed afterwards"));
 }
 
 /// Counted costs, equal on every machine; durations are not asserted.

@@ -104,7 +104,11 @@ const REQUIREMENTS: &[(u8, &str, &[&str])] = &[
         "idempotent by action id",
         &["an_action_has_a_deadline_an_id_and_an_order", "a_repeated_event_changes_nothing"],
     ),
-    (18, "older generations are refused", &["an_older_generation_changes_nothing"]),
+    (
+        18,
+        "older generations are refused, and leases that nobody takes",
+        &["an_older_generation_changes_nothing", "a_lease_far_ahead_holds_nobody_back"],
+    ),
     (
         19,
         "preconditions, and effects read back from the target",
@@ -184,6 +188,11 @@ const REQUIREMENTS: &[(u8, &str, &[&str])] = &[
             "a_secret_on_the_command_line_is_refused",
             "an_address_with_a_secret_goes_by_reference",
             "a_policy_has_no_place_for_a_secret",
+            "a_statement_is_good_for_one_policy_one_cluster_one_place_and_until_its_end",
+            "a_signed_switch_is_on_until_it_is_found_off",
+            "a_forged_entry_counts_only_where_there_are_no_keys",
+            "an_entry_counts_once_in_its_place_and_behind_the_one_before_it",
+            "what_people_decide_counts_only_with_their_signature",
         ],
     ),
     (30, "killed at every step", &["an_intent_killed_at_any_step_continues_from_its_record"]),
@@ -221,6 +230,8 @@ const TESTS: &[&str] = &[
     include_str!("../../policy/direction/tests.rs"),
     include_str!("../../slo/tests.rs"),
     include_str!("../../../../control/src/authority/tests.rs"),
+    include_str!("../../../../control/src/journal/tests.rs"),
+    include_str!("../../../../control/src/service/tests.rs"),
     include_str!("../../../../control/src/pager/tests.rs"),
     include_str!("../../../../log/src/kafka/options.rs"),
 ];

@@ -66,7 +66,7 @@ fn acted(intents: &mut IntentLedger, at: i64, change: Change, ends: &[Transition
     };
     let begun = [
         Transition::Proposed { decision: Box::new(decision), plan: "p".into(), past },
-        Transition::Approved { by: "policy".into() },
+        Transition::approved_by_policy(),
         Transition::Leased { holder: "h".into() },
         Transition::Applying,
     ];
@@ -131,7 +131,7 @@ fn a_canary_ends_by_failures_in_a_row_by_the_breaker_and_by_a_broken_promise() {
 fn a_rolled_back_canary_stays_ended_until_restarted() {
     let canary = canary(candidate(""), &["research"]);
     let mut all = Canaries::default();
-    let began = CanaryEvent::Began { canary: Box::new(canary.clone()), by: None };
+    let began = CanaryEvent::Began { canary: Box::new(canary.clone()), by: None, signed: None };
     all.fold(&began, NOW);
     assert_eq!(all.acting().count(), 1);
     let mut intents = IntentLedger::default();

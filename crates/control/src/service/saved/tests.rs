@@ -44,7 +44,7 @@ struct Process {
 
 impl Process {
     fn new(log: &Arc<dyn EventLog>, saved: Saved) -> Self {
-        let Saved { executor, read, positions } = saved;
+        let Saved { executor, read, positions, .. } = saved;
         let policy = Policy::auto();
         let forecast = SelectedForecast::new(policy.forecast, SeriesNames::default());
         let journal = LogJournal::open(log.clone(), "c", "one").unwrap().resumed(&positions);
@@ -145,7 +145,8 @@ fn a_start_from_a_snapshot_knows_what_one_from_the_beginning_knows() {
             let data = folder.path().join(format!("data-{minute}"));
             let mut snapshots = Snapshots::in_data(&data, "c", GROUP);
             let positions = first.positions();
-            let state = (first.executor.state(), first.target.read_so_far().unwrap().0);
+            let chains = first.executor.journal().chains();
+            let state = (first.executor.state(), first.target.read_so_far().unwrap().0, chains);
             snapshots.save(log.as_ref(), state, positions, ISSUED_MS);
             saved_at.insert(minute, data);
         }
@@ -189,7 +190,8 @@ fn a_snapshot_of_another_cluster_or_version_is_not_this_ones() {
     let mut process = Process::new(&log, Saved::default());
     process.step(0);
     let mut snapshots = Snapshots::in_data(folder.path(), "c", GROUP);
-    let state = (process.executor.state(), process.target.read_so_far().unwrap().0);
+    let chains = process.executor.journal().chains();
+    let state = (process.executor.state(), process.target.read_so_far().unwrap().0, chains);
     snapshots.save(log.as_ref(), state, process.positions(), ISSUED_MS);
     let restored = |cluster: &str| {
         Snapshots::in_data(folder.path(), cluster, GROUP).restore(log.as_ref()).unwrap().executor
@@ -221,14 +223,15 @@ fn the_committed_state_of_this_version_is_still_read_whole() {
         process.step(minute);
     }
     let read = process.target.read_so_far().unwrap().0;
-    let state = SavedRef { executor: process.executor.state(), read };
+    let state =
+        SavedRef { executor: process.executor.state(), read, chains: process.executor.journal().chains() };
     if std::env::var("TIDEGATE_BLESS").is_ok() {
         std::fs::write(FIXTURE, serde_json::to_vec_pretty(&state).unwrap()).unwrap();
     }
     let said = "the layout changed: raise VERSION in service/saved.rs, name the fixture after it, and write it with TIDEGATE_BLESS=1";
     let text = std::fs::read_to_string(FIXTURE).unwrap();
     let saved: Saved = serde_json::from_str(&text).expect(said);
-    let again = SavedRef { executor: &saved.executor, read: &saved.read };
+    let again = SavedRef { executor: &saved.executor, read: &saved.read, chains: &saved.chains };
     let stored: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(serde_json::to_value(&again).unwrap(), stored, "{said}");
     assert_eq!(saved.executor.intents.all().count(), process.executor.state().intents.all().count());

@@ -1,8 +1,7 @@
 //! Growth by satellites: submitted as the job's own user, from the script that the job names, and
 //! cancelled when it ends.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use tidegate_autopilot::target::TargetError;
 use tidegate_events::{Micros, Millis};
@@ -15,11 +14,10 @@ use crate::slurm::notes::Entry;
 use crate::slurm::queue::{self, QueueJob};
 use crate::slurm::satellites;
 use crate::slurm::snapshot::Snapshot;
+use crate::slurm::user_file;
 
 /// Longest script, bytes.
 const MOST_BYTES: u64 = 1 << 20;
-/// Mode bits by which others than the owner may write.
-const WRITABLE: u32 = 0o022;
 /// Script that cancels the satellites when their job has ended.
 const LEAVE: &str = "#!/bin/bash\nPATH=\"$PATH:/usr/bin:/bin\"\n[ -z \"$TIDEGATE_PROGRAMS\" ] || PATH=\"$TIDEGATE_PROGRAMS:$PATH\"\n\
     scancel --user=\"$TIDEGATE_USER\" --name=\"$TIDEGATE_NAME\"\n";
@@ -83,27 +81,16 @@ impl Act<'_> {
             path.ok_or_else(|| self.refuse(format!("job {} names no script of its satellites", job.id)))?;
         let wrong =
             |why: &str| self.refuse(format!("the script of the satellites of job {}, {path}: {why}", job.id));
-        let user = nix::unistd::User::from_name(&job.user).ok().flatten();
-        let user = user.ok_or_else(|| wrong(&format!("{} is no user here", job.user)))?;
-        let metadata = fs::metadata(&path).map_err(|error| wrong(&error.to_string()))?;
-        if !metadata.is_file() || metadata.len() > MOST_BYTES {
-            return Err(wrong("is not a file, or longer than 1 MiB"));
+        let owner =
+            user_file::uid(&job.user).ok_or_else(|| wrong(&format!("{} is no user here", job.user)))?;
+        let file = user_file::read(Path::new(&path), owner, MOST_BYTES);
+        let file = file.map_err(|error| wrong(&error.to_string()))?;
+        if file.is_writable_by_others {
+            return Err(wrong(&format!("others than {} may write it; chmod go-w {path}", job.user)));
         }
-        let text = fs::File::open(&path).and_then(|mut file| {
-            let owned = file.metadata()?;
-            let mut text = String::new();
-            std::io::Read::read_to_string(&mut file, &mut text)?;
-            Ok((owned, text))
-        });
-        match text {
-            Ok((owned, text)) if owned.uid() == user.uid.as_raw() && owned.mode() & WRITABLE == 0 => {
-                match asks_for_more(&text) {
-                    Some(line) => Err(wrong(&format!("{line:?}: only #SBATCH --NAME=VALUE of {OPTIONS:?}"))),
-                    None => Ok(text),
-                }
-            }
-            Ok(_) => Err(wrong(&format!("it must belong to {}, and nobody else may write it", job.user))),
-            Err(error) => Err(wrong(&error.to_string())),
+        match asks_for_more(&file.text) {
+            Some(line) => Err(wrong(&format!("{line:?}: only #SBATCH --NAME=VALUE of {OPTIONS:?}"))),
+            None => Ok(file.text),
         }
     }
 

@@ -4,6 +4,7 @@ use serde::Serialize;
 use tidegate_autopilot::executor::{ExecutorState, JournalEntry};
 use tidegate_autopilot::policy::{Mode, Policy};
 use tidegate_autopilot::slo::{Alert, ObjectiveStatus};
+use tidegate_control::PlanArchive;
 
 use crate::commands::{CommandError, DataArgs, block_on, committed};
 
@@ -24,7 +25,8 @@ struct SloReport {
 pub(super) fn run(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), CommandError> {
     let entries: Vec<JournalEntry> = block_on(async {
         let service = committed(data).await?;
-        crate::autopilot::record::entries(&service, COUNTED).await
+        let archive = PlanArchive::in_data(&data.data);
+        crate::autopilot::record::entries(&service, &archive, COUNTED).await
     })??;
     // The time of what it says of itself: a simulated cluster has a time of its own.
     let Some(now_us) = entries.iter().map(|entry| entry.at_us).max() else {

@@ -82,7 +82,7 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
     let of = format!("action = {}", quoted(&args.action));
     let mut proposed = None;
     let mut score = None;
-    for entry in entries(&service, &format!("{of} AND kind IN ('PROPOSED', 'SCORED')")).await? {
+    for entry in entries(&service, &archive, &format!("{of} AND kind IN ('PROPOSED', 'SCORED')")).await? {
         match entry.event {
             JournalEvent::Step(step) => {
                 if let Transition::Proposed { decision, plan, .. } = step.transition {

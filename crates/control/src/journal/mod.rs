@@ -1,21 +1,41 @@
 //! The executor's journal on the log: one partition, whose order decides who holds the lease.
 //!
-//! Each process is a source of its own, whose epoch is the generation of its lease.
+//! Each process is a source of its own, whose epoch is the generation of its lease. Where the site
+//! has keys, each entry proves who wrote it and after which other, and entries that do not are left
+//! out and counted.
 
+mod check;
+mod proof;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_autopilot::executor::{Journal, JournalEntry, JournalError, JournalEvent};
-use tidegate_events::SchemaId;
+use tidegate_autopilot::executor::{EntriesRefused, Journal, JournalEntry, JournalError, JournalEvent};
+use tidegate_events::v1::AutopilotEvent;
+use tidegate_events::{Event, SchemaId};
 use tidegate_log::snapshot::Position;
 use tidegate_log::tail::Cursor;
-use tidegate_log::{Batch, EventLog, LogError, Producer, Record, TopicPartition, partition_for};
+use tidegate_log::{
+    Batch, EventLog, LogError, Producer, Record, StoredRecord, TopicPartition, partition_for,
+};
 
-use super::event::{decode_entry, encode_entry, source};
+pub use check::Chains;
+pub use proof::JournalKey;
+pub use table::{TableEntry, TableProofs};
+
+use self::proof::Place;
+use super::event::{decode_entry, decode_event, encode_entry, source};
 use super::plan_archive::{PlanArchive, without_inputs};
+use crate::authority::{Signers, hash};
 
 /// Payload bytes read at a time.
 const READ_BYTES: usize = 8 << 20;
+/// Longest part of a forged name that is recorded, characters.
+const SHOWN: usize = 200;
 /// How long a written record may take to become readable.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -31,10 +51,27 @@ pub struct LogJournal {
     seq: u64,
     /// Generation in which a write failed: the record may still appear.
     broken: Option<u64>,
-    /// Offset after the last record written: it must be read back before anything is done on it.
-    written_to: u64,
+    /// Offsets of the last records written: they must be read back before anything is done on
+    /// them.
+    last_written: Range<u64>,
     /// Where inputs of plans go; without one they are recorded in the journal.
     archive: Option<PlanArchive>,
+    /// Whose proofs count, and with which key this process proves what it writes; `None`: entries
+    /// count unproven.
+    keys: Option<JournalKeys>,
+    chains: Chains,
+    /// Hash of the last entry written in this generation.
+    written: Option<String>,
+    refused: Option<EntriesRefused>,
+}
+
+/// Keys of a journal whose entries prove themselves.
+#[derive(Debug, Clone)]
+pub struct JournalKeys {
+    /// Whose signatures count.
+    pub signers: Signers,
+    /// This process' key; without one it only reads.
+    pub key: Option<JournalKey>,
 }
 
 impl std::fmt::Debug for LogJournal {
@@ -70,8 +107,12 @@ impl LogJournal {
             generation: 0,
             seq: 0,
             broken: None,
-            written_to: 0,
+            last_written: 0..0,
             archive: None,
+            keys: None,
+            chains: Chains::default(),
+            written: None,
+            refused: None,
         })
     }
 
@@ -79,6 +120,22 @@ impl LogJournal {
     #[must_use]
     pub fn archiving(self, archive: PlanArchive) -> Self {
         Self { archive: Some(archive), ..self }
+    }
+
+    /// Proves and checks entries, from where chains stand: of the position that it goes on from.
+    #[must_use]
+    pub fn proving(self, keys: Option<JournalKeys>, chains: Chains) -> Self {
+        Self { keys, chains, ..self }
+    }
+
+    /// Where the chains stand at the position.
+    pub fn chains(&self) -> &Chains {
+        &self.chains
+    }
+
+    /// Entries that were read since the last call and do not count.
+    pub fn take_refused(&mut self) -> Option<EntriesRefused> {
+        self.refused.take()
     }
 
     /// Goes on where a state stands that was folded from this journal. Positions of other
@@ -116,15 +173,42 @@ impl LogJournal {
         std::borrow::Cow::Owned(JournalEntry { event, ..entry.clone() })
     }
 
-    fn records(&self, entries: &[JournalEntry], first_seq: u64) -> Result<Vec<Record>, JournalError> {
-        let record = |(seq, entry): (u64, &JournalEntry)| {
+    /// The records of entries, and the hash of the last where they are proven.
+    fn records(
+        &self,
+        entries: &[JournalEntry],
+        first_seq: u64,
+    ) -> Result<(Vec<Record>, Option<String>), JournalError> {
+        let mut written = self.written.clone();
+        let mut records = Vec::with_capacity(entries.len());
+        for (seq, entry) in (first_seq..).zip(entries) {
             let slim = self.slim(entry);
             let mut event =
                 encode_entry(entry, &slim, &self.cluster, &self.holder, seq).map_err(journal_error)?;
-            event.record().map(Record::from).map_err(journal_error)
-        };
-        (first_seq..).zip(entries).map(record).collect()
+            if let (Some(keys), Event::Autopilot(event)) = (&self.keys, &mut event) {
+                let previous = written.as_deref().unwrap_or_else(|| self.chains.last());
+                written = Some(prove(keys, event, previous)?);
+            }
+            records.push(event.record().map(Record::from).map_err(journal_error)?);
+        }
+        Ok((records, written))
     }
+}
+
+/// Adds the proof to an entry that follows on `previous`; returns its hash.
+fn prove(keys: &JournalKeys, event: &mut AutopilotEvent, previous: &str) -> Result<String, JournalError> {
+    let key = keys.key.as_ref().ok_or_else(|| journal_error("this process has no key to write with"))?;
+    let envelope = event.envelope.clone().unwrap_or_default();
+    let place = Place {
+        cluster: &envelope.cluster,
+        source: &envelope.source,
+        generation: envelope.epoch,
+        seq: envelope.seq,
+    };
+    let statement = proof::statement(place, previous, &event.body);
+    let proof = key.prove(&statement, previous).map_err(journal_error)?;
+    event.body = proof::attach(&event.body, &proof).map_err(journal_error)?;
+    Ok(hash(statement.as_bytes()))
 }
 
 fn journal_error(error: impl std::fmt::Display) -> JournalError {
@@ -138,15 +222,16 @@ impl Journal for LogJournal {
             return Err(JournalError(format!("writes of generation {generation} may still be on their way")));
         }
         if generation != self.generation {
-            (self.generation, self.seq) = (generation, 0);
+            (self.generation, self.seq, self.written) = (generation, 0, None);
         }
-        let records = self.records(&entries, self.seq)?;
+        let (records, written) = self.records(&entries, self.seq)?;
         let count = records.len() as u64;
         let producer = Producer { source: source(&self.cluster, &self.holder), epoch: generation };
         match self.log.append(&self.cursor.at, Batch { producer, first_seq: self.seq, records }) {
             Ok(appended) if appended.written == count => {
                 self.seq += count;
-                self.written_to = appended.first_offset + count;
+                self.written = written;
+                self.last_written = appended.first_offset..appended.first_offset + count;
                 Ok(())
             }
             answer => {
@@ -159,11 +244,11 @@ impl Journal for LogJournal {
     }
 
     fn read(&mut self) -> Result<Vec<JournalEntry>, JournalError> {
-        let begun = self.cursor.clone();
+        let (cursor, chains, refused) = (self.cursor.clone(), self.chains.clone(), self.refused.clone());
         let entries = self.read_all();
         if entries.is_err() {
             // What was read before the error is not handed over, so it is read again.
-            self.cursor = begun;
+            (self.cursor, self.chains, self.refused) = (cursor, chains, refused);
         }
         entries
     }
@@ -175,27 +260,57 @@ impl LogJournal {
         loop {
             let records = self.cursor.read_on(self.log.as_ref(), READ_BYTES).map_err(journal_error)?;
             if records.is_empty() {
-                if self.cursor.next >= self.written_to {
+                if self.cursor.next >= self.last_written.end {
                     return Ok(entries);
                 }
                 // A durable record becomes readable once all before it are decided.
                 if !self
                     .log
-                    .wait_for(&self.cursor.at, self.written_to - 1, PATIENCE)
+                    .wait_for(&self.cursor.at, self.last_written.end - 1, PATIENCE)
                     .map_err(journal_error)?
                 {
                     return Err(JournalError("what was written cannot be read back".to_owned()));
                 }
                 continue;
             }
-            let read = records
-                .iter()
-                .filter_map(|stored| decode_entry(stored.record.schema, &stored.record.payload));
-            // A partition may hold other clusters too.
-            let ours = read.filter(|(event, _)| {
-                event.envelope.as_ref().is_some_and(|envelope| envelope.cluster == self.cluster)
-            });
-            entries.extend(ours.map(|(_, entry)| entry));
+            for stored in &records {
+                entries.extend(self.take(stored)?);
+            }
         }
+    }
+
+    /// The entry of a record, if it is one of this journal that counts. An entry of our own that
+    /// does not is an error: nothing may be done on it.
+    fn take(&mut self, stored: &StoredRecord) -> Result<Option<JournalEntry>, JournalError> {
+        let decoded = decode_event(stored.record.schema, &stored.record.payload);
+        // A partition may hold other clusters too.
+        let ours = |event: &AutopilotEvent| {
+            event.envelope.as_ref().is_some_and(|envelope| envelope.cluster == self.cluster)
+        };
+        let Some(event) = decoded.filter(ours) else { return Ok(None) };
+        let entry = decode_entry(&event);
+        let Some(keys) = &self.keys else { return Ok(entry) };
+        match self.chains.take(&keys.signers, &event, entry.as_ref()) {
+            Ok(()) => Ok(entry),
+            Err(why) if self.last_written.contains(&stored.offset) => {
+                self.broken = Some(self.generation);
+                // Said once: the next read passes over it.
+                self.last_written = 0..0;
+                Err(JournalError(format!("what this process wrote does not count: {why}")))
+            }
+            Err(why) => {
+                self.refuse(stored.offset, &event, why);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Counts an entry that does not count.
+    fn refuse(&mut self, offset: u64, event: &AutopilotEvent, why: String) {
+        let source = event.envelope.as_ref().map_or("", |envelope| envelope.source.as_str());
+        let holder: String = source.chars().take(SHOWN).collect();
+        let before = self.refused.take();
+        let (count, first) = before.map_or((0, offset), |before| (before.count, before.offsets.0));
+        self.refused = Some(EntriesRefused { count: count + 1, offsets: (first, offset), holder, why });
     }
 }

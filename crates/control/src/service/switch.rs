@@ -1,0 +1,69 @@
+//! The kill switch where the site has signers: it is on only by a person's signature.
+//!
+//! Whatever else the file holds is off, whoever wrote it: anybody who can reach it may stop the
+//! autopilot. The journal remembers when it was last found off, so that an older signature that is
+//! put back does not switch it on again.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use tidegate_autopilot::executor::Switched;
+use tidegate_autopilot::guard::KillSwitch;
+
+use crate::authority::Signers;
+use crate::control_folder::ControlFolder;
+
+/// How far the clock of whoever signed may be ahead.
+const CLOCKS: TimeDelta = TimeDelta::minutes(5);
+
+/// The switch as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// What the executor goes by.
+    pub switch: KillSwitch,
+    /// What is to be journaled, if it differs from what was found last.
+    pub news: Option<Switched>,
+    /// Why a switch that says `on` is off.
+    pub why: Option<String>,
+}
+
+/// Reads the switch; `last` is as the journal knows it.
+pub(super) fn find(
+    control: &ControlFolder,
+    signers: &Signers,
+    cluster: &str,
+    last: Option<&Switched>,
+    now: DateTime<Utc>,
+) -> Found {
+    let off = |switch: KillSwitch, why: Option<String>| {
+        let by = control.describe().unwrap_or_default();
+        let sequence = now.timestamp_micros();
+        let news = last.is_none_or(|last| last.on);
+        Found { switch, why, news: news.then_some(Switched { on: false, by, sequence, signature: None }) }
+    };
+    let found = control.switch();
+    if found != KillSwitch::On {
+        return off(found, None);
+    }
+    let refused = |why: String| off(KillSwitch::Paused, Some(why));
+    let Some(signed) = control.signed_switch() else {
+        return refused("nobody signed it; tidegate autopilot resume --key KEY --cluster NAME".to_owned());
+    };
+    let (signer, statement) = match signers.switch(&signed, cluster, now) {
+        Ok(verified) => verified,
+        Err(why) => return refused(why),
+    };
+    let sequence = statement.given_us;
+    if sequence > (now + CLOCKS).timestamp_micros() {
+        return refused("it was signed later than now; set the clocks".to_owned());
+    }
+    match last {
+        Some(last) if sequence < last.sequence || (sequence == last.sequence && !last.on) => {
+            refused("it was signed before the autopilot was last switched; sign a new one".to_owned())
+        }
+        Some(last) if sequence == last.sequence => Found { switch: KillSwitch::On, news: None, why: None },
+        _ => {
+            let signature = Some(signed.signature);
+            let news = Some(Switched { on: true, by: signer.to_string(), sequence, signature });
+            Found { switch: KillSwitch::On, news, why: None }
+        }
+    }
+}
