@@ -8,7 +8,7 @@
 --! opening = true
 --! key     = ["window_start", "cluster", "pool", "from_time", "to_time", "formula"]
 --! [extents]
---! pool_fit         = { from = "from_time", to = "to_time" }
+--! pool_fit         = { time = "window_start" }
 --! classified_waits = { from = "from_time", to = "to_time" }
 --! [columns]
 --! window_start              = "Start of the UTC day."
@@ -33,7 +33,7 @@ WITH demand AS (
     WHERE gpus_milli > 0 AND is_open = 1
 ), pool_starts AS (
     -- One row per day and pool: when its nodes are first known.
-    SELECT window_start, cluster, pool, min(clip_from) AS known_from, max(largest_node_gpus) AS largest_node_gpus
+    SELECT window_start, cluster, pool, min(from_time) AS known_from, max(largest_node_gpus) AS largest_node_gpus
     FROM pool_fit
     GROUP BY window_start, cluster, pool
 ), sized_demand AS (
@@ -55,7 +55,7 @@ WITH demand AS (
 ), fit_changes AS (
     -- One row per pool, size and time at which free GPUs changed, or the last node left the pool.
     SELECT window_start, cluster, pool, gpus, at, max(nodes) AS nodes, max(free_gpus_milli) AS free_gpus_milli, max(has_nodes) AS has_nodes
-    FROM (SELECT window_start, cluster, pool, gpus, clip_from AS at, nodes, free_gpus_milli, 1 AS has_nodes FROM pool_fit
+    FROM (SELECT window_start, cluster, pool, gpus, from_time AS at, nodes, free_gpus_milli, 1 AS has_nodes FROM pool_fit
           UNION ALL
           SELECT window_start, cluster, pool, gpus, to_time, 0, 0, 0 FROM pool_fit WHERE to_time IS NOT NULL)
     GROUP BY window_start, cluster, pool, gpus, at

@@ -9,7 +9,7 @@
 --! [extents]
 --! eligible_waits = { from = "from_time", to = "to_time" }
 --! node_free      = { from = "from_time", to = "to_time" }
---! quota_use      = { from = "from_time", to = "to_time" }
+--! quota_use      = { time = "window_start" }
 --! known_models   = { from = "from_time", to = "to_time" }
 --! [columns]
 --! window_start              = "Start of the UTC day of the piece."

@@ -88,8 +88,8 @@ pub(super) fn notify(
     })
 }
 
-/// When `JOB.ready` was written, if it is the file of the job's user and holds the id of this action
-/// and not of an earlier one.
+/// When `JOB.ready` was written, if it is the file of the job's user and holds the id of this
+/// action and not of an earlier one.
 fn ready_file(folder: &Path, job: &str, user: &str, action: &str) -> Option<i64> {
     let path = folder.join(format!("{job}.ready"));
     match user_file::read(&path, user_file::uid(user)?, ANSWER_BYTES) {
