@@ -41,7 +41,8 @@ WITH demand AS (
     -- Demand from before the nodes were known counts from the first known time.
     SELECT d.window_start, d.cluster, d.pool, CASE WHEN d.asked_nodes IS NULL THEN 1 ELSE least(d.gpus_per_node, s.largest_node_gpus + 1) END AS gpus,
            coalesce(d.asked_nodes, 0) AS tasks, CASE WHEN d.asked_nodes IS NULL THEN 1 ELSE 0 END AS shapeless,
-           greatest(d.from_time, s.known_from) AS from_time, greatest(d.until, s.known_from) AS until
+           greatest(d.from_time, s.known_from) AS from_time,
+           CASE WHEN d.until IS NOT NULL THEN greatest(d.until, s.known_from) END AS until
     FROM demand d
     JOIN pool_starts s ON s.window_start = d.window_start AND s.cluster = d.cluster AND s.pool = d.pool
     WHERE coalesce(d.from_time < d.until, true)
