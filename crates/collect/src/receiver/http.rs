@@ -87,7 +87,7 @@ async fn respond(shared: &Arc<Shared>, peer: &Peer, request: Request<Incoming>) 
 fn lines(shared: &Shared, peer: &Peer, body: &[u8]) -> Batch {
     match body.trim_ascii_end() {
         [] => Batch::default(),
-        text => Batch::of_lines(shared, peer.id, text, 0),
+        text => Batch::of_lines(shared, peer, text, 0),
     }
 }
 

@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::reporter::Reporter;
+use super::spread::Spread;
+
 /// Limits of the receiver. A peer is a user of the node on the Unix socket, or all of TCP together.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -15,10 +18,15 @@ pub struct Limits {
     pub connections: usize,
     /// See `connections`.
     pub connections_per_peer: usize,
-    /// Sustained lines per second of a peer, and the burst it may send at once.
+    /// Sustained lines per second of a peer, and the burst it may send at once. A line counts again
+    /// for each [`LINE_COST_BYTES`].
     pub lines_per_second: u32,
     /// See `lines_per_second`.
     pub lines_at_once: u32,
+    /// Jobs that a peer may report for within a minute.
+    pub jobs_per_minute: usize,
+    /// Ranks of a job that may be reported on this node within a minute.
+    pub ranks_per_minute: usize,
     /// Timeout for a request or line to arrive completely, for an answer to be read, and for the
     /// first byte of a connection.
     pub patience: Duration,
@@ -35,11 +43,17 @@ impl Default for Limits {
             connections_per_peer: 96,
             lines_per_second: 1_000,
             lines_at_once: 10_000,
+            jobs_per_minute: 64,
+            ranks_per_minute: 1_024,
             patience: Duration::from_secs(10),
             idle: Duration::from_secs(3_600),
         }
     }
 }
+
+/// A line counts once more towards the rate for each of so many bytes: a line as clients send it
+/// counts once, and the bytes of a peer are bounded as its lines are.
+pub(super) const LINE_COST_BYTES: usize = 1 << 10;
 
 /// User id on the Unix socket; `None` for TCP.
 pub(super) type PeerId = Option<u32>;
@@ -48,6 +62,7 @@ pub(super) type PeerId = Option<u32>;
 pub(super) struct Peers {
     pub limits: Limits,
     known: Mutex<HashMap<PeerId, PeerState>>,
+    spread: Mutex<Spread>,
 }
 
 struct PeerState {
@@ -61,11 +76,19 @@ struct PeerState {
 pub(super) struct Peer {
     shared: Arc<super::Shared>,
     pub id: PeerId,
+    pub reporter: Reporter,
 }
 
 impl Peers {
     pub fn new(limits: Limits) -> Self {
-        Self { limits, known: Mutex::new(HashMap::new()) }
+        let spread = Mutex::new(Spread::new(Instant::now()));
+        Self { limits, known: Mutex::new(HashMap::new()), spread }
+    }
+
+    /// Counts a report towards the jobs and ranks of this minute, or says which limit it exceeds.
+    pub fn spread(&self, peer: PeerId, job: &str, rank: u32) -> Result<(), String> {
+        let mut spread = self.spread.lock().unwrap_or_else(PoisonError::into_inner);
+        spread.count(&self.limits, peer, job, rank, Instant::now())
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<PeerId, PeerState>> {
@@ -76,7 +99,11 @@ impl Peers {
 
 impl Peer {
     /// Admits a connection, unless there are too many.
-    pub fn enter(shared: &Arc<super::Shared>, id: PeerId) -> Option<Self> {
+    pub fn enter(
+        shared: &Arc<super::Shared>,
+        reporter: impl FnOnce() -> Reporter,
+        id: PeerId,
+    ) -> Option<Self> {
         let limits = shared.peers.limits;
         let mut known = shared.peers.known();
         let open: usize = known.values().map(|peer| peer.connections).sum();
@@ -97,7 +124,8 @@ impl Peer {
             return None;
         }
         peer.connections += 1;
-        Some(Self { shared: Arc::clone(shared), id })
+        drop(known);
+        Some(Self { shared: Arc::clone(shared), id, reporter: reporter() })
     }
 
     /// Spends allowance for some lines and returns how long to wait before handling them.

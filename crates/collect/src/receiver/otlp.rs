@@ -26,7 +26,7 @@ use serde_json::{Map, Value};
 use super::answers::{deliver, refuse};
 use super::batch::{Batch, LISTED_REFUSALS, Outcome};
 use super::limits::Peer;
-use super::{Counts, Shared, step};
+use super::{Counts, Shared};
 
 const PREFIX: &str = "tidegate.step.";
 /// Duration metrics, by their name after the prefix.
@@ -77,15 +77,11 @@ pub(super) async fn respond(
     };
     let (reports, ignored) = reports(request);
     Counts::add(&shared.counts.otlp_ignored, ignored);
-    let mut batch = Batch::default();
+    let mut batch = Batch::of_bytes(body.len());
     let mut points = Vec::new();
     for (fields, count) in reports.into_values() {
         let name = format!("step {} of rank {}", text(&fields, "step"), text(&fields, "rank"));
-        batch.push(
-            step::from_json(fields, &shared.node)
-                .map(|(event, _)| event)
-                .map_err(|what| format!("{name}: {what}")),
-        );
+        batch.push(shared, peer, fields, &name);
         points.push(count);
     }
     let outcomes = match deliver(shared, peer, batch).await {
