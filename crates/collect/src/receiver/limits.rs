@@ -14,6 +14,10 @@ pub struct Limits {
     pub line_bytes: usize,
     /// Longest body of a request, bytes.
     pub body_bytes: usize,
+    /// Bytes of bodies that are in memory at once, of all peers and of one.
+    pub bodies_bytes: usize,
+    /// See `bodies_bytes`.
+    pub bodies_bytes_per_peer: usize,
     /// Open connections, in total and per peer.
     pub connections: usize,
     /// See `connections`.
@@ -39,6 +43,8 @@ impl Default for Limits {
         Self {
             line_bytes: 16 << 10,
             body_bytes: 1 << 20,
+            bodies_bytes: 16 << 20,
+            bodies_bytes_per_peer: 4 << 20,
             connections: 256,
             connections_per_peer: 96,
             lines_per_second: 1_000,
@@ -67,6 +73,7 @@ pub(super) struct Peers {
 
 struct PeerState {
     connections: usize,
+    bodies_bytes: usize,
     /// Lines it may send now. Below zero it must wait.
     allowance: f64,
     counted_at: Instant,
@@ -117,6 +124,7 @@ impl Peer {
         });
         let peer = known.entry(id).or_insert_with(|| PeerState {
             connections: 0,
+            bodies_bytes: 0,
             allowance: f64::from(limits.lines_at_once),
             counted_at: now,
         });
@@ -148,6 +156,41 @@ impl Peer {
             return Ok(());
         }
         Err(before)
+    }
+}
+
+/// Bytes of a body that a peer has in memory. Dropping it frees them.
+pub(super) struct BodyBytes<'a> {
+    peer: &'a Peer,
+    bytes: usize,
+}
+
+impl<'a> BodyBytes<'a> {
+    pub fn none(peer: &'a Peer) -> Self {
+        Self { peer, bytes: 0 }
+    }
+
+    /// Takes so many bytes more, unless bodies have too many.
+    pub fn grow(&mut self, bytes: usize) -> bool {
+        let limits = self.peer.shared.peers.limits;
+        let mut known = self.peer.shared.peers.known();
+        let all: usize = known.values().map(|peer| peer.bodies_bytes).sum();
+        let Some(peer) = known.get_mut(&self.peer.id) else { return false };
+        let fits =
+            all + bytes <= limits.bodies_bytes && peer.bodies_bytes + bytes <= limits.bodies_bytes_per_peer;
+        if fits {
+            peer.bodies_bytes += bytes;
+            self.bytes += bytes;
+        }
+        fits
+    }
+}
+
+impl Drop for BodyBytes<'_> {
+    fn drop(&mut self) {
+        if let Some(peer) = self.peer.shared.peers.known().get_mut(&self.peer.id) {
+            peer.bodies_bytes = peer.bodies_bytes.saturating_sub(self.bytes);
+        }
     }
 }
 

@@ -4,6 +4,8 @@ mod client;
 mod limits;
 #[cfg(feature = "otlp")]
 mod otlp;
+#[cfg(feature = "otlp")]
+mod otlp_memory;
 mod owners;
 
 use std::io::{BufRead, BufReader, Read, Write};
