@@ -59,14 +59,17 @@ async fn respond(shared: &Arc<Shared>, peer: &Peer, request: Request<Incoming>) 
     match (request.method(), path.as_str()) {
         (&Method::GET, "/v1/status") => answer(StatusCode::OK, &shared.status()),
         (&Method::POST, "/v1/steps" | "/v1/events") => match body(shared, peer, request).await {
-            Ok(Body { bytes, .. }) => take(shared, peer, lines(shared, peer, &bytes)).await,
+            Ok(body) => take(shared, peer, lines(shared, peer, &body.bytes)).await,
             Err(refused) => refused,
         },
         #[cfg(feature = "otlp")]
-        (&Method::POST, "/v1/metrics") => match body(shared, peer, request).await {
-            Ok(body) => super::otlp::respond(shared, peer, &body.content_type, &body.bytes).await,
-            Err(refused) => refused,
-        },
+        (&Method::POST, "/v1/metrics") => {
+            let content_type = content_type(request.headers());
+            match body(shared, peer, request).await {
+                Ok(body) => super::otlp::respond(shared, peer, &content_type, &body.bytes).await,
+                Err(refused) => refused,
+            }
+        }
         #[cfg(not(feature = "otlp"))]
         (&Method::POST, "/v1/metrics") => refuse(
             StatusCode::NOT_IMPLEMENTED,
@@ -94,8 +97,6 @@ fn lines(shared: &Shared, peer: &Peer, body: &[u8]) -> Batch {
 
 /// The body of a request, which counts towards the peer's memory while it is kept.
 struct Body<'a> {
-    #[cfg(feature = "otlp")]
-    content_type: String,
     bytes: Vec<u8>,
     _counted: BodyBytes<'a>,
 }
@@ -111,23 +112,16 @@ enum Unread {
 /// Reads the body, within the limits of size and time.
 async fn body<'a>(shared: &Shared, peer: &'a Peer, request: Request<Incoming>) -> Result<Body<'a>, Answer> {
     let limits = shared.peers.limits;
-    let (parts, incoming) = request.into_parts();
     let mut counted = BodyBytes::none(peer);
-    let unread = match timeout(limits.patience, collect(incoming, limits.body_bytes, &mut counted)).await {
-        Ok(Ok(bytes)) => {
-            return Ok(Body {
-                #[cfg(feature = "otlp")]
-                content_type: content_type(&parts.headers),
-                bytes,
-                _counted: counted,
-            });
-        }
-        Ok(Err(unread)) => unread,
-        Err(_) => {
-            Counts::add(&shared.counts.timed_out, 1);
-            return Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"));
-        }
-    };
+    let unread =
+        match timeout(limits.patience, collect(request.into_body(), limits.body_bytes, &mut counted)).await {
+            Ok(Ok(bytes)) => return Ok(Body { bytes, _counted: counted }),
+            Ok(Err(unread)) => unread,
+            Err(_) => {
+                Counts::add(&shared.counts.timed_out, 1);
+                return Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"));
+            }
+        };
     Err(match unread {
         Unread::TooLong => refuse(
             StatusCode::PAYLOAD_TOO_LARGE,

@@ -300,3 +300,27 @@ fn a_user_of_the_node_reports_for_nobody_elses_job() {
     assert_eq!(taken, 0, "reports of invented jobs were taken");
     assert!(answers.contains("job 0 is not known on this node"), "{answers}");
 }
+
+#[test]
+fn what_the_agent_keeps_is_for_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (spool, socket) = (folder.path().join("spool"), folder.path().join("agent.sock"));
+    let command = agent("http://127.0.0.1:1", &spool);
+    // As a shell starts it, by default.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "umask 022 && exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+    let running = shell.arg("--socket").arg(&socket).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let running = running.unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    wait_until("it listens, and its records are in the spool", || {
+        socket.exists() && spool.is_dir() && std::fs::read_dir(&spool).unwrap().count() >= 4
+    });
+    assert_eq!(mode(&socket), 0o666, "jobs of all users report");
+    assert_eq!(mode(&spool), 0o700);
+    for entry in std::fs::read_dir(&spool).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
+    }
+    end(running);
+}
