@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::reporter::Reporter;
+use super::reporter::{PeerId, Reporter};
 use super::spread::Spread;
 
 /// Limits of the receiver. A peer is a user of the node on the Unix socket, or all of TCP together.
@@ -61,9 +61,6 @@ impl Default for Limits {
 /// counts once, and the bytes of a peer are bounded as its lines are.
 pub(super) const LINE_COST_BYTES: usize = 1 << 10;
 
-/// User id on the Unix socket; `None` for TCP.
-pub(super) type PeerId = Option<u32>;
-
 /// All known peers.
 pub(super) struct Peers {
     pub limits: Limits,
@@ -88,14 +85,14 @@ pub(super) struct Peer {
 
 impl Peers {
     pub fn new(limits: Limits) -> Self {
-        let spread = Mutex::new(Spread::new(Instant::now()));
+        let spread = Mutex::new(Spread::new(limits.jobs_per_minute, limits.ranks_per_minute, Instant::now()));
         Self { limits, known: Mutex::new(HashMap::new()), spread }
     }
 
     /// Counts a report towards the jobs and ranks of this minute, or says which limit it exceeds.
     pub fn spread(&self, peer: PeerId, job: &str, rank: u32) -> Result<(), String> {
         let mut spread = self.spread.lock().unwrap_or_else(PoisonError::into_inner);
-        spread.count(&self.limits, peer, job, rank, Instant::now())
+        spread.count(peer, job, rank, Instant::now())
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<PeerId, PeerState>> {

@@ -1,6 +1,9 @@
 //! Who reports: what the kernel tells of the process at the other end, and for which jobs it may
 //! report.
 
+/// User id on the Unix socket; `None` for TCP.
+pub(super) type PeerId = Option<u32>;
+
 /// Whose step reports are taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StepReports {

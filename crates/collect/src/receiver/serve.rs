@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::connection::READ_BYTES;
-use super::limits::{Peer, PeerId};
+use super::limits::Peer;
 use super::listen::Listeners;
-use super::reporter::Reporter;
+use super::reporter::{PeerId, Reporter};
 use super::{Counts, Shared, http, lines};
 
 /// Pause after a failed accept, e.g. without file descriptors.

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use super::limits::{Limits, PeerId};
+use super::reporter::PeerId;
 
 const WINDOW: Duration = Duration::from_secs(60);
 /// Most jobs of all peers together within a minute: more than a node runs.
@@ -13,40 +13,37 @@ const MAX_JOBS: usize = 1_024;
 /// Jobs and ranks reported since the current minute began.
 #[derive(Debug)]
 pub(super) struct Spread {
+    /// Jobs that a peer may report for.
+    most_jobs: usize,
+    /// Ranks of a job.
+    most_ranks: usize,
     since: Instant,
     ranks: HashMap<String, HashSet<u32>>,
     jobs: HashMap<PeerId, HashSet<String>>,
 }
 
 impl Spread {
-    pub fn new(now: Instant) -> Self {
-        Self { since: now, ranks: HashMap::new(), jobs: HashMap::new() }
+    pub fn new(most_jobs: usize, most_ranks: usize, now: Instant) -> Self {
+        Self { most_jobs, most_ranks, since: now, ranks: HashMap::new(), jobs: HashMap::new() }
     }
 
     /// Counts a report, or says which limit it exceeds.
-    pub fn count(
-        &mut self,
-        limits: &Limits,
-        peer: PeerId,
-        job: &str,
-        rank: u32,
-        now: Instant,
-    ) -> Result<(), String> {
+    pub fn count(&mut self, peer: PeerId, job: &str, rank: u32, now: Instant) -> Result<(), String> {
         if now.saturating_duration_since(self.since) >= WINDOW {
-            *self = Self::new(now);
+            *self = Self::new(self.most_jobs, self.most_ranks, now);
         }
         let known = self.ranks.get(job);
         let new_rank = known.is_none_or(|ranks| !ranks.contains(&rank));
-        if new_rank && known.is_some_and(|ranks| ranks.len() >= limits.ranks_per_minute) {
-            return Err(excess(&format!("{} ranks of job {job}", limits.ranks_per_minute)));
+        if new_rank && known.is_some_and(|ranks| ranks.len() >= self.most_ranks) {
+            return Err(excess(&format!("{} ranks of job {job}", self.most_ranks)));
         }
         if known.is_none() && self.ranks.len() >= MAX_JOBS {
             return Err(excess(&format!("{MAX_JOBS} jobs")));
         }
         let jobs = self.jobs.entry(peer).or_default();
         if !jobs.contains(job) {
-            if jobs.len() >= limits.jobs_per_minute {
-                return Err(excess(&format!("{} jobs of this user", limits.jobs_per_minute)));
+            if jobs.len() >= self.most_jobs {
+                return Err(excess(&format!("{} jobs of this user", self.most_jobs)));
             }
             jobs.insert(job.to_owned());
         }
@@ -67,11 +64,10 @@ mod tests {
 
     #[test]
     fn jobs_and_ranks_are_few_within_a_minute() {
-        let limits = Limits { jobs_per_minute: 2, ranks_per_minute: 3, ..Limits::default() };
         let now = Instant::now();
-        let mut spread = Spread::new(now);
+        let mut spread = Spread::new(2, 3, now);
         let mut count = |peer, job: &str, rank, seconds| {
-            spread.count(&limits, Some(peer), job, rank, now + Duration::from_secs(seconds))
+            spread.count(Some(peer), job, rank, now + Duration::from_secs(seconds))
         };
         for rank in [0, 1, 2, 0] {
             count(1, "a", rank, 0).unwrap();
@@ -88,13 +84,13 @@ mod tests {
 
     #[test]
     fn many_users_do_not_report_many_jobs() {
-        let (limits, now) = (Limits::default(), Instant::now());
-        let mut spread = Spread::new(now);
+        let now = Instant::now();
+        let mut spread = Spread::new(64, 1_024, now);
         let taken = (0..10_000_u32)
-            .filter(|number| spread.count(&limits, Some(*number), &number.to_string(), 0, now).is_ok())
+            .filter(|number| spread.count(Some(*number), &number.to_string(), 0, now).is_ok())
             .count();
         assert_eq!(taken, MAX_JOBS);
         // The reports of a job that was heard before are still taken.
-        spread.count(&limits, Some(0), "0", 0, now).unwrap();
+        spread.count(Some(0), "0", 0, now).unwrap();
     }
 }
