@@ -161,7 +161,10 @@ async fn collect(mut body: Incoming, limit: usize, counted: &mut BodyBytes<'_>) 
         }
         match unread {
             None => collected.extend_from_slice(&data),
-            Some(_) if length <= DRAINED * limit => collected = Vec::new(),
+            Some(_) if length <= DRAINED * limit => {
+                collected = Vec::new();
+                counted.free();
+            }
             Some(unread) => return Err(unread),
         }
     }

@@ -181,13 +181,19 @@ impl<'a> BodyBytes<'a> {
         }
         fits
     }
+
+    /// Frees what was taken so far.
+    pub fn free(&mut self) {
+        if let Some(peer) = self.peer.shared.peers.known().get_mut(&self.peer.id) {
+            peer.bodies_bytes = peer.bodies_bytes.saturating_sub(self.bytes);
+        }
+        self.bytes = 0;
+    }
 }
 
 impl Drop for BodyBytes<'_> {
     fn drop(&mut self) {
-        if let Some(peer) = self.peer.shared.peers.known().get_mut(&self.peer.id) {
-            peer.bodies_bytes = peer.bodies_bytes.saturating_sub(self.bytes);
-        }
+        self.free();
     }
 }
 
