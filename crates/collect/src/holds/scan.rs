@@ -81,8 +81,8 @@ impl ScanRoots {
         Some(JobOfProcess { number, full_id, evidence })
     }
 
-    /// The job of a process by its cgroup alone, as far as the cgroup's name tells: number, and full
-    /// id by the process's environment, which its user may have written.
+    /// The job of a process by its cgroup alone, as far as the cgroup's name tells: number, and
+    /// full id by the process's environment, which its user may have written.
     pub fn proven_job_of(&self, pid: u32) -> Option<(String, Option<String>)> {
         let cgroups = fs::read_to_string(self.proc.join(pid.to_string()).join("cgroup")).unwrap_or_default();
         let number = cgroups.lines().find_map(|line| job_in_path(line.splitn(3, ':').nth(2)?))?;
