@@ -7,7 +7,7 @@
 #
 # Needs git, Rust (rustup), a C toolchain and make. Installs Python's venv module, ssh-keygen, a
 # Java runtime, Maven, kcat, strace and Slurm if they are missing (Debian: as root or with sudo),
-# cargo-deb and cargo-deny, and fetches the jars of a Kafka broker (tests/kafka) and what the
+# and cargo-deb, and fetches the jars of a Kafka broker (tests/kafka) and what the
 # requirements.txt files of tests/ name. With CI=true a check whose server is missing fails;
 # otherwise it is skipped.
 #
@@ -219,7 +219,6 @@ if $quick; then
     exit
 fi
 section "docs" check_docs
-section "dependencies" tests/dependencies.sh
 section "ssh-keygen" install_ssh_keygen
 section "kafka" tests/kafka/broker.sh install
 section "slurm" tests/slurm/cluster.sh install
