@@ -7,9 +7,8 @@
 #
 # Needs git, Rust (rustup), a C toolchain and make. Installs Python's venv module, ssh-keygen, a
 # Java runtime, Maven, kcat, strace and Slurm if they are missing (Debian: as root or with sudo),
-# and cargo-deb, and fetches the jars of a Kafka broker (tests/kafka) and what the
-# requirements.txt files of tests/ name. With CI=true a check whose server is missing fails;
-# otherwise it is skipped.
+# and cargo-deb, and fetches the jars of a Kafka broker (tests/kafka) and what the requirements.txt
+# files of tests/ name. With CI=true a check whose server is missing fails; otherwise it is skipped.
 #
 # What runs is a copy of the tree in a cache, so that nothing is left in the clone and cargo builds
 # what changed, not what is newly cloned. Build folder: TIDEGATE_TARGET_DIR, by default in that
