@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The units of deploy/systemd are sound, and the package of a node holds what it promises and can be
-# taken apart again.
+# The units of deploy/systemd are sound and closed to others, images do not run as root, and the
+# package of a node holds what it promises and can be taken apart again.
 #
 # Packs what the tests built: only the packing is tried, and built alone the program would have
 # other features.
@@ -22,6 +22,26 @@ if [ -n "$complaints" ]; then
     echo "$complaints" >&2
     exit 1
 fi
+
+# What others on the machine could reach: files, and the services themselves.
+for unit in deploy/systemd/*.service; do
+    for line in UMask=0077 StateDirectoryMode=0700 NoNewPrivileges=yes ProtectSystem=strict; do
+        grep -qx "$line" "$unit" || { echo "$unit lacks $line" >&2; exit 1; }
+    done
+    grep -q '^LimitNOFILE=' "$unit" || { echo "$unit lacks LimitNOFILE" >&2; exit 1; }
+    # From 0 to 100, without starting it; 96 is a unit with no protection at all.
+    systemd-analyze security --offline=true --threshold=35 "$work/${unit##*/}" > "$work/exposure" || {
+        tail -n 1 "$work/exposure" >&2
+        echo "$unit is open to more than before: systemd-analyze security --offline=true $unit" >&2
+        exit 1
+    }
+done
+for image in deploy/Dockerfile*; do
+    user=$(sed -n 's/^USER //p' "$image" | tail -n 1)
+    case "$user" in
+        "" | root | 0 | 0:*) echo "$image runs as root" >&2; exit 1 ;;
+    esac
+done
 
 [ -x "${CARGO_TARGET_DIR:-target}/debug/tidegate-node" ] || cargo build --locked --workspace
 deploy/deb.sh --profile dev --built --output "$work" tidegate-node

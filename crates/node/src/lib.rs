@@ -31,12 +31,14 @@ use tracing_subscriber::util::SubscriberInitExt;
 mod commands;
 mod destination;
 mod error;
+mod private_files;
 mod sources;
 mod units;
 
 pub use commands::{agent, doctor, event, watch};
 pub use destination::{Destination, DestinationArgs};
 pub use error::{CommandError, CommandResult, chain};
+pub use private_files::keep_files_private;
 
 /// The commands. A variant's text is its `--help`.
 #[derive(Debug, Subcommand)]

@@ -33,6 +33,7 @@ fn under_our_name(command: clap::Command) -> clap::Command {
 }
 
 fn main() -> ExitCode {
+    tidegate_node::keep_files_private();
     let parsed = Cli::from_arg_matches(&command_line().get_matches());
     let command = parsed.unwrap_or_else(|error| error.exit()).command;
     tidegate_node::init_logging(if command.reports() { LevelFilter::ERROR } else { LevelFilter::INFO });

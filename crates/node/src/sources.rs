@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use tidegate_collect::agent::{Agent, AgentStats};
 use tidegate_collect::dcgm::{Dcgm, DcgmOptions};
 use tidegate_collect::demo::{self, DemoOptions, DemoSource};
-use tidegate_collect::holds::{HoldOptions, HoldWatch, NodeHolds};
+use tidegate_collect::holds::{HoldOptions, HoldWatch, NodeHolds, ScanRoots};
 use tidegate_collect::kube::{KubeOptions, KubeWatch, Tracker};
 use tidegate_collect::nvml::{self, NvmlOptions, NvmlSource};
-use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts};
+use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts, StepReports};
+use tidegate_collect::reporters::{JobsOfNode, POD_LOGS};
 
 use tidegate_collect::Sink;
 
@@ -36,6 +37,7 @@ pub struct SourceOptions {
     pub listen: Option<SocketAddr>,
     /// Users beside root that may report holds.
     pub event_uids: Vec<u32>,
+    pub step_reports: StepReports,
     /// The kubelet's socket, on a Kubernetes node.
     pub kubelet: Option<PathBuf>,
     /// Folder of the spool, where sources also keep their checkpoints.
@@ -107,6 +109,7 @@ impl Sources {
         let (for_status, of) = (Arc::clone(agent), Arc::clone(parts));
         let receiver_parts = ReceiverParts {
             sink: agent.sink(),
+            jobs: Some(Arc::new(JobsOfNode::new(holds.clone(), ScanRoots::default(), POD_LOGS.into()))),
             holds: Some(holds),
             status: Arc::new(move || status(&for_status.stats(), &of)),
         };
@@ -115,6 +118,7 @@ impl Sources {
             group: options.socket_group.clone(),
             tcp: options.listen,
             event_uids: options.event_uids.clone(),
+            step_reports: options.step_reports,
             ..ReceiverOptions::new(options.node.clone())
         };
         Ok(Some(Receiver::start(listen, receiver_parts)?))

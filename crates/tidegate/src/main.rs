@@ -50,6 +50,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    tidegate_node::keep_files_private();
     let cli = Cli::parse();
     commands::init_logging();
     if matches!(cli.command, Command::Import(_) | Command::Pipeline(_) | Command::Bench(_)) {

@@ -14,6 +14,7 @@
 //! Open holds are saved in a file, so that a restarted agent continues with them.
 
 mod open_holds;
+mod owners;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use std::{fmt, fs, io};
 use tidegate_events::Event;
 
 use open_holds::{JobProcess, OpenHolds};
+use owners::KnownJobs;
 pub use scan::{Evidence, JobCgroups, JobOfProcess, ScanRoots};
 
 use crate::checkpoint::Checkpoint;
@@ -83,6 +85,8 @@ pub struct NodeHolds {
     /// Locked before `node`, and never for a reading: it waits for the disk.
     tracked: Mutex<Tracked>,
     node: Mutex<Node>,
+    /// Never locked while the disk is waited for: each step report asks it.
+    known: Mutex<KnownJobs>,
 }
 
 struct Tracked {
@@ -119,7 +123,7 @@ impl NodeHolds {
         };
         checkpoint.add(events);
         let tracked = Mutex::new(Tracked { open_holds, checkpoint });
-        let holds = Self { options, sink, tracked, node: Mutex::default() };
+        let holds = Self { options, sink, tracked, node: Mutex::default(), known: Mutex::default() };
         holds.keep(&mut holds.tracked(), Vec::new()).map_err(io::Error::other)?;
         Ok(holds)
     }
@@ -129,6 +133,7 @@ impl NodeHolds {
         let roots = &self.options.roots;
         let jobs = roots.jobs();
         let seen = self.node().seen(now_ms);
+        self.known().by_cgroup = jobs.as_ref().map(|jobs| jobs.owners.clone()).unwrap_or_default();
         let mut tracked = self.tracked();
         let mut names: BTreeMap<String, String> =
             seen.iter().filter_map(|seen| Some((seen.job.clone(), seen.full_id.clone()?))).collect();
@@ -147,12 +152,17 @@ impl NodeHolds {
     }
 
     fn keep(&self, tracked: &mut Tracked, events: Vec<Event>) -> Result<(), String> {
+        self.known().by_hold = tracked.open_holds.jobs();
         tracked.checkpoint.add(events);
         tracked.checkpoint.save_and_emit(&tracked.open_holds, &*self.sink)
     }
 
     fn tracked(&self) -> MutexGuard<'_, Tracked> {
         self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> MutexGuard<'_, KnownJobs> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn node(&self) -> MutexGuard<'_, Node> {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, v1};
 use v1::JobEventKind as Kind;
 
+use super::owners::KnownJob;
 use super::scan::{Evidence, JobCgroups};
 use crate::reading::Device;
 use crate::receiver::{GpuName, HoldEvent, HoldKind};
@@ -55,6 +56,9 @@ pub(super) struct Hold {
     quality: String,
     evidence: String,
     share_milli: Option<u32>,
+    /// User that owns the job, as the prolog named it.
+    #[serde(default)]
+    uid: Option<u32>,
     since_ms: i64,
     /// Whether `DEVICE_HELD` was emitted.
     #[serde(rename = "told")]
@@ -148,6 +152,7 @@ impl OpenHolds {
                 quality: quality.to_owned(),
                 evidence: "prolog".to_owned(),
                 share_milli: report.share_milli,
+                uid: report.uid,
                 since_ms: at_ms,
                 reported: false,
                 missed: 0,
@@ -215,6 +220,7 @@ impl OpenHolds {
                 quality: "UNKNOWN".to_owned(),
                 evidence: seen.evidence.as_str().to_owned(),
                 share_milli: None,
+                uid: None,
                 since_ms: now_ms,
                 reported: false,
                 missed: 0,
@@ -223,6 +229,15 @@ impl OpenHolds {
         }
         events.extend(self.emit_named(node, now_ms, names));
         events
+    }
+
+    /// Jobs that a prolog or the kernel names. A process's environment does not count: anybody can
+    /// write another's job there.
+    pub(super) fn jobs(&self) -> Vec<KnownJob> {
+        let proven = self.open.iter().filter(|hold| hold.evidence != Evidence::Pid.as_str());
+        let job =
+            |hold: &Hold| KnownJob { number: hold.job.clone(), full_id: hold.full_id.clone(), uid: hold.uid };
+        proven.map(job).collect()
     }
 
     /// Jobs whose full id is still unknown.
@@ -237,8 +252,13 @@ impl OpenHolds {
     /// Emits holds whose full id is known by now, or overdue.
     fn emit_named(&mut self, node: &str, now_ms: i64, names: &BTreeMap<String, String>) -> Vec<Event> {
         let mut events = Vec::new();
+        // A job's user writes its environment: the id of another job here is not taken from it.
+        let taken: BTreeMap<String, String> =
+            self.open.iter().filter_map(|hold| Some((hold.full_id.clone()?, hold.job.clone()))).collect();
+        let free = |name: &&String, job: &str| taken.get(*name).is_none_or(|holder| holder == job);
         for hold in self.open.iter_mut().filter(|hold| !hold.reported) {
-            hold.full_id = hold.full_id.take().or_else(|| names.get(&hold.job).cloned());
+            let named = || names.get(&hold.job).filter(|name| free(name, &hold.job)).cloned();
+            hold.full_id = hold.full_id.take().or_else(named);
             if hold.full_id.is_some() || now_ms - hold.since_ms >= NAMING_MS {
                 hold.reported = true;
                 events.push(event(node, hold, Kind::DeviceHeld, hold.since_ms));

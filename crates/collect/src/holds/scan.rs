@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::process::Process;
+
 /// Folders to scan. Tests use others, and a container the node's own that it has mounted.
 #[derive(Debug, Clone)]
 pub struct ScanRoots {
@@ -54,6 +56,8 @@ pub struct JobOfProcess {
 pub struct JobCgroups {
     /// By number, each with one of its processes if there is any.
     pub numbers: BTreeMap<String, Option<u32>>,
+    /// Their owners, where the name of the cgroup has the number: by number, the user of a process.
+    pub owners: BTreeMap<String, u32>,
     /// Whether the list is complete. Some cgroups have names without the number.
     pub complete: bool,
 }
@@ -75,6 +79,25 @@ impl ScanRoots {
         let own = environment.get("SLURM_JOB_ID") == Some(&number);
         let full_id = own.then(|| full_id_of(&number, &environment)).flatten();
         Some(JobOfProcess { number, full_id, evidence })
+    }
+
+    /// The job of a process by its cgroup alone, as far as the cgroup's name tells: number, and
+    /// full id by the process's environment, which its user may have written.
+    pub fn proven_job_of(&self, pid: u32) -> Option<(String, Option<String>)> {
+        let cgroups = fs::read_to_string(self.proc.join(pid.to_string()).join("cgroup")).unwrap_or_default();
+        let number = cgroups.lines().find_map(|line| job_in_path(line.splitn(3, ':').nth(2)?))?;
+        let number = Some(number.to_owned()).filter(|number| is_number(number))?;
+        let environment = self.environment(pid);
+        let own = environment.get("SLURM_JOB_ID") == Some(&number);
+        let full_id = own.then(|| full_id_of(&number, &environment)).flatten();
+        Some((number, full_id))
+    }
+
+    /// The user of a process of a job. `None` for root, as which Slurm's own processes run, and if
+    /// the process is not of the job any more.
+    fn owner(&self, pid: u32, number: &str) -> Option<u32> {
+        let uid = Process::read(&self.proc, pid)?.uid;
+        (uid != 0 && self.proven_job_of(pid)?.0 == number).then_some(uid)
     }
 
     /// Slurm's variables in a process's environment; empty if it may not be read.
@@ -101,7 +124,7 @@ impl ScanRoots {
 
     /// Jobs with a cgroup. `None` without Slurm cgroups, when nothing can be concluded.
     pub fn jobs(&self) -> Option<JobCgroups> {
-        let mut jobs = JobCgroups { numbers: BTreeMap::new(), complete: true };
+        let mut jobs = JobCgroups { complete: true, ..JobCgroups::default() };
         let mut any = false;
         for scope in self.scopes() {
             any = true;
@@ -110,6 +133,9 @@ impl ScanRoots {
                     continue;
                 };
                 let pid = first_process(&folder);
+                if let Some(uid) = pid.filter(|_| is_number(name)).and_then(|pid| self.owner(pid, name)) {
+                    jobs.owners.insert(name.to_owned(), uid);
+                }
                 let number = match is_number(name) {
                     true => Some(name.to_owned()),
                     false => pid.and_then(|pid| self.environment(pid).get("SLURM_JOB_ID").cloned()),
@@ -177,10 +203,15 @@ fn first_process(cgroup: &Path) -> Option<u32> {
 
 /// `123` of `/system.slice/slurmstepd.scope/job_123/step_0/user/task_0`,
 /// `/slurm/uid_1000/job_123/step_batch`, …
+///
+/// Only where Slurm puts them: users name cgroups below their own as they like.
 fn job_in_path(path: &str) -> Option<&str> {
-    let mut parts = path.split('/');
-    parts
-        .find(|part| part.ends_with("slurmstepd.scope") || *part == "slurm" || part.starts_with("slurm_"))?;
+    // An agent in a container sees the node's cgroups above its own.
+    let mut parts = path.split('/').filter(|part| !part.is_empty() && *part != "..");
+    match parts.next()? {
+        "system.slice" => parts.next().filter(|part| part.ends_with("slurmstepd.scope"))?,
+        first => Some(first).filter(|part| *part == "slurm" || part.starts_with("slurm_"))?,
+    };
     parts.find_map(|part| part.strip_prefix("job_")).filter(|name| !name.is_empty())
 }
 
@@ -245,6 +276,18 @@ mod tests {
             ("0::/system.slice/slurmd.service\n", &["SLURM_JOB_ID=7"], Some(("7", None, Evidence::Pid))),
             ("0::/user.slice\n", &["SLURM_JOB_ID=../12"], None),
             ("0::/user.slice/job_5\n", &["HOME=/"], None),
+            // Users make such cgroups below their own.
+            (
+                "0::/user.slice/user-1.slice/user@1.service/x_slurmstepd.scope/job_5/step_0\n",
+                &["HOME=/"],
+                None,
+            ),
+            ("0::/user.slice/user-1.slice/user@1.service/slurm/job_5/step_0\n", &["HOME=/"], None),
+            (
+                "0::/../../system.slice/slurmstepd.scope/job_8/step_0\n",
+                &[],
+                Some(("8", None, Evidence::Cgroup)),
+            ),
         ];
         for (at, (cgroup, environment, expected)) in cases.into_iter().enumerate() {
             let pid = 100 + at as u32;
@@ -265,7 +308,7 @@ mod tests {
         assert_eq!(roots.jobs(), None, "nothing is known without Slurm's cgroups");
         let scope = roots.cgroup.join("system.slice/slurmstepd.scope");
         fs::create_dir_all(scope.join("system")).unwrap();
-        assert_eq!(roots.jobs(), Some(JobCgroups { numbers: BTreeMap::new(), complete: true }));
+        assert_eq!(roots.jobs(), Some(JobCgroups { complete: true, ..JobCgroups::default() }));
         for (cgroup, pid) in
             [("job_7/step_0/user/task_0", "70"), ("job_7/step_0/slurm", "69"), ("job_s1/step_0/user", "80")]
         {

@@ -31,6 +31,8 @@ struct Node {
     folder: tempfile::TempDir,
     sink: Arc<RecordingSink>,
     holds: NodeHolds,
+    /// User whom prologs name.
+    uid: Option<u32>,
 }
 
 const MINUTE_MS: i64 = 60_000;
@@ -41,7 +43,7 @@ impl Node {
         fs::create_dir_all(folder.path().join("cgroup/system.slice/slurmstepd.scope")).unwrap();
         let sink = Arc::new(RecordingSink::default());
         let holds = holds(folder.path(), "boot-one", &sink);
-        let node = Self { folder, sink, holds };
+        let node = Self { folder, sink, holds, uid: None };
         node.read(1, &[]);
         node
     }
@@ -80,6 +82,7 @@ impl Node {
             time_ms: Some(time_ms),
             restart: None,
             share_milli,
+            uid: self.uid,
             source: "prolog".to_owned(),
         };
         self.holds.hold_event(sink).unwrap();
@@ -282,7 +285,48 @@ fn a_hold_of_another_node_is_refused() {
         time_ms: None,
         restart: None,
         share_milli: None,
+        uid: None,
         source: "prolog".into(),
     };
     assert!(node.holds.hold_event(sink).unwrap_err().contains("--node"));
+}
+
+#[test]
+fn owners_are_those_of_prologs_and_survive_a_restart() {
+    use crate::receiver::{Reporter, Standing};
+    let mut node = Node::new();
+    node.uid = Some(1001);
+    node.report(HoldKind::Hold, "7", &[GpuName::Index(0)], MINUTE_MS, None);
+    let standing = |node: &Node, uid, job: &str| {
+        node.holds.standing(&Reporter { uid: Some(uid), ..Reporter::default() }, job)
+    };
+    assert_eq!(standing(&node, 1001, "7"), Standing::Own);
+    assert_eq!(standing(&node, 1002, "7"), Standing::Others);
+    assert_eq!(standing(&node, 1001, "8"), Standing::Unknown);
+    node.restart("boot-one");
+    assert_eq!(standing(&node, 1001, "7"), Standing::Own);
+    node.report(HoldKind::Release, "7", &[], 2 * MINUTE_MS, None);
+    assert_eq!(standing(&node, 1001, "7"), Standing::Unknown, "it has ended");
+}
+
+#[test]
+fn an_environment_takes_no_other_jobs_id() {
+    let (node, now) = (Node::new(), now_ms());
+    node.report(HoldKind::Hold, "7", &[GpuName::Index(0)], now, None);
+    let array = |number: &str| {
+        [format!("SLURM_JOB_ID={number}"), "SLURM_ARRAY_JOB_ID=5".into(), "SLURM_ARRAY_TASK_ID=3".into()]
+    };
+    for (number, pid) in [("7", 70), ("9", 90)] {
+        let variables = array(number);
+        let mut variables: Vec<&str> = variables.iter().map(String::as_str).collect();
+        variables.push("SLURM_PROCID=0");
+        node.cgroup(number, pid, &variables);
+    }
+    node.holds.scan(now + 1);
+    // The second job's user wrote the first one's index into his environment.
+    node.report(HoldKind::Hold, "9", &[GpuName::Index(1)], now + 2, None);
+    node.holds.scan(now + 3);
+    node.holds.scan(now + MINUTE_MS);
+    let ids: Vec<_> = node.sink.0.lock().unwrap().0.iter().map(|job| job.job_id.clone()).collect();
+    assert_eq!(ids, ["5_3", "9"]);
 }

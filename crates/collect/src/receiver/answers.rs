@@ -16,7 +16,7 @@ pub(super) type Answer = Response<Full<Bytes>>;
 
 /// Delivers a batch, unless the peer exceeds its rate.
 pub(super) async fn deliver(shared: &Arc<Shared>, peer: &Peer, batch: Batch) -> Result<Vec<Outcome>, Answer> {
-    if let Err(wait) = peer.try_spend(batch.len()) {
+    if let Err(wait) = peer.try_spend(batch.cost()) {
         Counts::add(&shared.counts.slowed, 1);
         let mut answer =
             refuse(StatusCode::TOO_MANY_REQUESTS, "too many lines; nothing of this request was taken");

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use tidegate_events::Event;
 
 use super::hold::{self, HoldEvent};
-use super::limits::PeerId;
-use super::{Counts, Shared, step};
+use super::limits::{LINE_COST_BYTES, Peer};
+use super::{Counts, Shared, admission, step};
 
 /// Most refusals that one HTTP answer lists.
 pub(super) const LISTED_REFUSALS: usize = 20;
@@ -30,29 +30,44 @@ enum Record {
 #[derive(Default)]
 pub(super) struct Batch {
     lines: Vec<Result<(Record, Vec<String>), String>>,
+    cost: usize,
 }
 
 impl Batch {
     /// Parses lines; `before` is the number of earlier ones, for messages.
-    pub fn of_lines(shared: &Shared, peer: PeerId, text: &[u8], before: u64) -> Self {
+    pub fn of_lines(shared: &Shared, peer: &Peer, text: &[u8], before: u64) -> Self {
         let mut batch = Self::default();
         let text = text.strip_suffix(b"\n").unwrap_or(text);
         for (at, line) in text.split(|&byte| byte == b'\n').enumerate() {
             let number = before + at as u64 + 1;
             let record = record(shared, peer, line).map_err(|what| format!("line {number}: {what}"));
             batch.lines.push(record);
+            batch.cost += 1 + line.len() / LINE_COST_BYTES;
         }
         batch
     }
 
-    /// Adds an event that did not arrive as a line.
+    /// A batch that arrives as `bytes` that are no lines.
     #[cfg(feature = "otlp")]
-    pub fn push(&mut self, event: Result<Event, String>) {
-        self.lines.push(event.map(|event| (Record::Step(Box::new(event)), Vec::new())));
+    pub fn of_bytes(bytes: usize) -> Self {
+        Self { lines: Vec::new(), cost: bytes / LINE_COST_BYTES }
+    }
+
+    /// Adds a step report that did not arrive as a line. `name` is for messages.
+    #[cfg(feature = "otlp")]
+    pub fn push(&mut self, shared: &Shared, peer: &Peer, fields: Map<String, Value>, name: &str) {
+        let record = step_record(shared, peer, fields).map_err(|what| format!("{name}: {what}"));
+        self.lines.push(record);
+        self.cost += 1;
     }
 
     pub fn len(&self) -> usize {
         self.lines.len()
+    }
+
+    /// What it counts towards the peer's rate, in lines.
+    pub fn cost(&self) -> usize {
+        self.cost
     }
 
     /// Delivers the valid ones and waits until they are safe. `None` if that failed: then nothing
@@ -97,7 +112,7 @@ fn deliver(shared: &Shared, line: Result<(Record, Vec<String>), String>) -> Outc
     Outcome::Taken { ignored }
 }
 
-fn record(shared: &Shared, peer: PeerId, line: &[u8]) -> Result<(Record, Vec<String>), String> {
+fn record(shared: &Shared, peer: &Peer, line: &[u8]) -> Result<(Record, Vec<String>), String> {
     let limit = shared.peers.limits.line_bytes;
     if line.len() > limit {
         return Err(format!("it is longer than {limit} bytes"));
@@ -114,8 +129,17 @@ fn record(shared: &Shared, peer: PeerId, line: &[u8]) -> Result<(Record, Vec<Str
         let (event, ignored) = hold::from_json(fields)?;
         return Ok((Record::Hold(event), ignored));
     }
-    let (event, ignored) = step::from_json(fields, &shared.node)?;
-    Ok((Record::Step(Box::new(event)), ignored))
+    step_record(shared, peer, fields)
+}
+
+fn step_record(
+    shared: &Shared,
+    peer: &Peer,
+    fields: Map<String, Value>,
+) -> Result<(Record, Vec<String>), String> {
+    let (report, ignored) = step::from_json(fields, &shared.node)?;
+    admission::admit(shared, peer, &report)?;
+    Ok((Record::Step(Box::new(Event::Step(report))), ignored))
 }
 
 /// serde_json's message without its line number, which is always 1.
@@ -124,9 +148,13 @@ fn what(error: &serde_json::Error) -> String {
     text.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
-fn check_may_report_holds(shared: &Shared, peer: PeerId) -> Result<(), String> {
+fn check_may_report_holds(shared: &Shared, peer: &Peer) -> Result<(), String> {
     let own = nix::unistd::Uid::effective().as_raw();
-    match peer {
+    match peer.id {
+        // Root of a container is no more than the job that runs in it.
+        Some(0) if peer.reporter.contained => {
+            Err("root of a container may not report holds; let a prolog on the node do it".into())
+        }
         Some(uid) if uid == 0 || uid == own || shared.event_uids.contains(&uid) => Ok(()),
         Some(uid) => Err(format!(
             "user {uid} may not report holds; let a prolog that runs as root do it, or allow the user with --event-uid"

@@ -26,6 +26,8 @@ pub struct HoldEvent {
     pub restart: Option<u32>,
     /// Thousandths of each device, if it is shared.
     pub share_milli: Option<u32>,
+    /// User that owns the job, if the reporter names it.
+    pub uid: Option<u32>,
     /// Reporter: prolog, epilog.
     pub source: String,
 }
@@ -96,6 +98,7 @@ pub(super) fn from_json(fields: Map<String, Value>) -> Result<(HoldEvent, Vec<St
         time_ms: fields.time_ms("time_ms", 1.0)?,
         restart: fields.whole("restart", u64::from(u32::MAX))?.map(|count| count as u32),
         share_milli: fields.whole("share_milli", 1000)?.map(|share| share as u32),
+        uid: fields.whole("uid", u64::from(u32::MAX))?.map(|uid| uid as u32),
         source: fields.name("source")?.unwrap_or_else(|| "prolog".into()),
     };
     Ok((event, fields.rest()))

@@ -3,10 +3,11 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, ORIGIN};
+#[cfg(feature = "otlp")]
+use hyper::header::CONTENT_TYPE;
+use hyper::header::{ALLOW, HeaderValue, ORIGIN, RETRY_AFTER};
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -17,7 +18,7 @@ use tokio::time::timeout;
 use super::answers::{Answer, answer, deliver, refuse};
 use super::batch::{Batch, LISTED_REFUSALS, Outcome};
 use super::connection::READ_BYTES;
-use super::limits::Peer;
+use super::limits::{BodyBytes, Peer};
 use super::{Counts, Shared};
 
 /// A body over the limit is read and discarded up to this many times the limit.
@@ -57,15 +58,18 @@ async fn respond(shared: &Arc<Shared>, peer: &Peer, request: Request<Incoming>) 
     let known = matches!(path.as_str(), "/v1/steps" | "/v1/events" | "/v1/metrics" | "/v1/status");
     match (request.method(), path.as_str()) {
         (&Method::GET, "/v1/status") => answer(StatusCode::OK, &shared.status()),
-        (&Method::POST, "/v1/steps" | "/v1/events") => match body(shared, request).await {
-            Ok((_, body)) => take(shared, peer, lines(shared, peer, &body)).await,
+        (&Method::POST, "/v1/steps" | "/v1/events") => match body(shared, peer, request).await {
+            Ok(body) => take(shared, peer, lines(shared, peer, &body.bytes)).await,
             Err(refused) => refused,
         },
         #[cfg(feature = "otlp")]
-        (&Method::POST, "/v1/metrics") => match body(shared, request).await {
-            Ok((content_type, body)) => super::otlp::respond(shared, peer, &content_type, &body).await,
-            Err(refused) => refused,
-        },
+        (&Method::POST, "/v1/metrics") => {
+            let content_type = content_type(request.headers());
+            match body(shared, peer, request).await {
+                Ok(body) => super::otlp::respond(shared, peer, &content_type, &body.bytes).await,
+                Err(refused) => refused,
+            }
+        }
         #[cfg(not(feature = "otlp"))]
         (&Method::POST, "/v1/metrics") => refuse(
             StatusCode::NOT_IMPLEMENTED,
@@ -87,43 +91,84 @@ async fn respond(shared: &Arc<Shared>, peer: &Peer, request: Request<Incoming>) 
 fn lines(shared: &Shared, peer: &Peer, body: &[u8]) -> Batch {
     match body.trim_ascii_end() {
         [] => Batch::default(),
-        text => Batch::of_lines(shared, peer.id, text, 0),
+        text => Batch::of_lines(shared, peer, text, 0),
     }
 }
 
-/// Reads the body, within the limits of size and time. Also returns its content type.
-async fn body(shared: &Shared, request: Request<Incoming>) -> Result<(String, Bytes), Answer> {
+/// The body of a request, which counts towards the peer's memory while it is kept.
+struct Body<'a> {
+    bytes: Vec<u8>,
+    _counted: BodyBytes<'a>,
+}
+
+/// Why a body was not read.
+enum Unread {
+    TooLong,
+    /// Too many others are in memory.
+    TooMany,
+    Broken(hyper::Error),
+}
+
+/// Reads the body, within the limits of size and time.
+async fn body<'a>(shared: &Shared, peer: &'a Peer, request: Request<Incoming>) -> Result<Body<'a>, Answer> {
     let limits = shared.peers.limits;
-    let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let content_type = content_type.unwrap_or_default().to_owned();
-    match timeout(limits.patience, collect(request.into_body(), limits.body_bytes)).await {
-        Ok(Ok(Some(body))) => Ok((content_type, body)),
-        Ok(Ok(None)) => Err(refuse(
+    let mut counted = BodyBytes::none(peer);
+    let unread =
+        match timeout(limits.patience, collect(request.into_body(), limits.body_bytes, &mut counted)).await {
+            Ok(Ok(bytes)) => return Ok(Body { bytes, _counted: counted }),
+            Ok(Err(unread)) => unread,
+            Err(_) => {
+                Counts::add(&shared.counts.timed_out, 1);
+                return Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"));
+            }
+        };
+    Err(match unread {
+        Unread::TooLong => refuse(
             StatusCode::PAYLOAD_TOO_LARGE,
             &format!("the body is longer than {} bytes; send it in parts", limits.body_bytes),
-        )),
-        Ok(Err(error)) => Err(refuse(StatusCode::BAD_REQUEST, &format!("the body cannot be read: {error}"))),
-        Err(_) => {
-            Counts::add(&shared.counts.timed_out, 1);
-            Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))
+        ),
+        Unread::TooMany => {
+            Counts::add(&shared.counts.slowed, 1);
+            let what = "too many bodies arrive at once; nothing of this one was taken";
+            let mut answer = refuse(StatusCode::TOO_MANY_REQUESTS, what);
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            answer
         }
-    }
+        Unread::Broken(error) => {
+            refuse(StatusCode::BAD_REQUEST, &format!("the body cannot be read: {error}"))
+        }
+    })
 }
 
-/// Reads a body, or `None` if it exceeds `limit`. Some of the excess is read and discarded, because
-/// a client that is still sending would miss the answer.
-async fn collect(mut body: Incoming, limit: usize) -> hyper::Result<Option<Bytes>> {
-    let (mut collected, mut length) = (Vec::new(), 0);
+#[cfg(feature = "otlp")]
+fn content_type(headers: &hyper::HeaderMap) -> String {
+    headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+}
+
+/// Reads a body. Some of what exceeds `limit` is read and discarded, because a client that is still
+/// sending would miss the answer.
+async fn collect(mut body: Incoming, limit: usize, counted: &mut BodyBytes<'_>) -> Result<Vec<u8>, Unread> {
+    let (mut collected, mut length, mut unread) = (Vec::new(), 0, None);
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame?.into_data() else { continue };
+        let Ok(data) = frame.map_err(Unread::Broken)?.into_data() else { continue };
         length += data.len();
-        match length {
-            _ if length <= limit => collected.extend_from_slice(&data),
-            _ if length <= DRAINED * limit => collected = Vec::new(),
-            _ => return Ok(None),
+        if unread.is_none() {
+            unread = match () {
+                () if length > limit => Some(Unread::TooLong),
+                () if !counted.grow(data.len()) => Some(Unread::TooMany),
+                () => None,
+            };
+        }
+        match unread {
+            None => collected.extend_from_slice(&data),
+            Some(_) if length <= DRAINED * limit => {
+                collected = Vec::new();
+                counted.free();
+            }
+            Some(unread) => return Err(unread),
         }
     }
-    Ok((length <= limit).then(|| collected.into()))
+    unread.map_or(Ok(collected), Err)
 }
 
 /// Delivers a batch and reports the outcome: 200 if any line was accepted or none was sent, else

@@ -55,8 +55,8 @@ pub(super) async fn serve(shared: Arc<Shared>, peer: Peer, mut stream: UnixStrea
 /// Handles the complete lines of a text. Returns their answers, or `None` if the records could not
 /// be made safe.
 async fn take(shared: &Arc<Shared>, peer: &Peer, text: &[u8], answered: &mut u64) -> Option<Vec<u8>> {
-    let batch = Batch::of_lines(shared, peer.id, text, *answered);
-    let wait = peer.spend(batch.len());
+    let batch = Batch::of_lines(shared, peer, text, *answered);
+    let wait = peer.spend(batch.cost());
     if !wait.is_zero() {
         Counts::add(&shared.counts.slowed, 1);
         tokio::time::sleep(wait.min(LONGEST_WAIT)).await;

@@ -12,9 +12,11 @@
 //! | `POST /v1/metrics` | step reports as OpenTelemetry metrics (OTLP/HTTP); see `deploy/clients/README.md` |
 //! | `GET /v1/status` | status of the agent |
 //!
-//! Each line is accepted or refused on its own. Limits apply per user of the node, so that no
-//! client slows the others.
+//! Each line is accepted or refused on its own. A step report is taken from a process of its job,
+//! from the job's owner and from the node's root ([`StepReports`]). Limits apply per user of the
+//! node, so that no client slows the others.
 
+mod admission;
 mod answers;
 mod batch;
 mod connection;
@@ -26,7 +28,9 @@ mod lines;
 mod listen;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod reporter;
 mod serve;
+mod spread;
 mod step;
 
 use std::net::SocketAddr;
@@ -42,6 +46,7 @@ use tokio::sync::oneshot;
 use crate::reading::Sink;
 pub use hold::{GpuName, HoldEvent, HoldKind};
 pub use limits::Limits;
+pub use reporter::{NodeJobs, Reporter, Standing, StepReports};
 
 /// Default socket of the agent.
 pub const DEFAULT_SOCKET: &str = "/run/tidegate/agent.sock";
@@ -57,11 +62,13 @@ pub struct ReceiverOptions {
     pub group: Option<String>,
     /// Loopback address for HTTP; none by default.
     pub tcp: Option<SocketAddr>,
-    /// Name of this node, for step reports that name none.
+    /// Name of this node: step reports that name another one are refused.
     pub node: String,
     /// Users that may report holds, beside root and the agent's own: a job must not be able to end
     /// another's hold.
     pub event_uids: Vec<u32>,
+    /// Whose step reports are taken.
+    pub step_reports: StepReports,
     /// Limits per user and in total.
     pub limits: Limits,
 }
@@ -76,6 +83,7 @@ impl ReceiverOptions {
             tcp: None,
             node: node.into(),
             event_uids: Vec::new(),
+            step_reports: StepReports::default(),
             limits: Limits::default(),
         }
     }
@@ -101,6 +109,8 @@ pub struct ReceiverParts {
     pub sink: Arc<dyn Sink>,
     /// Consumer of holds; `None` refuses them.
     pub holds: Option<Arc<dyn HoldEvents>>,
+    /// Knows the jobs on this node; `None` knows none.
+    pub jobs: Option<Arc<dyn NodeJobs>>,
     /// Called for each status request.
     pub status: StatusFn,
 }
@@ -141,6 +151,10 @@ struct Counts {
     pub steps: AtomicU64,
     pub holds: AtomicU64,
     pub refused_lines: AtomicU64,
+    /// Reports for jobs that are not the reporter's.
+    pub refused_reporters: AtomicU64,
+    /// Reports of more jobs or ranks than a minute may have.
+    pub refused_excess: AtomicU64,
     pub refused_connections: AtomicU64,
     pub timed_out: AtomicU64,
     pub slowed: AtomicU64,
@@ -158,6 +172,8 @@ impl Counts {
             "steps": of(&self.steps),
             "holds": of(&self.holds),
             "refused_lines": of(&self.refused_lines),
+            "refused_reporters": of(&self.refused_reporters),
+            "refused_excess": of(&self.refused_excess),
             "refused_connections": of(&self.refused_connections),
             "timed_out_connections": of(&self.timed_out),
             "slowed": of(&self.slowed),
@@ -170,9 +186,11 @@ impl Counts {
 struct Shared {
     pub node: String,
     pub event_uids: Vec<u32>,
+    pub step_reports: StepReports,
     pub parts: ReceiverParts,
     pub counts: Counts,
     pub peers: limits::Peers,
+    pub refusals: admission::Refusals,
 }
 
 impl Shared {
@@ -214,9 +232,11 @@ impl Receiver {
         let shared = Arc::new(Shared {
             node: options.node,
             event_uids: options.event_uids,
+            step_reports: options.step_reports,
             parts,
             counts: Counts::default(),
             peers: limits::Peers::new(options.limits),
+            refusals: admission::Refusals::default(),
         });
         // One thread for all connections, and at most two more that wait for the disk and end when
         // idle.

@@ -9,8 +9,9 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::connection::READ_BYTES;
-use super::limits::{Peer, PeerId};
+use super::limits::Peer;
 use super::listen::Listeners;
+use super::reporter::{PeerId, Reporter};
 use super::{Counts, Shared, http, lines};
 
 /// Pause after a failed accept, e.g. without file descriptors.
@@ -36,8 +37,13 @@ async fn accept_unix(shared: &Arc<Shared>, listener: Option<UnixListener>) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let user = stream.peer_cred().ok().map(|cred| cred.uid());
-        match enter(shared, user) {
+        let Ok(cred) = stream.peer_cred() else { continue };
+        let pid = cred.pid().and_then(|pid| u32::try_from(pid).ok());
+        let reporter = || match &shared.parts.jobs {
+            Some(jobs) => jobs.reporter(cred.uid(), pid),
+            None => Reporter { uid: Some(cred.uid()), ..Reporter::default() },
+        };
+        match enter(shared, reporter, Some(cred.uid())) {
             Some(peer) => drop(tokio::spawn(serve_unix(Arc::clone(shared), peer, stream))),
             None => drop(stream),
         }
@@ -51,15 +57,15 @@ async fn accept_tcp(shared: &Arc<Shared>, listener: Option<TcpListener>) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        match enter(shared, None) {
+        match enter(shared, Reporter::default, None) {
             Some(peer) => drop(tokio::spawn(http::serve(Arc::clone(shared), peer, stream))),
             None => drop(stream),
         }
     }
 }
 
-fn enter(shared: &Arc<Shared>, id: PeerId) -> Option<Peer> {
-    let peer = Peer::enter(shared, id);
+fn enter(shared: &Arc<Shared>, reporter: impl FnOnce() -> Reporter, id: PeerId) -> Option<Peer> {
+    let peer = Peer::enter(shared, reporter, id);
     if peer.is_none() {
         Counts::add(&shared.counts.refused_connections, 1);
         tracing::debug!(uid = id, "a connection was refused: there are too many");

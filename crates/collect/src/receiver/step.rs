@@ -2,21 +2,29 @@
 //! `schemas/step_report.proto`.
 
 use serde_json::{Map, Value};
-use tidegate_events::{Event, v1};
+use tidegate_events::v1;
 
 use super::fields::Fields;
 use super::hold::GpuName;
 
-/// Largest count of tokens, operations and the like: beyond it neither JSON numbers nor table
-/// columns are exact.
+/// Largest count of operations or squared tokens: beyond it table columns are not exact.
 const MAX_WHOLE: u64 = i64::MAX as u64;
+/// Most ranks of a job, and of its stages and groups: ten times the largest training runs.
+const MAX_RANKS: u64 = 1 << 20;
+/// Most tokens that a rank trains in a step; a step of the largest runs has some 10^8 in all.
+const MAX_TOKENS: u64 = 1_000_000_000_000;
+/// Largest number of a step, attempt or epoch, and most reports dropped.
+const MAX_COUNT: u64 = 1_000_000_000_000;
 /// Largest loss in millionths.
 const MAX_LOSS_PPM: f64 = 9e15;
 
 /// Parses one step report. Also returns the names of unknown fields.
 ///
-/// `node` is the name of this node, for reports that name none.
-pub(super) fn from_json(fields: Map<String, Value>, node: &str) -> Result<(Event, Vec<String>), String> {
+/// `node` is the name of this node; a report of another one is refused.
+pub(super) fn from_json(
+    fields: Map<String, Value>,
+    node: &str,
+) -> Result<(v1::StepReport, Vec<String>), String> {
     let mut fields = Fields::new(fields);
     let start_s = fields.time_ms("start", 1_000.0)?;
     let start_ms = fields.time_ms("start_ms", 1.0)?;
@@ -32,6 +40,11 @@ pub(super) fn from_json(fields: Map<String, Value>, node: &str) -> Result<(Event
             GpuName::Uuid(uuid) => gpu_uuid = Some(uuid),
         }
     }
+    if let Some(named) = fields.name("node")?.filter(|named| named != node) {
+        return Err(format!(
+            "node is {named}, and this is {node}; leave it out, or send the report to that node's agent"
+        ));
+    }
     let report = v1::StepReport {
         envelope: Some(v1::Envelope {
             event_time_ms: start,
@@ -39,13 +52,12 @@ pub(super) fn from_json(fields: Map<String, Value>, node: &str) -> Result<(Event
             ..Default::default()
         }),
         job_id: fields.name("job")?.ok_or("job is missing; send the job's id as its scheduler writes it")?,
-        attempt_id: fields.whole("attempt", MAX_WHOLE)?.map(|attempt| attempt as i64),
-        rank: fields
-            .whole("rank", u64::from(u32::MAX))?
-            .ok_or("rank is missing; the only process has rank 0")? as u32,
-        world_size: fields.whole("world_size", u64::from(u32::MAX))?.map(|size| size as u32),
+        attempt_id: fields.whole("attempt", MAX_COUNT)?.map(|attempt| attempt as i64),
+        rank: fields.whole("rank", MAX_RANKS - 1)?.ok_or("rank is missing; the only process has rank 0")?
+            as u32,
+        world_size: fields.whole("world_size", MAX_RANKS)?.map(|size| size as u32),
         step: fields
-            .whole("step", MAX_WHOLE)?
+            .whole("step", MAX_COUNT)?
             .ok_or("step is missing; send its number in the training run")?,
         duration_us: fields
             .duration_us("duration")?
@@ -55,20 +67,20 @@ pub(super) fn from_json(fields: Map<String, Value>, node: &str) -> Result<(Event
         data_wait_us: fields.duration_us("data_wait")?,
         checkpoint_us: fields.duration_us("checkpoint")?,
         restore_us: fields.duration_us("restore")?,
-        tokens: fields.whole("tokens", MAX_WHOLE)?,
+        tokens: fields.whole("tokens", MAX_TOKENS)?,
         model_flops: fields.whole("model_flops", MAX_WHOLE)?,
         flops_convention: fields.name("flops_convention")?,
         precision: fields.name("precision")?,
         loss_ppm: loss_ppm(&mut fields)?,
-        node: Some(fields.name("node")?.unwrap_or_else(|| node.to_owned())).filter(|node| !node.is_empty()),
+        node: Some(node.to_owned()).filter(|node| !node.is_empty()),
         gpu_uuid,
         gpu_index,
-        dropped: fields.whole("dropped", MAX_WHOLE)?,
-        data_epoch: fields.whole("epoch", MAX_WHOLE)?,
-        pipeline_stage: fields.whole("pipeline_stage", u64::from(u32::MAX))?.map(|stage| stage as u32),
-        pipeline_stages: fields.whole("pipeline_stages", u64::from(u32::MAX))?.map(|stages| stages as u32),
-        micro_batches: fields.whole("micro_batches", u64::from(u32::MAX))?.map(|many| many as u32),
-        expert_group: fields.whole("expert_group", u64::from(u32::MAX))?.map(|group| group as u32),
+        dropped: fields.whole("dropped", MAX_COUNT)?,
+        data_epoch: fields.whole("epoch", MAX_COUNT)?,
+        pipeline_stage: fields.whole("pipeline_stage", MAX_RANKS - 1)?.map(|stage| stage as u32),
+        pipeline_stages: fields.whole("pipeline_stages", MAX_RANKS)?.map(|stages| stages as u32),
+        micro_batches: fields.whole("micro_batches", MAX_RANKS)?.map(|many| many as u32),
+        expert_group: fields.whole("expert_group", MAX_RANKS - 1)?.map(|group| group as u32),
         squared_tokens: fields.whole("squared_tokens", MAX_WHOLE)?,
     };
     if report.world_size.is_some_and(|size| report.rank >= size) {
@@ -85,7 +97,7 @@ pub(super) fn from_json(fields: Map<String, Value>, node: &str) -> Result<(Event
             "pipeline_stage {stage} is not below pipeline_stages {stages}; count stages from 0"
         ));
     }
-    Ok((Event::Step(report), fields.rest()))
+    Ok((report, fields.rest()))
 }
 
 fn loss_ppm(fields: &mut Fields) -> Result<Option<i64>, String> {
@@ -105,13 +117,12 @@ pub(super) fn now_ms() -> i64 {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tidegate_events::Event;
 
     use super::*;
 
     fn read(line: &str) -> Result<(v1::StepReport, Vec<String>), String> {
-        let (event, ignored) = from_json(serde_json::from_str(line).unwrap(), "n1")?;
-        let Event::Step(report) = event else { panic!("a step") };
-        Ok((report, ignored))
+        from_json(serde_json::from_str(line).unwrap(), "n1")
     }
 
     #[test]
@@ -146,14 +157,14 @@ mod tests {
     #[test]
     fn what_is_not_known_stays_unknown() {
         let (report, _) =
-            read(r#"{"job":7,"rank":0,"step":0,"start_ms":1763712000000,"duration_ms":1,"loss":null,"node":"n2","gpu":3}"#)
+            read(r#"{"job":7,"rank":0,"step":0,"start_ms":1763712000000,"duration_ms":1,"loss":null,"node":"n1","gpu":3}"#)
                 .unwrap();
         assert_eq!((report.job_id.as_str(), report.duration_us, report.gpu_index), ("7", 1_000, Some(3)));
         assert_eq!(
             (report.compute_us, report.tokens, report.loss_ppm, report.dropped),
             (None, None, None, None)
         );
-        assert_eq!(report.node.as_deref(), Some("n2"));
+        assert_eq!(report.node.as_deref(), Some("n1"));
         assert_eq!((report.pipeline_stage, report.pipeline_stages, report.expert_group), (None, None, None));
     }
 
@@ -176,7 +187,13 @@ mod tests {
             (json!({"pipeline_stage": -1}), "pipeline_stage is -1"),
             (json!({"micro_batches": 0.5}), "micro_batches is 0.5"),
             (json!({"step": -1}), "step is -1"),
-            (json!({"tokens": 1e19}), "tokens is 1e"),
+            (json!({"tokens": 1e15}), "tokens is 1000000000000000.0; it must be a whole number from 0 to"),
+            (json!({"tokens": 1_000_000_000_001_u64}), "tokens is 1000000000001"),
+            (json!({"world_size": 1_048_577}), "world_size is 1048577"),
+            (json!({"rank": 1_048_576}), "rank is 1048576"),
+            (json!({"pipeline_stages": u32::MAX}), "pipeline_stages is 4294967295"),
+            (json!({"step": u64::MAX}), "step is 18446744073709551615"),
+            (json!({"node": "n2"}), "node is n2, and this is n1"),
             (json!({"loss": 1e30}), "loss is 1"),
             (json!({"loss": [1]}), "loss is [1]"),
             (json!({"start": 1_763_712_000_000_i64}), "start is 1763712000000"),
@@ -200,7 +217,8 @@ mod tests {
     fn the_same_line_is_the_same_event() {
         let line = r#"{"job":"1","rank":0,"step":5,"start":1763712000.5,"duration_s":1}"#;
         let id = |node| {
-            let (mut event, _) = from_json(serde_json::from_str(line).unwrap(), node).unwrap();
+            let (report, _) = from_json(serde_json::from_str(line).unwrap(), node).unwrap();
+            let mut event = Event::Step(report);
             event.envelope_mut().cluster = "c".into();
             event.content_id()
         };

@@ -30,9 +30,11 @@ fn idle_process() {
     options.socket = Some(folder.join("agent.sock"));
     options.tcp = Some("127.0.0.1:0".parse().unwrap());
     let sink = Arc::clone(&recorded) as _;
-    let _receiver =
-        Receiver::start(options, ReceiverParts { sink, holds: None, status: Arc::new(|| json!({})) })
-            .unwrap();
+    let _receiver = Receiver::start(
+        options,
+        ReceiverParts { sink, holds: None, jobs: None, status: Arc::new(|| json!({})) },
+    )
+    .unwrap();
     let tracker = Arc::new(Tracker::new("n1", folder.join("pods.json"), Arc::clone(&recorded) as _).unwrap());
     let every = Duration::from_millis(50);
     let kube = KubeWatch::start(

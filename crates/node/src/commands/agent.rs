@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tidegate_collect::agent::AgentOptions;
 use tidegate_collect::dcgm::DEFAULT_URL;
+use tidegate_collect::receiver::StepReports;
 
 use super::collector::{CollectorArgs, filled};
 use crate::error::CommandResult;
@@ -49,7 +50,7 @@ pub struct AgentArgs {
     /// Unix socket for step reports of jobs, and for prologs to report holds
     #[arg(long, value_name = "PATH", env = "TIDEGATE_SOCKET")]
     socket: Option<PathBuf>,
-    /// Group of the socket; by default every user of the node may report
+    /// Group of the socket; by default every user of the node may connect
     #[arg(long, value_name = "GROUP", env = "TIDEGATE_SOCKET_GROUP", requires = "socket")]
     socket_group: Option<String>,
     /// Loopback address for step reports over HTTP
@@ -58,6 +59,9 @@ pub struct AgentArgs {
     /// User beside root that may report which job holds which GPU; may be given several times
     #[arg(long = "event-uid", value_name = "UID", env = "TIDEGATE_EVENT_UIDS", value_delimiter = ',')]
     event_uids: Vec<u32>,
+    /// Whose step reports to take
+    #[arg(long, value_enum, env = "TIDEGATE_STEP_REPORTS", default_value = "owned")]
+    step_reports: StepReportsArg,
     /// The kubelet's pod-resources socket, on a Kubernetes node
     #[arg(long, value_name = "PATH", env = "TIDEGATE_KUBELET")]
     kubelet: Option<PathBuf>,
@@ -94,6 +98,27 @@ pub enum SourceKind {
     Demo,
 }
 
+/// Whose step reports to take
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StepReportsArg {
+    /// Of a job's own processes, its owner, and root: over the socket only
+    Owned,
+    /// Of every job on this node, whoever reports
+    Known,
+    /// All of them, where nothing tells which jobs run here
+    Any,
+}
+
+impl From<StepReportsArg> for StepReports {
+    fn from(arg: StepReportsArg) -> Self {
+        match arg {
+            StepReportsArg::Owned => Self::Owned,
+            StepReportsArg::Known => Self::Known,
+            StepReportsArg::Any => Self::Any,
+        }
+    }
+}
+
 /// Runs the agent until it is asked to end or refused.
 pub fn run(args: AgentArgs) -> CommandResult {
     let node = match &args.node {
@@ -128,6 +153,7 @@ fn source_options(args: &AgentArgs, node: String) -> SourceOptions {
         socket_group: args.socket_group.clone(),
         listen: args.listen,
         event_uids: args.event_uids.clone(),
+        step_reports: args.step_reports.into(),
         kubelet: args.kubelet.clone(),
         state: args.spool.clone(),
     }

@@ -115,6 +115,8 @@ fn line(
     let restart = variable("SLURM_JOB_RESTART_COUNT").or_else(|| variable("SLURM_RESTART_COUNT"));
     put("restart", restart.and_then(|count| count.parse::<u32>().ok()).map(|count| json!(count)));
     put("share_milli", args.share_milli.map(|share| json!(share)));
+    // Only the job's owner may report its steps.
+    put("uid", variable("SLURM_JOB_UID").and_then(|uid| uid.parse::<u32>().ok()).map(|uid| json!(uid)));
     put("source", Some(json!(args.source)));
     Ok(Some(format!("{}\n", Value::Object(fields))))
 }
@@ -173,12 +175,13 @@ mod tests {
             ("SLURM_JOB_GPUS", "4,5"),
             ("SLURM_JOB_ID", "17"),
             ("SLURM_JOB_RESTART_COUNT", "2"),
+            ("SLURM_JOB_UID", "1001"),
         ];
         let hold = sent("hold", &args(), &prolog).unwrap();
-        let expected = json!({"event": "hold", "job_id": "17", "gpus": "4,5", "node": "n1", "restart": 2, "source": "prolog", "time_ms": null});
+        let expected = json!({"event": "hold", "job_id": "17", "gpus": "4,5", "node": "n1", "restart": 2, "uid": 1001, "source": "prolog", "time_ms": null});
         assert_eq!(hold, expected);
         let release = sent("release", &HoldArgs { source: "epilog".into(), ..args() }, &prolog).unwrap();
-        let expected = json!({"event": "release", "job_id": "17", "node": "n1", "restart": 2, "source": "epilog", "time_ms": null});
+        let expected = json!({"event": "release", "job_id": "17", "node": "n1", "restart": 2, "uid": 1001, "source": "epilog", "time_ms": null});
         assert_eq!(release, expected);
     }
 

@@ -256,3 +256,75 @@ fn impossible_options_fail_at_once() {
         assert!(!output.status.success() && stderr(&output).contains(words), "{words}: {}", stderr(&output));
     }
 }
+
+/// Sends lines to the agent's socket and prints its answers.
+const SENDER: &str = "import socket, sys
+agent = socket.socket(socket.AF_UNIX)
+agent.connect(sys.argv[1])
+agent.sendall(sys.argv[2].encode())
+agent.shutdown(socket.SHUT_WR)
+while chunk := agent.recv(65536):
+    sys.stdout.buffer.write(chunk)
+";
+
+#[test]
+fn a_user_of_the_node_reports_for_nobody_elses_job() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let socket = folder.path().join("agent.sock");
+    let mut command = agent("http://127.0.0.1:1", &folder.path().join("spool"));
+    let running = command.arg("--socket").arg(&socket).spawn().unwrap();
+    wait_until("the agent listens", || socket.exists());
+
+    let uid = nix::unistd::getuid();
+    let report = |number: u32, change: &str| {
+        let line = format!(
+            "{{\"job\":\"{number}\",\"rank\":0,\"world_size\":1032,\"step\":1,\"start\":1763712000,\"duration_s\":1{change}}}"
+        );
+        line + "\n"
+    };
+    let mut lines: String = (0..500).map(|number| report(number, "")).collect();
+    lines += &report(4711, ",\"tokens\":1000000000000000");
+    let mut sender = Command::new("python3");
+    sender.args(["-c", SENDER]).arg(&socket).arg(&lines);
+    if uid.is_root() {
+        sender.uid(65534).gid(65534);
+    }
+    let output = sender.output().unwrap();
+    end(running);
+    let answers = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(answers.lines().count(), 501, "{answers}\n{}", String::from_utf8_lossy(&output.stderr));
+    let taken = answers.lines().filter(|answer| answer.contains("acked")).count();
+    assert_eq!(taken, 0, "reports of invented jobs were taken");
+    assert!(answers.contains("job 0 is not known on this node"), "{answers}");
+}
+
+#[test]
+fn what_the_agent_keeps_is_for_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (spool, socket) = (folder.path().join("spool"), folder.path().join("agent.sock"));
+    let command = agent("http://127.0.0.1:1", &spool);
+    // As a shell starts it, by default.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "umask 022 && exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+    let running = shell.arg("--socket").arg(&socket).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let running = running.unwrap();
+    // A file may be replaced meanwhile.
+    let mode = |path: &Path| std::fs::metadata(path).ok().map(|found| found.permissions().mode() & 0o777);
+    wait_until("it listens, and its records are in the spool", || {
+        socket.exists() && spool.is_dir() && std::fs::read_dir(&spool).unwrap().count() >= 4
+    });
+    let socket_mode = mode(&socket);
+    let files = std::fs::read_dir(&spool).unwrap().map(|entry| entry.unwrap().path());
+    let modes: Vec<_> =
+        files.map(|path| (mode(&path), path)).chain([(mode(&spool), spool.clone())]).collect();
+    // Before anything fails: a test that ends early leaves it running.
+    end(running);
+    assert_eq!(socket_mode, Some(0o666), "jobs of all users report");
+    for (mode, path) in modes {
+        assert_eq!(mode.unwrap_or_default() & 0o077, 0, "{}", path.display());
+    }
+}

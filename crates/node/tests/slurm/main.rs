@@ -14,7 +14,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tidegate_collect::holds::{HoldOptions, NodeHolds};
 use tidegate_collect::reading::Reading;
-use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts};
+use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts, Reporter, Standing};
 use tidegate_collect::{Device, Sink};
 use tidegate_events::Event;
 use tidegate_events::v1::{JobEvent, JobEventKind as Kind};
@@ -53,6 +53,7 @@ impl Node {
         let parts = ReceiverParts {
             sink: recorded.clone(),
             holds: Some(holds.clone()),
+            jobs: None,
             status: Arc::new(|| json!({})),
         };
         let listen =
@@ -194,6 +195,12 @@ fn a_real_slurm_runs_the_scripts() {
         node.news().len() >= 2
     });
     assert_eq!(node.news(), [of(Kind::DeviceHeld, "GPU-0"), of(Kind::DeviceHeld, "GPU-1")]);
+    // Slurm tells the prolog whose job it is, and only that user may report its steps.
+    let owner = nix::unistd::getuid().as_raw();
+    for (uid, expected) in [(owner, Standing::Own), (owner + 1, Standing::Others)] {
+        let reporter = Reporter { uid: Some(uid), ..Reporter::default() };
+        assert_eq!(node.holds.standing(&reporter, &name), expected, "user {uid}");
+    }
     cluster.run("scancel", &[&job]);
     wait_for("the release is reported", 60, || node.news().len() == 4);
     assert_eq!(node.news()[2..], [of(Kind::DeviceReleased, "GPU-0"), of(Kind::DeviceReleased, "GPU-1")]);

@@ -30,6 +30,7 @@ mod mishaps;
 mod pending;
 mod pipelines;
 mod prices;
+mod private_files;
 mod program;
 mod reference;
 mod retention;

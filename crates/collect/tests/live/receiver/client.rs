@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts};
+use tidegate_collect::receiver::{Receiver, ReceiverOptions, ReceiverParts, StepReports};
 use tidegate_collect::{Reading, Sink};
 use tidegate_events::Event;
 use tidegate_testing::needs;
@@ -53,11 +53,14 @@ fn receiver_process() {
     let mut options = ReceiverOptions::new("n1");
     options.socket = Some(PathBuf::from(socket));
     options.limits.lines_per_second = 1_000_000;
+    options.step_reports = StepReports::Any;
     let left = std::env::var(DIES_AFTER).ok().and_then(|count| count.parse().ok()).unwrap_or(usize::MAX);
     let sink = Arc::new(ToFile { file: Mutex::new(file), left: AtomicUsize::new(left) });
-    let _receiver =
-        Receiver::start(options, ReceiverParts { sink, holds: None, status: Arc::new(|| json!({})) })
-            .unwrap();
+    let _receiver = Receiver::start(
+        options,
+        ReceiverParts { sink, holds: None, jobs: None, status: Arc::new(|| json!({})) },
+    )
+    .unwrap();
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{answer, connect, line, request, setup};
+use super::{Setup, answer, connect, line, request, setup};
 
 /// Connections that end without an answer read nothing more.
 fn ends(mut stream: impl Read) -> Vec<u8> {
@@ -121,4 +121,30 @@ fn a_flood_is_slowed_and_loses_nothing() {
         [(); 2].map(|()| request(connect(&setup.socket), "POST", "/v1/steps", "", flood.as_bytes()).0);
     assert_eq!(statuses, [200, 429]);
     assert_eq!(setup.recorded.steps().len(), 550);
+}
+
+#[test]
+fn bodies_that_wait_in_memory_are_few() {
+    let most = |bytes| setup(move |options| options.limits.bodies_bytes_per_peer = bytes);
+    let post = |setup: &Setup| request(connect(&setup.socket), "POST", "/v1/steps", "", &[b' '; 60_000]).0;
+    // Nothing tells when the server has read the first body, so it gets more and more time.
+    let refused_beside_another = (4..=12).any(|attempt| {
+        let setup = most(100_000);
+        let mut half = connect(&setup.socket);
+        half.write_all(b"POST /v1/steps HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n").unwrap();
+        half.write_all(&[b' '; 80_000]).unwrap();
+        std::thread::sleep(Duration::from_millis(1 << attempt));
+        let status = post(&setup);
+        // Lines take no room of bodies.
+        let mut reader = BufReader::new(connect(&setup.socket));
+        reader.get_mut().write_all(line(1).as_bytes()).unwrap();
+        assert_eq!(answer(&mut reader), json!({"acked": 1}));
+        half.write_all(&[b' '; 10_000]).unwrap();
+        let mut first = [0; 12];
+        half.read_exact(&mut first).unwrap();
+        // A request that ends frees its room.
+        assert_eq!(post(&setup), 200);
+        status == 429 && &first == b"HTTP/1.1 200"
+    });
+    assert!(refused_beside_another, "bodies are kept without a limit");
 }

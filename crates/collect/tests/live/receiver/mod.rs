@@ -4,6 +4,9 @@ mod client;
 mod limits;
 #[cfg(feature = "otlp")]
 mod otlp;
+#[cfg(feature = "otlp")]
+mod otlp_memory;
+mod owners;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -15,6 +18,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate_collect::receiver::{
     GpuName, HoldEvent, HoldEvents, HoldKind, Receiver, ReceiverError, ReceiverOptions, ReceiverParts,
+    StepReports,
 };
 
 use crate::support::{PATIENCE, Recorder};
@@ -47,6 +51,8 @@ fn setup(change: impl FnOnce(&mut ReceiverOptions)) -> Setup {
     let mut options = ReceiverOptions::new("n1");
     options.socket = Some(socket.clone());
     options.tcp = Some("127.0.0.1:0".parse().unwrap());
+    // Whose jobs they are is tested in `owners`.
+    options.step_reports = StepReports::Any;
     change(&mut options);
     let (recorded, holds) = (Recorder::new(), Arc::<Holds>::default());
     let receiver = Receiver::start(options, parts(&recorded, &holds)).unwrap();
@@ -57,6 +63,7 @@ fn parts(recorded: &Arc<Recorder>, holds: &Arc<Holds>) -> ReceiverParts {
     ReceiverParts {
         sink: Arc::clone(recorded) as _,
         holds: Some(Arc::clone(holds) as _),
+        jobs: None,
         status: Arc::new(|| json!({"node": "n1"})),
     }
 }

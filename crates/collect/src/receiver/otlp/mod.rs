@@ -5,7 +5,10 @@
 //! because a point's own times are those of its export, and an exporter may resend a point with
 //! other times. Other metrics are counted and ignored.
 
-use std::collections::BTreeMap;
+mod size;
+
+use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -25,8 +28,9 @@ use serde_json::{Map, Value};
 
 use super::answers::{deliver, refuse};
 use super::batch::{Batch, LISTED_REFUSALS, Outcome};
+use super::fields::MAX_NAME_BYTES;
 use super::limits::Peer;
-use super::{Counts, Shared, step};
+use super::{Counts, Shared};
 
 const PREFIX: &str = "tidegate.step.";
 /// Duration metrics, by their name after the prefix.
@@ -49,10 +53,24 @@ const NUMERIC: [&str; 10] = [
 const TEXTS: [&str; 5] = ["job", "gpu", "node", "precision", "flops_convention"];
 
 /// Job, rank, step and start: points with an equal key form one report.
-type Key = [String; 4];
+type Key = [Rc<str>; 4];
 
-/// Reports of a request, each with its number of points.
-type Reports = BTreeMap<Key, (Map<String, Value>, i64)>;
+/// Points of a request, grouped. A body may repeat one long text for each of its points by naming
+/// it once for all, so texts are shared.
+#[derive(Default)]
+struct Reports {
+    by_key: BTreeMap<Key, Report>,
+    texts: HashSet<Rc<str>>,
+    /// Points that are no part of a report.
+    ignored: usize,
+}
+
+struct Report {
+    of_resource: Rc<Map<String, Value>>,
+    /// Fields of its points, which take precedence.
+    own: Map<String, Value>,
+    points: i64,
+}
 
 /// Handles a request.
 pub(super) async fn respond(
@@ -62,12 +80,15 @@ pub(super) async fn respond(
     body: &[u8],
 ) -> Response<Full<Bytes>> {
     let json = content_type.starts_with("application/json");
+    if let Err(what) = if json { size::check_json(body) } else { size::check_protobuf(body) } {
+        return refuse(StatusCode::PAYLOAD_TOO_LARGE, &format!("the request is too large: {what}"));
+    }
     let request = match json {
         true => serde_json::from_slice(body).map_err(|error| error.to_string()),
         false => ExportMetricsServiceRequest::decode(body).map_err(|error| error.to_string()),
     };
-    let request = match request {
-        Ok(request) => request,
+    let (batch, points) = match request {
+        Ok(request) => batch(shared, peer, request, body.len()),
         Err(error) => {
             let what = format!(
                 "the body is no OTLP metrics request ({error}); send application/x-protobuf or application/json, uncompressed"
@@ -75,19 +96,6 @@ pub(super) async fn respond(
             return refuse(StatusCode::BAD_REQUEST, &what);
         }
     };
-    let (reports, ignored) = reports(request);
-    Counts::add(&shared.counts.otlp_ignored, ignored);
-    let mut batch = Batch::default();
-    let mut points = Vec::new();
-    for (fields, count) in reports.into_values() {
-        let name = format!("step {} of rank {}", text(&fields, "step"), text(&fields, "rank"));
-        batch.push(
-            step::from_json(fields, &shared.node)
-                .map(|(event, _)| event)
-                .map_err(|what| format!("{name}: {what}")),
-        );
-        points.push(count);
-    }
     let outcomes = match deliver(shared, peer, batch).await {
         Ok(outcomes) => outcomes,
         Err(refused) => return refused,
@@ -119,40 +127,86 @@ fn answer(response: &ExportMetricsServiceResponse, json: bool) -> Response<Full<
     response
 }
 
-/// Groups points into reports. Also returns how many were ignored.
-fn reports(request: ExportMetricsServiceRequest) -> (Reports, usize) {
-    let (mut reports, mut ignored) = (Reports::new(), 0);
-    for resource in request.resource_metrics {
-        let of_resource =
-            resource.resource.map(|resource| from_resource(&resource.attributes)).unwrap_or_default();
-        for metric in resource.scope_metrics.into_iter().flat_map(|scope| scope.metrics) {
-            let field = field(&metric);
-            for (attributes, value) in points(metric) {
-                let (Some(field), Some(value)) = (&field, value) else {
-                    ignored += 1;
-                    continue;
-                };
-                let mut fields = of_resource.clone();
-                for attribute in &attributes {
-                    let name = attribute.key.as_str();
-                    if let (true, Some(value)) =
-                        (NUMERIC.contains(&name) || TEXTS.contains(&name), plain(attribute))
-                    {
-                        fields.insert(name.to_owned(), value);
+/// The reports of a request, each with its number of points.
+fn batch(
+    shared: &Shared,
+    peer: &Peer,
+    request: ExportMetricsServiceRequest,
+    bytes: usize,
+) -> (Batch, Vec<i64>) {
+    let reports = Reports::of(request);
+    Counts::add(&shared.counts.otlp_ignored, reports.ignored);
+    let mut batch = Batch::of_bytes(bytes);
+    let mut points = Vec::new();
+    for report in reports.by_key.into_values() {
+        let mut fields = (*report.of_resource).clone();
+        fields.extend(report.own);
+        let name = format!("step {} of rank {}", text(fields.get("step")), text(fields.get("rank")));
+        batch.push(shared, peer, fields, &name);
+        points.push(report.points);
+    }
+    (batch, points)
+}
+
+impl Reports {
+    /// Groups the points of a request.
+    fn of(request: ExportMetricsServiceRequest) -> Self {
+        let mut reports = Self::default();
+        for resource in request.resource_metrics {
+            let of_resource = resource.resource.map(|resource| from_resource(&resource.attributes));
+            let of_resource = Rc::new(of_resource.unwrap_or_default());
+            for metric in resource.scope_metrics.into_iter().flat_map(|scope| scope.metrics) {
+                let field = field(&metric);
+                for (attributes, value) in points(metric) {
+                    match field.as_ref().zip(value) {
+                        Some((field, value)) => reports.add(&of_resource, &attributes, field, value),
+                        None => reports.ignored += 1,
                     }
                 }
-                // Seconds and milliseconds are separate fields; only one of them belongs in the
-                // key.
-                let start = if fields.contains_key("start") { "start" } else { "start_ms" };
-                let key = ["job", "rank", "step", start].map(|name| text(&fields, name));
-                let (report, points) = reports.entry(key).or_default();
-                report.extend(fields);
-                report.insert(field.clone(), value);
-                *points += 1;
             }
         }
+        reports
     }
-    (reports, ignored)
+
+    fn add(
+        &mut self,
+        of_resource: &Rc<Map<String, Value>>,
+        attributes: &[KeyValue],
+        field: &str,
+        value: Value,
+    ) {
+        let mut own = Map::new();
+        for attribute in attributes {
+            let name = attribute.key.as_str();
+            if let (true, Some(value)) = (NUMERIC.contains(&name) || TEXTS.contains(&name), plain(attribute))
+            {
+                own.insert(name.to_owned(), value);
+            }
+        }
+        let of = |name: &str| own.get(name).or_else(|| of_resource.get(name));
+        // Seconds and milliseconds are separate fields; only one of them belongs in the key.
+        let start = if of("start").is_some() { "start" } else { "start_ms" };
+        let key = ["job", "rank", "step", start].map(|name| text(of(name)));
+        let key = key.map(|text| self.shared(text));
+        let report = self.by_key.entry(key).or_insert_with(|| Report {
+            of_resource: Rc::clone(of_resource),
+            own: Map::new(),
+            points: 0,
+        });
+        report.own.extend(own);
+        report.own.insert(field.to_owned(), value);
+        report.points += 1;
+    }
+
+    /// The text, each once.
+    fn shared(&mut self, text: String) -> Rc<str> {
+        if let Some(known) = self.texts.get(text.as_str()) {
+            return Rc::clone(known);
+        }
+        let shared: Rc<str> = text.into();
+        self.texts.insert(Rc::clone(&shared));
+        shared
+    }
 }
 
 /// The JSON field, with unit, of a metric; `None` for other metrics.
@@ -236,19 +290,18 @@ fn from_resource(attributes: &[KeyValue]) -> Map<String, Value> {
 fn plain(attribute: &KeyValue) -> Option<Value> {
     let name = attribute.key.strip_prefix("tidegate.").unwrap_or(&attribute.key);
     match attribute.value.as_ref()? {
-        AnyValue { value: Some(Attribute::StringValue(text)) } if NUMERIC.contains(&name) => {
-            Some(text.parse().map_or_else(|_| Value::String(text.clone()), Value::Number))
+        AnyValue { value: Some(Attribute::StringValue(text)) } => {
+            // Longer than a name may be is too long all the same, and refused with the report.
+            let text = &text[..text.ceil_char_boundary(MAX_NAME_BYTES + 1)];
+            let number = NUMERIC.contains(&name).then(|| text.parse().ok()).flatten();
+            Some(number.map_or_else(|| text.into(), Value::Number))
         }
-        AnyValue { value: Some(Attribute::StringValue(text)) } => Some(text.clone().into()),
         AnyValue { value: Some(Attribute::IntValue(whole)) } => number(Number::AsInt(*whole)),
         AnyValue { value: Some(Attribute::DoubleValue(float)) } => number(Number::AsDouble(*float)),
         _ => None,
     }
 }
 
-fn text(fields: &Map<String, Value>, name: &str) -> String {
-    fields
-        .get(name)
-        .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-        .unwrap_or_default()
+fn text(value: Option<&Value>) -> String {
+    value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).unwrap_or_default()
 }
