@@ -228,7 +228,8 @@ impl Facts {
     }
 }
 
-/// The attempts of an answer whose state is one to `keep`. A line that cannot be used is set aside.
+/// Parses the attempts in an answer and keeps those with a state that `keep` accepts. Lines that
+/// cannot be parsed are set aside, and the rest is used.
 fn parse_facts(answer: &str, tracks_gpus: bool, keep: impl Fn(&str) -> bool) -> Result<Facts, CommandError> {
     let mut lines = answer.lines();
     let header: Vec<&str> = lines.next().unwrap_or_default().split(DELIMITER).collect();

@@ -234,9 +234,12 @@ fn fields(line: &str) -> BTreeMap<&str, &str> {
     fields
 }
 
-/// Lines that begin with the name. A line that does not is the rest of a text, such as a reason of
-/// several lines, and is left out. `No reservations in the system` is none; an empty answer, or one
-/// that begins with something else, is an error.
+/// The lines that begin with the name, one per record. Other lines continue a text that somebody
+/// typed with line breaks, such as a reason; they are skipped. `No reservations in the system` means
+/// no records.
+///
+/// # Errors
+/// The answer is empty, or its first line begins with something else.
 fn lines<'a>(answer: &'a str, program: &str, name: &str) -> Result<Vec<&'a str>, CommandError> {
     let lines: Vec<&str> = answer.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.len() == 1 && lines[0].starts_with("No ") {

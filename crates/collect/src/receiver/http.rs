@@ -145,8 +145,8 @@ fn content_type(headers: &hyper::HeaderMap) -> String {
     headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-/// Reads a body. Some of what exceeds `limit` is read and discarded, because a client that is still
-/// sending would miss the answer.
+/// Reads a body of at most `limit` bytes. Of a longer one it reads on a little and discards that: a
+/// client that is still sending would not see the answer.
 async fn collect(mut body: Incoming, limit: usize, counted: &mut BodyBytes<'_>) -> Result<Vec<u8>, Unread> {
     let (mut collected, mut length, mut unread) = (Vec::new(), 0, None);
     while let Some(frame) = body.frame().await {

@@ -72,10 +72,11 @@ fn list(folder: &Path) -> BTreeMap<String, String> {
     pods.collect()
 }
 
-/// The pod's UID of `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/…` or
-/// `/kubepods/burstable/podUID/…`.
+/// Parses the pod's UID from a cgroup path, with either cgroup driver of the kubelet:
+/// `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/…` (systemd) or
+/// `/kubepods/burstable/podUID/…` (cgroupfs).
 ///
-/// Only where the kubelet puts them: users name cgroups below their own as they like.
+/// Only the levels that the kubelet creates count: below them, users choose the names of cgroups.
 fn uid_in_path(path: &str) -> Option<String> {
     let mut parts = path.split('/').filter(|part| !part.is_empty() && *part != "..");
     match parts.next()? {

@@ -99,8 +99,8 @@ fn a_name_of_an_account_makes_no_limit() {
     // A coordinator may add accounts, and choose their names.
     let name = "name=\"evil\nvictim|||gres/gpu=5\nx\"";
     cluster.run("sacctmgr", &["-i", "add", "account", name, "cluster=tidegate", "parent=root"]);
-    std::thread::sleep(Duration::from_millis(2500));
-    recorded.add(polled(&mut watched).unwrap());
+    // By its clock, limits are due again.
+    recorded.add(watched.poll(now_ms() + 2_000).unwrap());
     assert_eq!(limits(&recorded), known, "no limit is invented");
     let of_ai: Vec<_> = recorded.capacity.iter().filter(|it| it.owner == "ai").collect();
     assert_eq!(of_ai.last().unwrap().gpus_milli, Some(24_000), "the limit that was known stays");

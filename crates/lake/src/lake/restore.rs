@@ -109,9 +109,10 @@ fn anchor_of(state: &GroupState) -> &str {
     state.group.stored_keyed().last().map_or("", |planned| planned.spec.name.as_str())
 }
 
-/// Events of the keys that the query `keys` returns. The keys are collected into a table first. The
-/// engine then knows that they are the smaller side of the join; otherwise it may build the join on
-/// the events and hold all of history in memory.
+/// Events of the keys that the query `keys` returns.
+///
+/// The keys are collected first, so that the planner knows how few they are and builds the hash
+/// table from them. Without that it may build it from the events, which are all of history.
 async fn events_of(ctx: &SessionContext, rows: &str, keys: &str) -> Result<Vec<RecordBatch>> {
     let keys = ctx.sql(keys).await?;
     let schema = Arc::new(keys.schema().as_arrow().clone());

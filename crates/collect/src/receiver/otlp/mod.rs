@@ -227,32 +227,23 @@ fn field(metric: &Metric) -> Option<String> {
 /// Attributes and value of each point. A histogram with one observation has its value as the sum;
 /// with more, single values are lost.
 fn points(metric: Metric) -> Vec<(Vec<KeyValue>, Option<Value>)> {
+    let observed = |count: u64, sum: Option<f64>| {
+        sum.filter(|_| count == 1).and_then(|sum| number(Number::AsDouble(sum)))
+    };
     let numbers = |points: Vec<NumberDataPoint>| {
         points.into_iter().map(|point| (point.attributes, point.value.and_then(number))).collect()
     };
     match metric.data {
         Some(Data::Gauge(gauge)) => numbers(gauge.data_points),
         Some(Data::Sum(sum)) => numbers(sum.data_points),
-        Some(Data::Histogram(histogram)) => histogram
-            .data_points
-            .into_iter()
-            .map(|point| {
-                (
-                    point.attributes,
-                    point.sum.filter(|_| point.count == 1).and_then(|sum| number(Number::AsDouble(sum))),
-                )
-            })
-            .collect(),
-        Some(Data::ExponentialHistogram(histogram)) => histogram
-            .data_points
-            .into_iter()
-            .map(|point| {
-                (
-                    point.attributes,
-                    point.sum.filter(|_| point.count == 1).and_then(|sum| number(Number::AsDouble(sum))),
-                )
-            })
-            .collect(),
+        Some(Data::Histogram(histogram)) => {
+            let points = histogram.data_points.into_iter();
+            points.map(|point| (point.attributes, observed(point.count, point.sum))).collect()
+        }
+        Some(Data::ExponentialHistogram(histogram)) => {
+            let points = histogram.data_points.into_iter();
+            points.map(|point| (point.attributes, observed(point.count, point.sum))).collect()
+        }
         Some(Data::Summary(summary)) => {
             summary.data_points.into_iter().map(|point| (point.attributes, None)).collect()
         }

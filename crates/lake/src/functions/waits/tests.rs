@@ -124,7 +124,7 @@ fn stretches_with_one_reason_are_one_piece() {
     assert_eq!(shown(&facts, 0), [(1, 100, 400, false, "?"), (2, 400, 500, false, "?")]);
 }
 
-/// What events say is not checked: a number of GPUs costs nothing, and adding it up does not panic.
+/// Nobody checks the GPU counts in events, so a huge one must not take memory or overflow a sum.
 #[test]
 fn absurd_numbers_of_gpus_cost_nothing() {
     let absurd = |gpus, free, from, to| Node { gpus, free, assumed: gpus, ..node(0, from, to) };
