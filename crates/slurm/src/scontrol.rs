@@ -235,8 +235,8 @@ fn fields(line: &str) -> BTreeMap<&str, &str> {
 }
 
 /// The lines that begin with the name, one per record. Other lines continue a text that somebody
-/// typed with line breaks, such as a reason; they are skipped. `No reservations in the system` means
-/// no records.
+/// typed with line breaks, such as a reason; they are skipped. `No reservations in the system`
+/// means no records.
 ///
 /// # Errors
 /// The answer is empty, or its first line begins with something else.
