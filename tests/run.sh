@@ -218,6 +218,7 @@ if $quick; then
     exit
 fi
 section "docs" check_docs
+section "dependencies" tests/dependencies.sh
 section "ssh-keygen" install_ssh_keygen
 section "kafka" tests/kafka/broker.sh install
 section "slurm" tests/slurm/cluster.sh install

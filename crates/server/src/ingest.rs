@@ -1,29 +1,25 @@
 //! Events over HTTP: agents append here where there is no Kafka.
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+mod body;
 
-use axum::body::{Body, to_bytes};
+use std::sync::Arc;
+use std::time::SystemTime;
+
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use prost::Message;
 use subtle::ConstantTimeEq;
-use tidegate_events::Event;
-use tidegate_log::wire::{self, AppendAnswer, AppendRequest, LogAnswer, Refusal, TopicAnswer};
-use tidegate_log::{EventLog, LogError, MAX_RECORD_BYTES};
+use tidegate_log::wire::{self, AppendAnswer, LogAnswer, Refusal, TopicAnswer};
+use tidegate_log::{EventLog, LogError};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
-/// Longest request: the largest record and what goes with it.
-const MAX_BODY_BYTES: usize = MAX_RECORD_BYTES + (1 << 20);
-/// Requests handled at a time; others wait.
+use body::Memory;
+
+/// Requests appended at a time; others wait, with their body read.
 const MAX_AT_ONCE: usize = 32;
-/// How long a client may take to send a request.
-const SENDING: Duration = Duration::from_secs(30);
 
 /// Appends events received over HTTP to a log.
 #[derive(Clone)]
@@ -31,12 +27,18 @@ pub struct Ingest {
     log: Arc<dyn EventLog>,
     token: Option<Arc<str>>,
     turns: Arc<Semaphore>,
+    memory: Memory,
 }
 
 impl Ingest {
     /// The token that appends must carry; `None` accepts every client that reaches the address.
     pub fn new(log: Arc<dyn EventLog>, token: Option<&str>) -> Self {
-        Self { log, token: token.map(Into::into), turns: Arc::new(Semaphore::new(MAX_AT_ONCE)) }
+        Self {
+            log,
+            token: token.map(Into::into),
+            turns: Arc::new(Semaphore::new(MAX_AT_ONCE)),
+            memory: Memory::default(),
+        }
     }
 
     pub(crate) fn router(self) -> Router {
@@ -97,59 +99,22 @@ async fn append(State(ingest): State<Ingest>, request: Request) -> Result<Respon
             format!("send an AppendRequest as {}; schemas/README.md describes it", wire::CONTENT_TYPE);
         return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", message));
     }
+    // Read before the turn is taken: who sends slowly holds up nobody.
+    let sent = ingest.memory.read(body).await?;
     let turn = ingest.turns.acquire().await;
-    let request = decode(body).await?;
+    let (request, held) = ingest.memory.decode(sent)?;
     let appended = ingest.with_log(move |log| {
         let (at, batch) = request.into_batch();
         log.append(&at, batch)
     });
     let appended = appended.await?;
-    drop(turn);
+    drop((turn, held));
     let answer = AppendAnswer {
         first_offset: appended.first_offset,
         written: appended.written,
         duplicates: appended.duplicates,
     };
     Ok(Json(answer).into_response())
-}
-
-/// Decodes the request, and checks that its events belong to the topic and partition that it names.
-async fn decode(body: Body) -> Result<AppendRequest, Refused> {
-    let body = match timeout(SENDING, to_bytes(body, MAX_BODY_BYTES)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
-            let message =
-                format!("the body is larger than {MAX_BODY_BYTES} bytes, or ended early; send less at once");
-            return Err(Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message));
-        }
-        Err(_) => {
-            let message = format!("the request took longer than {} s to arrive", SENDING.as_secs());
-            return Err(Refused::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message));
-        }
-    };
-    let request = AppendRequest::decode(body)
-        .map_err(|error| Refused::bad(format!("the body is no AppendRequest: {error}")))?;
-    for (number, record) in request.records.iter().enumerate() {
-        let refuse = |what: String| Err(Refused::bad(format!("record {number}: {what}")));
-        let event = match Event::decode(record.schema, &record.payload) {
-            Ok(event) => event,
-            Err(error) => return refuse(error.to_string()),
-        };
-        if event.schema().topic() != request.topic {
-            return refuse(format!(
-                "a {} belongs to topic {}",
-                event.schema().name(),
-                event.schema().topic()
-            ));
-        }
-        if event.key().as_bytes() != record.key {
-            return refuse(format!("its key is {:?}, made of {}", event.key(), event.schema().key()));
-        }
-        if event.event_time_ms() != record.event_time_ms {
-            return refuse(format!("its event time is {}", event.event_time_ms()));
-        }
-    }
-    Ok(request)
 }
 
 /// Every refusal and failure as JSON.

@@ -42,5 +42,5 @@ pub use format::Format;
 pub use http::{MAX_BODY_BYTES, serve};
 pub use ingest::Ingest;
 pub use memory_meter::measure_by;
-pub use metrics::{AutopilotKept, Metrics, ObjectiveKept};
+pub use metrics::{AutopilotKept, Metrics, ObjectiveKept, SignalsMemory};
 pub use query::{Overrides, QueryLimits, QueryService, Rows};

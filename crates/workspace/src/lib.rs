@@ -53,4 +53,4 @@ pub use process::{
     stop_on_signals,
 };
 pub use query::{TableCount, ask, committed, quoted, table_counts};
-pub use workspace::{SNAPSHOTS, Workspace};
+pub use workspace::{DEATHS, SNAPSHOTS, Workspace};

@@ -83,6 +83,8 @@ pub struct UpArgs {
     /// to the temporary folder
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = query_memory)]
     query_memory: usize,
+    #[command(flatten)]
+    signals_memory: insight::MemoryArgs,
     /// Also run the autopilot with this TOML file, like `tidegate autopilot run --config FILE`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["demo", "trace", "speed"])]
     autopilot: Option<PathBuf>,
@@ -167,13 +169,13 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let insight = !args.no_insight && !*stopped.borrow();
     if args.exit_when_done && !*stopped.borrow() {
         if insight && !with_demo {
-            let source = insight::Source::of(&workspace)?;
+            let source = insight::Source::of(&workspace, &args.signals_memory)?;
             tokio::task::spawn_blocking(move || insight::catch_up(&source)).await??;
         }
         runner.catch_up(&mut |p| metrics.observe(p)).await?;
     } else {
-        let source = insight.then(|| insight::Source::of(&workspace)).transpose()?;
-        let insight = source.map(|source| insight::spawn(source, stopped.clone()));
+        let source = insight.then(|| insight::Source::of(&workspace, &args.signals_memory)).transpose()?;
+        let insight = source.map(|source| insight::spawn(source, stopped.clone(), Arc::clone(&metrics)));
         let autopilot = match live {
             Some(mut live) => {
                 autopilot_service::learn_from(&mut live, &service).await;

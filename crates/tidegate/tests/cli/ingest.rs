@@ -259,3 +259,42 @@ fn a_server_that_is_killed_gets_everything_once() {
     up.kill();
     assert_eq!(stored(&data), (0..sent).collect::<Vec<_>>());
 }
+
+/// Most memory that the server has held, MiB.
+fn peak_mib(up: &Up) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", up.child.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB")).unwrap();
+    peak.trim().parse::<u64>().unwrap() / 1024
+}
+
+/// The attack: two bytes for each record on the wire became ninety in memory.
+#[test]
+fn records_are_counted_before_they_are_decoded() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Up::start(&folder.path().join("data"), "127.0.0.1:0", None);
+    let before = peak_mib(&up);
+    let empty_records = [0x32, 0].repeat((9 << 20) / 2);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let (status, code, said) = up.post(&[PROTOBUF], &empty_records).refusal();
+                assert_eq!((status, code.as_str()), (400, "bad_request"), "{said}");
+                assert!(said.contains("`records` stands more than 65536 times"), "{said}");
+            });
+        }
+    });
+    // An event with as many columns.
+    let payload = [0x32, 0].repeat((4 << 20) / 2);
+    let record = AppendRecord {
+        schema: SchemaId::GpuSampleBatch.number(),
+        payload: payload.into(),
+        ..Default::default()
+    };
+    let request = AppendRequest { topic: "gpu-samples".into(), records: vec![record], ..Default::default() };
+    let (status, _, said) = up.post(&[PROTOBUF], &request.encode_to_vec()).refusal();
+    assert!(status == 400 && said.contains("`columns` stands more than 512 times"), "{said}");
+    let grown = peak_mib(&up) - before;
+    assert!(grown < 128, "{grown} MiB more for four bodies of 9 MiB");
+    let log = HttpLogSink::new(&up.url(), None);
+    assert_eq!(log.append(&nodes(), batch(1, 0, 2)).unwrap().written, 2, "it goes on");
+}

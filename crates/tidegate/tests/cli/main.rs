@@ -29,6 +29,7 @@ mod log;
 mod mishaps;
 mod pending;
 mod pipelines;
+mod poison;
 mod prices;
 mod private_files;
 mod program;
