@@ -1,30 +1,27 @@
-//! SQL over HTTP. It has no authentication yet, so it belongs on a loopback address. Events over
-//! HTTP do (`ingest.rs`).
+//! SQL over HTTP. Who may come in is decided at the door (`door/`); events come by `ingest.rs`.
 
-use std::future::{Future, IntoFuture};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Query, Request, State};
-use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST};
-use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::{self, Next};
+use axum::extract::{DefaultBodyLimit, Extension, Query, State};
+use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use futures::{FutureExt, stream};
+use futures::stream;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::net::TcpListener;
+use tidegate_lake::catalog::CatalogSource;
 use tokio::sync::mpsc;
 
+use crate::access::{Access, Forbidden, Principal};
 use crate::encode::Encoded;
 use crate::error::QueryError;
 use crate::format::Format;
-use crate::ingest::Ingest;
 use crate::metrics::Metrics;
 use crate::query::{Overrides, QueryService};
 use crate::reference::{self, TableDoc};
@@ -35,52 +32,14 @@ pub const MAX_BODY_BYTES: usize = 256 << 10;
 /// with the right status. If it fails later, the connection is cut before the end of the body,
 /// which every HTTP client reports.
 const HELD_BACK_BYTES: usize = 1 << 20;
-/// How long running responses may go on after the stop signal.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// Answers requests until `shutdown` resolves, then finishes running responses for at most five
-/// seconds.
-///
-/// On a loopback address only requests that name one as `Host` are answered, so that a web page the
-/// user happens to visit cannot read the tables by letting its own name point here.
-pub async fn serve(
-    listener: TcpListener,
-    service: QueryService,
-    metrics: Arc<Metrics>,
-    ingest: Option<Ingest>,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    let mut app = router(service, metrics);
-    if let Some(ingest) = ingest {
-        app = app.merge(ingest.router());
-    }
-    let address = listener.local_addr()?;
-    match address.ip().is_loopback() {
-        true => app = app.layer(middleware::from_fn(loopback_names_only)),
-        false => {
-            tracing::warn!(%address, "everybody who reaches this address can read every table: reading asks for no token")
-        }
-    }
-    let shutdown = shutdown.shared();
-    let served = axum::serve(listener, app).with_graceful_shutdown(shutdown.clone()).into_future();
-    let out_of_grace = async {
-        shutdown.await;
-        tokio::time::sleep(GRACE).await;
-    };
-    tokio::select! {
-        result = served => result,
-        () = out_of_grace => Ok(()),
-    }
-}
-
-fn router(service: QueryService, metrics: Arc<Metrics>) -> Router {
+pub(crate) fn router(service: QueryService, metrics: Arc<Metrics>, access: Access) -> Router {
     let of = Arc::clone(&metrics);
     Router::new()
         .route("/", get(front))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(move || async move { ([(CONTENT_TYPE, OPEN_METRICS)], of.text()) }))
-        .route("/v1/status", get(move || async move { Json(metrics.status()) }))
+        .route("/v1/status", get(move || async move { Json(status(&metrics, &access)) }))
         .route("/v1/tables", get(tables))
         .route("/v1/sql", post(post_sql).get(get_sql))
         .fallback(|| async {
@@ -135,10 +94,27 @@ async fn ready(State(service): State<QueryService>) -> Response {
     }
 }
 
-async fn tables(State(service): State<QueryService>) -> Response {
-    let catalog = service.catalog();
+/// Progress, and whether the token file counts as it is.
+fn status(metrics: &Metrics, access: &Access) -> serde_json::Value {
+    let mut status = metrics.status();
+    status["token_file_error"] = access.broken().into();
+    status
+}
+
+/// The tables as the principal may see them.
+fn seen_by(principal: &Principal, service: &QueryService) -> Result<QueryService, HttpError> {
+    let Some(teams) = principal.teams() else { return Ok(service.clone()) };
+    let catalog = service.catalog().of_teams(teams).map_err(|e| QueryError::Internal(e.to_string()))?;
+    Ok(service.over(CatalogSource::fixed(catalog)))
+}
+
+async fn tables(
+    State(service): State<QueryService>,
+    Extension(principal): Extension<Principal>,
+) -> Result<Response, HttpError> {
+    let catalog = seen_by(&principal, &service)?.catalog();
     let tables: Vec<TableDoc> = catalog.specs.values().map(|spec| TableDoc::from(spec.as_ref())).collect();
-    Json(json!({"tables": tables, "functions": reference::functions()})).into_response()
+    Ok(Json(json!({"tables": tables, "functions": reference::functions()})).into_response())
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -153,15 +129,17 @@ struct SqlRequest {
 
 async fn get_sql(
     State(service): State<QueryService>,
+    Extension(principal): Extension<Principal>,
     headers: HeaderMap,
     request: Result<Query<SqlRequest>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, HttpError> {
     let Query(request) = request.map_err(|e| HttpError::bad_request(e.body_text()))?;
-    respond(&service, request, &headers).await
+    respond(&seen_by(&principal, &service)?, request, &headers).await
 }
 
 async fn post_sql(
     State(service): State<QueryService>,
+    Extension(principal): Extension<Principal>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, HttpError> {
@@ -181,7 +159,7 @@ async fn post_sql(
             .map_err(|e| HttpError::bad_request(format!("the body is not UTF-8: {e}")))?;
         SqlRequest { sql: sql.to_owned(), ..SqlRequest::default() }
     };
-    respond(&service, request, &headers).await
+    respond(&seen_by(&principal, &service)?, request, &headers).await
 }
 
 /// A format in the request takes precedence over its `Accept` header.
@@ -265,27 +243,9 @@ async fn write(mut encoded: Encoded, sender: mpsc::Sender<Part>) {
     tracing::warn!(code = error.code(), %error, "query failed after its response had begun; connection cut");
 }
 
-async fn loopback_names_only(request: Request, next: Next) -> Response {
-    let host = request.headers().get(HOST).and_then(|v| v.to_str().ok());
-    if host.is_none_or(is_loopback_name) {
-        return next.run(request).await;
-    }
-    let message = "this service answers to localhost only; ask for it by that name or by a loopback address";
-    HttpError::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", message).into_response()
-}
-
-fn is_loopback_name(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or(rest),
-        None => host.split(':').next().unwrap_or(host),
-    };
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
 /// Every refusal and failure as JSON: `{"code", "message", "hint"}`.
 #[derive(Debug)]
-struct HttpError {
+pub(crate) struct HttpError {
     status: StatusCode,
     code: &'static str,
     message: String,
@@ -293,12 +253,18 @@ struct HttpError {
 }
 
 impl HttpError {
-    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, code, message: message.into(), hint: None }
     }
 
     fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+}
+
+impl From<Forbidden> for HttpError {
+    fn from(error: Forbidden) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", error.to_string())
     }
 }
 
@@ -328,6 +294,10 @@ impl IntoResponse for HttpError {
         if let Some(hint) = self.hint {
             body["hint"] = hint.into();
         }
-        (self.status, Json(body)).into_response()
+        let mut response = (self.status, Json(body)).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }

@@ -22,9 +22,11 @@
 //! ```
 #![warn(missing_docs)]
 
+pub mod access;
 mod admission;
 mod bounded_functions;
 mod cancellation;
+mod door;
 mod encode;
 mod error;
 mod format;
@@ -36,10 +38,11 @@ mod query;
 pub mod reference;
 mod row_width;
 
+pub use door::{ConnectionLimits, Door, HostNames, Tls, TlsError, serve};
 pub use encode::{Encoded, TABLE_ROWS};
 pub use error::QueryError;
 pub use format::Format;
-pub use http::{MAX_BODY_BYTES, serve};
+pub use http::MAX_BODY_BYTES;
 pub use ingest::Ingest;
 pub use memory_meter::measure_by;
 pub use metrics::{AutopilotKept, Metrics, ObjectiveKept, SignalsMemory};

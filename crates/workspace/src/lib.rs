@@ -35,6 +35,7 @@ macro_rules! say {
 }
 
 mod args;
+mod door_args;
 mod folder;
 mod log_args;
 mod origin;
@@ -45,6 +46,7 @@ mod workspace;
 pub use tidegate_node::{CommandError, CommandResult, chain};
 
 pub use args::{CommitArgs, DataArgs, KeepArgs, PaceArgs, query_memory, seeds, time_ms};
+pub use door_args::DoorArgs;
 pub use folder::{folder_bytes, folder_url, lake_url};
 pub use log_args::{LogArgs, PlaceArgs, Retention};
 pub use origin::{consumer_group, reader_group};

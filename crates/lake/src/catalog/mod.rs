@@ -7,6 +7,7 @@ mod lag;
 pub(crate) mod overlay;
 pub mod position;
 pub mod rollup;
+mod teams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, RwLock};
@@ -33,6 +34,8 @@ pub struct Catalog {
     pub lag: Vec<TableLag>,
     /// Rollups of each table, the narrowest first.
     pub rollups: BTreeMap<String, Vec<Rollup>>,
+    /// Whether it has the rows of some teams alone, so that plans must not be shown either.
+    pub is_cut: bool,
 }
 
 impl Catalog {

@@ -15,6 +15,7 @@ pub mod schema;
 pub mod sim;
 pub mod sql;
 pub mod status;
+pub mod token;
 pub mod topology;
 pub mod up;
 

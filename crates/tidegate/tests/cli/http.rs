@@ -315,6 +315,7 @@ fn names_that_others_point_here_are_not_answered() {
         ("evil.example", 421),
         ("localhost.evil.example:80", 421),
         ("127.0.0.1:1", 200),
+        ("10.0.0.7:8428", 200),
         ("[::1]:8080", 200),
         ("LOCALHOST", 200),
     ] {

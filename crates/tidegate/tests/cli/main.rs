@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod access;
 mod architecture;
 mod autopilot;
 mod autopilot_slurm;
@@ -15,6 +16,7 @@ mod broker;
 mod case_data;
 mod collectors;
 mod crash;
+mod doors;
 mod evaluation;
 mod explain;
 mod future;
@@ -40,5 +42,6 @@ mod sim;
 mod sql;
 mod status;
 mod support;
+mod teams;
 mod up;
 mod year;
