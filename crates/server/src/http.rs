@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Query, Request, State};
-use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HOST};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::{FutureExt, stream};
@@ -21,12 +21,14 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::encode::Encoded;
+use crate::answers::{Answer, Answers};
 use crate::error::QueryError;
 use crate::format::Format;
 use crate::ingest::Ingest;
 use crate::metrics::Metrics;
-use crate::query::{Overrides, QueryService};
+use crate::page;
+use crate::query::Overrides;
+use crate::readiness;
 use crate::reference::{self, TableDoc};
 
 /// Longest request body, bytes.
@@ -45,12 +47,12 @@ const GRACE: Duration = Duration::from_secs(5);
 /// user happens to visit cannot read the tables by letting its own name point here.
 pub async fn serve(
     listener: TcpListener,
-    service: QueryService,
+    service: impl Into<Answers>,
     metrics: Arc<Metrics>,
     ingest: Option<Ingest>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let mut app = router(service, metrics);
+    let mut app = router(service.into(), metrics);
     if let Some(ingest) = ingest {
         app = app.merge(ingest.router());
     }
@@ -73,7 +75,7 @@ pub async fn serve(
     }
 }
 
-fn router(service: QueryService, metrics: Arc<Metrics>) -> Router {
+fn router(service: Answers, metrics: Arc<Metrics>) -> Router {
     let of = Arc::clone(&metrics);
     Router::new()
         .route("/", get(front))
@@ -94,6 +96,7 @@ fn router(service: QueryService, metrics: Arc<Metrics>) -> Router {
             )
         })
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(middleware::map_response(page::guard))
         .with_state(service)
 }
 
@@ -101,21 +104,16 @@ fn router(service: QueryService, metrics: Arc<Metrics>) -> Router {
 async fn front(headers: HeaderMap) -> Response {
     let accepts = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     match accepts.contains("text/html") {
-        true => ([(CONTENT_SECURITY_POLICY, PAGE_MAY)], Html(PAGE)).into_response(),
+        true => page::response(),
         false => POINTER.into_response(),
     }
 }
-
-const PAGE: &str = include_str!("page.html");
-/// The page loads nothing from elsewhere and talks to this server only.
-const PAGE_MAY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'";
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const POINTER: &str = "Tidegate
 
   POST /v1/sql      a query as the body, or {\"sql\": …, \"format\"?, \"max_rows\"?, \"timeout_ms\"?} as application/json
-  GET  /v1/sql?q=…  the same for short queries
                     Accept: application/json, application/jsonl, text/csv, application/vnd.apache.arrow.stream, text/plain
   GET  /v1/tables   tables, columns and functions with their meaning
   GET  /healthz     200 while the process lives
@@ -127,15 +125,16 @@ const POINTER: &str = "Tidegate
   curl -H 'Accept: text/csv' --data 'select * from usage_1d limit 10' http://localhost:PORT/v1/sql
 ";
 
-async fn ready(State(service): State<QueryService>) -> Response {
-    match service.catalog().tables.len() {
-        0 => HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", "the tables are not open yet")
-            .into_response(),
-        tables => Json(json!({"ready": true, "tables": tables})).into_response(),
+async fn ready(State(service): State<Answers>) -> Response {
+    match readiness::tables(&service).await {
+        Ok(tables) => Json(json!({"ready": true, "tables": tables})).into_response(),
+        Err(why) => {
+            HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", why).into_response()
+        }
     }
 }
 
-async fn tables(State(service): State<QueryService>) -> Response {
+async fn tables(State(service): State<Answers>) -> Response {
     let catalog = service.catalog();
     let tables: Vec<TableDoc> = catalog.specs.values().map(|spec| TableDoc::from(spec.as_ref())).collect();
     Json(json!({"tables": tables, "functions": reference::functions()})).into_response()
@@ -144,24 +143,25 @@ async fn tables(State(service): State<QueryService>) -> Response {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SqlRequest {
-    #[serde(alias = "q")]
     sql: String,
     format: Option<String>,
     max_rows: Option<u64>,
     timeout_ms: Option<u64>,
 }
 
-async fn get_sql(
-    State(service): State<QueryService>,
-    headers: HeaderMap,
-    request: Result<Query<SqlRequest>, axum::extract::rejection::QueryRejection>,
-) -> Result<Response, HttpError> {
-    let Query(request) = request.map_err(|e| HttpError::bad_request(e.body_text()))?;
-    respond(&service, request, &headers).await
+/// A query is work, and browsers send GET for any page that names an address.
+async fn get_sql() -> Response {
+    let mut refused = HttpError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method",
+        "queries are sent by POST, with the SQL as the body",
+    );
+    refused.hint = Some("curl --data 'SELECT 1' http://HOST:PORT/v1/sql".into());
+    ([(ALLOW, "POST")], refused).into_response()
 }
 
 async fn post_sql(
-    State(service): State<QueryService>,
+    State(service): State<Answers>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, HttpError> {
@@ -201,14 +201,14 @@ fn chosen_format(request: &SqlRequest, headers: &HeaderMap) -> Result<Format, Ht
 }
 
 async fn respond(
-    service: &QueryService,
+    service: &Answers,
     request: SqlRequest,
     headers: &HeaderMap,
 ) -> Result<Response, HttpError> {
     let format = chosen_format(&request, headers)?;
     let overrides =
         Overrides { rows_max: request.max_rows, time_max: request.timeout_ms.map(Duration::from_millis) };
-    let mut encoded = Encoded::new(service.query(&request.sql, overrides).await?, format)?;
+    let mut encoded = service.answer(&request.sql, overrides, format).await?;
     let mut head = Vec::new();
     let whole = loop {
         match encoded.next().await? {
@@ -225,7 +225,7 @@ async fn respond(
 
 /// The response from its first bytes on. A separate task writes it and ends in time: a client that
 /// stalls holds the pieces in flight, not the query's rows.
-fn streamed(head: Vec<u8>, encoded: Encoded) -> Body {
+fn streamed(head: Vec<u8>, encoded: Answer) -> Body {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(write(encoded, sender));
     let rest = stream::try_unfold(receiver, |mut receiver| async move {
@@ -244,7 +244,7 @@ enum Part {
     End,
 }
 
-async fn write(mut encoded: Encoded, sender: mpsc::Sender<Part>) {
+async fn write(mut encoded: Answer, sender: mpsc::Sender<Part>) {
     let error = loop {
         let piece = tokio::select! {
             piece = encoded.next() => piece,
@@ -311,8 +311,12 @@ impl From<QueryError> for HttpError {
             QueryError::Encode { .. } => StatusCode::NOT_ACCEPTABLE,
             // Not 408: clients and proxies take that as leave to send the same request again.
             QueryError::TooSlow { .. } => StatusCode::GATEWAY_TIMEOUT,
-            QueryError::OutOfMemory(_) | QueryError::RowsTooWide { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            QueryError::Storage(_) | QueryError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            QueryError::OutOfMemory(_) | QueryError::RowsTooWide { .. } | QueryError::Busy { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            QueryError::Storage(_) | QueryError::Internal(_) | QueryError::Died(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
             _ => StatusCode::BAD_REQUEST,
         };
         if status == StatusCode::INTERNAL_SERVER_ERROR {

@@ -23,6 +23,7 @@
 #![warn(missing_docs)]
 
 mod admission;
+mod answers;
 mod bounded_functions;
 mod cancellation;
 mod encode;
@@ -32,10 +33,14 @@ mod http;
 mod ingest;
 mod memory_meter;
 mod metrics;
+mod page;
 mod query;
+mod readiness;
 pub mod reference;
 mod row_width;
+pub mod workers;
 
+pub use answers::Answers;
 pub use encode::{Encoded, TABLE_ROWS};
 pub use error::QueryError;
 pub use format::Format;

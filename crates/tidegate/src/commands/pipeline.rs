@@ -13,12 +13,12 @@ use clap::{Args, Subcommand};
 use tidegate_lake::pipeline::graph::duration;
 use tidegate_lake::pipeline::{Pipeline, Plan, Shape};
 use tidegate_lake::runner::{Pace, Progress};
-use tidegate_server::{Metrics, QueryLimits, QueryService, serve};
+use tidegate_server::{Metrics, QueryLimits, serve};
 use tokio::sync::watch;
 
 use super::{
     CommandError, CommandResult, DataArgs, KeepArgs, LogArgs, PaceArgs, Workspace, bind, block_on,
-    block_on_one_thread, name_full_disk, stop_on_signals,
+    block_on_one_thread, name_full_disk, query_worker, stop_on_signals,
 };
 
 /// List, draw, check, run, backfill and test pipelines
@@ -184,7 +184,7 @@ fn follow(
         if let Some(listen) = listen {
             let listener = bind(listen).await?;
             say!("SQL     http://{}/v1/sql", listener.local_addr()?);
-            let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
+            let service = query_worker::workers(data, runner.catalog(), QueryLimits::default())?;
             let mut until = stopped.clone();
             let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
             tokio::spawn(serve(listener, service, Arc::clone(&metrics), None, until));
