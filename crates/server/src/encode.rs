@@ -130,7 +130,7 @@ fn rows_within(batch: &RecordBatch, most: usize) -> Result<usize, QueryError> {
 }
 
 fn refused(format: Format, error: &ArrowError) -> QueryError {
-    QueryError::Encode { format: format.name(), message: error.to_string() }
+    QueryError::Encode { format, message: error.to_string() }
 }
 
 /// The buffer between encoders and [`Encoded`].

@@ -6,24 +6,26 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Extension, Query, State};
-use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::extract::{DefaultBodyLimit, Extension, State};
+use axum::http::header::{ACCEPT, ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::response::{Html, IntoResponse, Response};
+use axum::middleware;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::stream;
 use serde::Deserialize;
 use serde_json::json;
-use tidegate_lake::catalog::CatalogSource;
 use tokio::sync::mpsc;
 
 use crate::access::{Access, Forbidden, Principal};
-use crate::encode::Encoded;
+use crate::answers::{Answer, Answers};
 use crate::error::QueryError;
 use crate::format::Format;
 use crate::metrics::Metrics;
-use crate::query::{Overrides, QueryService};
+use crate::page;
+use crate::query::Overrides;
+use crate::readiness;
 use crate::reference::{self, TableDoc};
 
 /// Longest request body, bytes.
@@ -32,7 +34,8 @@ pub const MAX_BODY_BYTES: usize = 256 << 10;
 /// with the right status. If it fails later, the connection is cut before the end of the body,
 /// which every HTTP client reports.
 const HELD_BACK_BYTES: usize = 1 << 20;
-pub(crate) fn router(service: QueryService, metrics: Arc<Metrics>, access: Access) -> Router {
+
+pub(crate) fn router(service: Answers, metrics: Arc<Metrics>, access: Access) -> Router {
     let of = Arc::clone(&metrics);
     Router::new()
         .route("/", get(front))
@@ -53,6 +56,7 @@ pub(crate) fn router(service: QueryService, metrics: Arc<Metrics>, access: Acces
             )
         })
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(middleware::map_response(page::guard))
         .with_state(service)
 }
 
@@ -60,21 +64,16 @@ pub(crate) fn router(service: QueryService, metrics: Arc<Metrics>, access: Acces
 async fn front(headers: HeaderMap) -> Response {
     let accepts = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     match accepts.contains("text/html") {
-        true => ([(CONTENT_SECURITY_POLICY, PAGE_MAY)], Html(PAGE)).into_response(),
+        true => page::response(),
         false => POINTER.into_response(),
     }
 }
-
-const PAGE: &str = include_str!("page.html");
-/// The page loads nothing from elsewhere and talks to this server only.
-const PAGE_MAY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'";
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const POINTER: &str = "Tidegate
 
   POST /v1/sql      a query as the body, or {\"sql\": …, \"format\"?, \"max_rows\"?, \"timeout_ms\"?} as application/json
-  GET  /v1/sql?q=…  the same for short queries
                     Accept: application/json, application/jsonl, text/csv, application/vnd.apache.arrow.stream, text/plain
   GET  /v1/tables   tables, columns and functions with their meaning
   GET  /healthz     200 while the process lives
@@ -86,11 +85,12 @@ const POINTER: &str = "Tidegate
   curl -H 'Accept: text/csv' --data 'select * from usage_1d limit 10' http://localhost:PORT/v1/sql
 ";
 
-async fn ready(State(service): State<QueryService>) -> Response {
-    match service.catalog().tables.len() {
-        0 => HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", "the tables are not open yet")
-            .into_response(),
-        tables => Json(json!({"ready": true, "tables": tables})).into_response(),
+async fn ready(State(service): State<Answers>) -> Response {
+    match readiness::tables(&service).await {
+        Ok(tables) => Json(json!({"ready": true, "tables": tables})).into_response(),
+        Err(why) => {
+            HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", why).into_response()
+        }
     }
 }
 
@@ -101,18 +101,19 @@ fn status(metrics: &Metrics, access: &Access) -> serde_json::Value {
     status
 }
 
-/// The tables as the principal may see them.
-fn seen_by(principal: &Principal, service: &QueryService) -> Result<QueryService, HttpError> {
-    let Some(teams) = principal.teams() else { return Ok(service.clone()) };
-    let catalog = service.catalog().of_teams(teams).map_err(|e| QueryError::Internal(e.to_string()))?;
-    Ok(service.over(CatalogSource::fixed(catalog)))
+/// What answers the principal: with the rows that it may see alone.
+fn seen_by(principal: &Principal, answers: &Answers) -> Result<Answers, HttpError> {
+    Ok(match principal.teams() {
+        Some(teams) => answers.of_teams(teams)?,
+        None => answers.clone(),
+    })
 }
 
 async fn tables(
-    State(service): State<QueryService>,
+    State(answers): State<Answers>,
     Extension(principal): Extension<Principal>,
 ) -> Result<Response, HttpError> {
-    let catalog = seen_by(&principal, &service)?.catalog();
+    let catalog = seen_by(&principal, &answers)?.catalog()?;
     let tables: Vec<TableDoc> = catalog.specs.values().map(|spec| TableDoc::from(spec.as_ref())).collect();
     Ok(Json(json!({"tables": tables, "functions": reference::functions()})).into_response())
 }
@@ -120,25 +121,25 @@ async fn tables(
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SqlRequest {
-    #[serde(alias = "q")]
     sql: String,
     format: Option<String>,
     max_rows: Option<u64>,
     timeout_ms: Option<u64>,
 }
 
-async fn get_sql(
-    State(service): State<QueryService>,
-    Extension(principal): Extension<Principal>,
-    headers: HeaderMap,
-    request: Result<Query<SqlRequest>, axum::extract::rejection::QueryRejection>,
-) -> Result<Response, HttpError> {
-    let Query(request) = request.map_err(|e| HttpError::bad_request(e.body_text()))?;
-    respond(&seen_by(&principal, &service)?, request, &headers).await
+/// A query is work, and browsers send GET for any page that names an address.
+async fn get_sql() -> Response {
+    let mut refused = HttpError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method",
+        "queries are sent by POST, with the SQL as the body",
+    );
+    refused.hint = Some("curl --data 'SELECT 1' http://HOST:PORT/v1/sql".into());
+    ([(ALLOW, "POST")], refused).into_response()
 }
 
 async fn post_sql(
-    State(service): State<QueryService>,
+    State(answers): State<Answers>,
     Extension(principal): Extension<Principal>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
@@ -159,7 +160,7 @@ async fn post_sql(
             .map_err(|e| HttpError::bad_request(format!("the body is not UTF-8: {e}")))?;
         SqlRequest { sql: sql.to_owned(), ..SqlRequest::default() }
     };
-    respond(&seen_by(&principal, &service)?, request, &headers).await
+    respond(&seen_by(&principal, &answers)?, request, &headers).await
 }
 
 /// A format in the request takes precedence over its `Accept` header.
@@ -179,14 +180,14 @@ fn chosen_format(request: &SqlRequest, headers: &HeaderMap) -> Result<Format, Ht
 }
 
 async fn respond(
-    service: &QueryService,
+    service: &Answers,
     request: SqlRequest,
     headers: &HeaderMap,
 ) -> Result<Response, HttpError> {
     let format = chosen_format(&request, headers)?;
     let overrides =
         Overrides { rows_max: request.max_rows, time_max: request.timeout_ms.map(Duration::from_millis) };
-    let mut encoded = Encoded::new(service.query(&request.sql, overrides).await?, format)?;
+    let mut encoded = service.answer(&request.sql, overrides, format).await?;
     let mut head = Vec::new();
     let whole = loop {
         match encoded.next().await? {
@@ -203,7 +204,7 @@ async fn respond(
 
 /// The response from its first bytes on. A separate task writes it and ends in time: a client that
 /// stalls holds the pieces in flight, not the query's rows.
-fn streamed(head: Vec<u8>, encoded: Encoded) -> Body {
+fn streamed(head: Vec<u8>, encoded: Answer) -> Body {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(write(encoded, sender));
     let rest = stream::try_unfold(receiver, |mut receiver| async move {
@@ -222,7 +223,7 @@ enum Part {
     End,
 }
 
-async fn write(mut encoded: Encoded, sender: mpsc::Sender<Part>) {
+async fn write(mut encoded: Answer, sender: mpsc::Sender<Part>) {
     let error = loop {
         let piece = tokio::select! {
             piece = encoded.next() => piece,
@@ -277,8 +278,12 @@ impl From<QueryError> for HttpError {
             QueryError::Encode { .. } => StatusCode::NOT_ACCEPTABLE,
             // Not 408: clients and proxies take that as leave to send the same request again.
             QueryError::TooSlow { .. } => StatusCode::GATEWAY_TIMEOUT,
-            QueryError::OutOfMemory(_) | QueryError::RowsTooWide { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            QueryError::Storage(_) | QueryError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            QueryError::OutOfMemory(_) | QueryError::RowsTooWide { .. } | QueryError::Busy { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            QueryError::Storage(_) | QueryError::Internal(_) | QueryError::Died(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
             _ => StatusCode::BAD_REQUEST,
         };
         if status == StatusCode::INTERNAL_SERVER_ERROR {

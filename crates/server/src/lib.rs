@@ -24,6 +24,7 @@
 
 pub mod access;
 mod admission;
+mod answers;
 mod bounded_functions;
 mod cancellation;
 mod door;
@@ -34,10 +35,14 @@ mod http;
 mod ingest;
 mod memory_meter;
 mod metrics;
+mod page;
 mod query;
+mod readiness;
 pub mod reference;
 mod row_width;
+pub mod workers;
 
+pub use answers::Answers;
 pub use door::{ConnectionLimits, Door, HostNames, Tls, TlsError, serve};
 pub use encode::{Encoded, TABLE_ROWS};
 pub use error::QueryError;

@@ -44,6 +44,7 @@ enum Command {
     Token(commands::token::TokenArgs),
     Topology(commands::topology::TopologyArgs),
     Log(commands::log::LogCommand),
+    QueryWorker(commands::query_worker::QueryWorkerArgs),
     Bench(tidegate_lab::bench::BenchArgs),
     Chaos(tidegate_lab::chaos::ChaosArgs),
     #[command(flatten)]
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         Command::Token(args) => commands::token::run(args),
         Command::Topology(args) => commands::topology::run(args),
         Command::Log(args) => commands::log::run(args),
+        Command::QueryWorker(args) => commands::query_worker::run(args),
         Command::Bench(args) => tidegate_lab::bench::run(args),
         Command::Chaos(args) => tidegate_lab::chaos::run(args),
         Command::Node(command) => return command.run(),

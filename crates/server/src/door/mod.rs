@@ -17,10 +17,10 @@ pub use names::HostNames;
 pub use tls::{Tls, TlsError};
 
 use crate::access::Access;
+use crate::answers::Answers;
 use crate::http;
 use crate::ingest::Ingest;
 use crate::metrics::Metrics;
-use crate::query::QueryService;
 use accept::Accepting;
 use guard::Guard;
 
@@ -56,13 +56,13 @@ impl Door {
 /// seconds. No client and no shortage of descriptors ends it.
 pub async fn serve(
     door: Door,
-    service: QueryService,
+    answers: impl Into<Answers>,
     metrics: Arc<Metrics>,
     ingest: Option<Ingest>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
     let Door { listener, access, names, tls, limits } = door;
-    let mut app = http::router(service, Arc::clone(&metrics), access.clone());
+    let mut app = http::router(answers.into(), Arc::clone(&metrics), access.clone());
     let guard = Arc::new(Guard::new(names, access, Arc::clone(&metrics)));
     if let Some(ingest) = ingest {
         app = app.merge(ingest.router());

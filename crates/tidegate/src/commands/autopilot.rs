@@ -16,12 +16,13 @@ use tidegate_autopilot::scorecard::{summary, trust};
 use tidegate_control::authority::{self, ApprovalStatement, SignedText, SwitchStatement};
 use tidegate_control::service::{Service, ServiceConfig};
 use tidegate_control::{ControlFolder, PlanArchive};
-use tidegate_server::{Metrics, serve};
+use tidegate_lake::catalog::CatalogSource;
+use tidegate_server::{Metrics, QueryLimits, serve};
 use tokio::sync::watch;
 
 use super::{
     CommandError, CommandResult, DataArgs, DoorArgs, LogArgs, Workspace, ask, block_on, chain, committed,
-    policy, rollout, stop_on_signals,
+    policy, query_worker, rollout, stop_on_signals,
 };
 use crate::autopilot::service;
 
@@ -212,7 +213,9 @@ fn act(
                     say!("metrics {}://{}/metrics", door.scheme(), door.listener.local_addr()?);
                     let mut until = stopped.clone();
                     let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
-                    tokio::spawn(serve(door, tables, Arc::clone(&metrics), None, until));
+                    let source = CatalogSource::fixed(tables.catalog().as_ref().clone());
+                    let workers = query_worker::workers(data, source, QueryLimits::default())?;
+                    tokio::spawn(serve(door, workers, Arc::clone(&metrics), None, until));
                 }
             }
             Err(error) if listen.is_some() => return Err(error),

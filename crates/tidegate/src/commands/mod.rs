@@ -10,6 +10,7 @@ pub mod pipeline;
 pub mod plan;
 pub mod policy;
 pub mod price;
+pub mod query_worker;
 mod rollout;
 pub mod schema;
 pub mod sim;

@@ -13,12 +13,12 @@ use clap::{Args, Subcommand};
 use tidegate_lake::pipeline::graph::duration;
 use tidegate_lake::pipeline::{Pipeline, Plan, Shape};
 use tidegate_lake::runner::{Pace, Progress};
-use tidegate_server::{Metrics, QueryLimits, QueryService, serve};
+use tidegate_server::{Metrics, QueryLimits, serve};
 use tokio::sync::watch;
 
 use super::{
     CommandError, CommandResult, DataArgs, DoorArgs, KeepArgs, LogArgs, PaceArgs, Workspace, block_on,
-    block_on_one_thread, name_full_disk, stop_on_signals,
+    block_on_one_thread, name_full_disk, query_worker, stop_on_signals,
 };
 
 /// List, draw, check, run, backfill and test pipelines
@@ -186,7 +186,7 @@ fn follow(
         if let Some((listen, door)) = listen {
             let door = door.open(listen).await?;
             say!("SQL     {}://{}/v1/sql", door.scheme(), door.listener.local_addr()?);
-            let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
+            let service = query_worker::workers(data, runner.catalog(), QueryLimits::default())?;
             let mut until = stopped.clone();
             let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
             tokio::spawn(serve(door, service, Arc::clone(&metrics), None, until));

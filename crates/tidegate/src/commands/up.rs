@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use super::{
     CommandError, CommandResult, CommitArgs, DataArgs, DoorArgs, KeepArgs, LogArgs, Workspace, block_on,
-    insight, name_full_disk, query_memory, stop_on_signals, table_counts,
+    insight, name_full_disk, query_memory, query_worker, stop_on_signals, table_counts,
 };
 use crate::autopilot::demo as demo_cluster;
 use crate::autopilot::service as autopilot_service;
@@ -138,7 +138,8 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let mut until = stopped.clone();
     let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
     let metrics = Arc::new(Metrics::default());
-    let server = tokio::spawn(serve(door, service.clone(), Arc::clone(&metrics), ingest, until));
+    let workers = query_worker::workers(&args.data, runner.catalog(), limits)?;
+    let server = tokio::spawn(serve(door, workers, Arc::clone(&metrics), ingest, until));
 
     let data = args.data.data.display();
     say!("data    {data}\npage    {scheme}://{address}/\nSQL     {scheme}://{address}/v1/sql");
