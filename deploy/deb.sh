@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds Debian packages with cargo-deb, which it installs if it is missing, and beside each says what
-# it is built from (PACKAGE.cdx.json, CycloneDX).
+# Builds Debian packages with cargo-deb, which it installs if it is missing. Beside each it says what
+# that is built from (PACKAGE.cdx.json, CycloneDX).
 #
 #   deploy/deb.sh [--profile PROFILE] [--output DIR] [--built] [PACKAGE...]
 #

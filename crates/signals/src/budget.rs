@@ -8,6 +8,8 @@
 pub const NAME_BYTES: usize = 64;
 /// Bytes of a small entry of a map.
 pub const ENTRY_BYTES: usize = 48;
+/// Jobs that run or wait, and jobs that ended lately, of one cluster. Slurm's own limit is 10,000.
+pub const MAX_JOBS: usize = 1 << 20;
 /// Limit if none is set: 2 GiB, enough for 50,000 GPUs.
 pub const DEFAULT_LIMIT_BYTES: usize = 2 << 30;
 

@@ -160,6 +160,12 @@ impl Detectors {
     /// Applies an input of `at_us`. `closed_us`: device windows that ended by then are closed.
     /// `late`: inputs of later times were applied before.
     pub fn apply(&mut self, cluster: String, input: Input, (at_us, closed_us): (i64, i64), late: bool) {
+        if let Input::Step { .. } = &input
+            && !self.knows_cluster(&cluster)
+        {
+            self.memory.unknown_jobs += 1;
+            return;
+        }
         if !self.admits_cluster(&cluster) {
             self.memory.refused += 1;
             return;

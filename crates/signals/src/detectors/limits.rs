@@ -32,6 +32,11 @@ impl Detectors {
         self.jobs.forget(job);
     }
 
+    /// Whether another event than a step report has named the cluster.
+    pub(super) fn knows_cluster(&self, cluster: &str) -> bool {
+        self.clusters.contains(cluster)
+    }
+
     /// Whether events of a cluster count.
     pub(super) fn admits_cluster(&mut self, cluster: &str) -> bool {
         self.clusters.contains(cluster)
