@@ -56,7 +56,7 @@ fn rows_of_other_teams_are_not_there() {
     let ask = |sql: &str| site.sql("vision", sql);
     assert_eq!(ask("SELECT count(*) AS n, sum(gpu_ms_held) / 3600000 AS h FROM jobs").text(), "n,h\n3,24\n");
     assert_eq!(ask("SELECT team, count(*) AS n FROM jobs GROUP BY team").text(), "team,n\nvision,3\n");
-    // A cast that fails on a row tells its value: conditions must not reach rows that are not there.
+    // A cast that fails on a row tells its value: conditions must not reach rows of others.
     for sql in [
         "SELECT count(*) AS n FROM jobs WHERE CAST(job_id AS BIGINT) > 0",
         "SELECT count(CAST(job_id AS BIGINT)) AS n FROM jobs WHERE gpu_ms_held > 0",
