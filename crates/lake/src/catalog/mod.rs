@@ -34,8 +34,6 @@ pub struct Catalog {
     pub lag: Vec<TableLag>,
     /// Rollups of each table, the narrowest first.
     pub rollups: BTreeMap<String, Vec<Rollup>>,
-    /// Whether it has the rows of some teams alone, so that plans must not be shown either.
-    pub is_cut: bool,
 }
 
 impl Catalog {

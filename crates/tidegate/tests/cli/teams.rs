@@ -46,7 +46,8 @@ fn rows_of_other_teams_are_not_there() {
         let (all, cut, both) = (site.sql("whole", &sql), site.sql("vision", &sql), site.sql("both", &sql));
         telling += usize::from(all.text().contains(OTHER));
         assert!(!cut.text().contains(OTHER), "{table}: {}", cut.text());
-        assert_eq!(cut.status, if own.contains(table) { 200 } else { 400 }, "{table}");
+        let expected = if own.contains(table) { 200 } else { 400 };
+        assert_eq!(cut.status, expected, "{table}: {}", cut.text());
         if own.contains(table) {
             assert_eq!(both.text().contains(OTHER), all.text().contains(OTHER), "{table}");
         }
@@ -68,8 +69,16 @@ fn rows_of_other_teams_are_not_there() {
     let (_, _, said) =
         site.sql("whole", "SELECT count(*) FROM jobs WHERE CAST(job_id AS BIGINT) > 0").refusal();
     assert!(said.contains(OTHER), "the message of a cast names the value: {said}");
-    for sql in ["EXPLAIN SELECT * FROM jobs", "EXPLAIN ANALYZE SELECT * FROM jobs"] {
-        assert!(ask(sql).status == 400 && ask(sql).text().contains("EXPLAIN"), "{}", ask(sql).text());
+    for sql in [
+        "EXPLAIN SELECT * FROM jobs",
+        "EXPLAIN ANALYZE SELECT * FROM jobs",
+        "EXPLAIN VERBOSE SELECT * FROM jobs",
+    ] {
+        let explained = ask(sql).text().to_owned();
+        assert!(explained.contains("TeamBarrier"), "{explained}");
+        for word in [OTHER, "parquet", "output_rows=9", "nodes"] {
+            assert!(!explained.contains(word), "{sql} tells {word}: {explained}");
+        }
     }
     let (status, _, said) = ask("SELECT * FROM node_states").refusal();
     assert!(status == 400 && !said.contains("node_holds"), "{said}");
