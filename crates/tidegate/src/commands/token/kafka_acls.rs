@@ -15,12 +15,12 @@ use crate::commands::CommandError;
   tidegate token kafka-acls --log kafka://kafka-0:9092/gpu --role watcher --cluster prod --user watcher
   tidegate token kafka-acls --log kafka://kafka-0:9092/gpu --role service --user tidegate
 
-Each line is the arguments of one kafka-acls.sh, for example:
-  tidegate token kafka-acls ... | xargs -L1 kafka-acls.sh --bootstrap-server kafka-0:9092
+Each line has the arguments of one kafka-acls.sh: append `| xargs -L1 kafka-acls.sh
+--bootstrap-server kafka-0:9092`.
 
-Start a service once before agents: it makes the topics. Kafka knows topics, not nodes: a user that
-may write a topic may write it for every node, and how far each source got (the topic PREFIX.progress)
-for every source. Where that is too much, let agents send to `tidegate up --ingest`.")]
+Start a service before agents: it makes the topics. Kafka knows topics, not nodes: a user that may
+write a topic may write it for every node, and how far each source got (PREFIX.progress) for every
+source. Where that is too much, let agents send to `tidegate up --ingest`.")]
 pub struct KafkaAclArgs {
     /// The log whose topics it is about
     #[arg(long, value_name = "URL")]
