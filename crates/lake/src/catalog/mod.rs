@@ -36,8 +36,6 @@ pub struct Catalog {
     pub lag: Vec<TableLag>,
     /// Rollups of each table, the narrowest first.
     pub rollups: BTreeMap<String, Vec<Rollup>>,
-    /// Whether it has the rows of some teams alone, so that plans must not be shown either.
-    pub is_cut: bool,
     /// Where the rows of each stored table are, for another process that opens them. Empty if they
     /// are not all in a lake.
     pub stored: BTreeMap<String, Stored>,

@@ -18,6 +18,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use super::Catalog;
+use crate::engine::view_cache::QueryViews;
 use crate::error::Result;
 
 /// The column that says whose a row is.
@@ -47,7 +48,6 @@ impl Catalog {
             specs: specs.map(|(name, spec)| (name.clone(), Arc::clone(spec))).collect(),
             views: self.views.iter().filter(|name| is_there(name)).cloned().collect(),
             tables,
-            is_cut: true,
             ..Self::default()
         })
     }
@@ -110,7 +110,13 @@ impl TableProvider for TeamRows {
                 |at: &usize| col(datafusion::common::Column::from_name(self.schema.field(*at).name()));
             rows = rows.project(columns.iter().map(column))?;
         }
-        let input = state.create_physical_plan(&rows.build()?).await?;
+        let mut input = state.create_physical_plan(&rows.build()?).await?;
+        // As for a materialized view: the query's own guard does not see into the barrier.
+        if let Some(guard) =
+            state.config().get_extension::<QueryViews>().as_ref().and_then(|views| views.guard())
+        {
+            input = guard.guard(input)?;
+        }
         Ok(Arc::new(TeamBarrier { input }))
     }
 }
@@ -129,8 +135,8 @@ fn cannot_fail(filter: &Expr) -> bool {
         )
 }
 
-/// Passes rows on, and lets nothing of the plan above below itself: what a node does not offer to
-/// take, the optimizer does not push.
+/// Passes rows on. To the plan above it is a leaf: nothing is pushed below it, its plan is not
+/// optimized a second time, and `EXPLAIN` shows neither files nor numbers of rows of other teams.
 #[derive(Debug)]
 struct TeamBarrier {
     input: Arc<dyn ExecutionPlan>,
@@ -151,16 +157,8 @@ impl ExecutionPlan for TeamBarrier {
         self.input.properties()
     }
 
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
+        Vec::new()
     }
 
     fn apply_expressions(
@@ -172,10 +170,9 @@ impl ExecutionPlan for TeamBarrier {
 
     fn with_new_children(
         self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-        let input = children.pop().unwrap_or_else(|| Arc::clone(&self.input));
-        Ok(Arc::new(Self { input }))
+        Ok(self)
     }
 
     fn execute(

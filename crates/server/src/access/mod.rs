@@ -20,7 +20,7 @@ use axum::http::header::AUTHORIZATION;
 pub use permission::{Action, Role, permissions_page};
 pub use principal::{Bounds, Forbidden, Principal};
 pub use token::{Token, TokenHash};
-use token_file::Known;
+use token_file::TokenHolders;
 pub use token_file::{Entry, TokenFile, TokenFileError};
 
 /// How often the token file is looked at: a token that was revoked counts no longer than this.
@@ -97,7 +97,7 @@ pub struct Tokens {
 
 #[derive(Debug)]
 struct Kept {
-    known: Arc<Known>,
+    known: Arc<TokenHolders>,
     stamp: Option<Stamp>,
     looked: Instant,
     broken: Option<String>,
@@ -116,7 +116,7 @@ impl Tokens {
 
     /// The tokens, after a look at the file if one is due. A file that is broken or away changes
     /// nothing: a slip of an editor must not lock everybody out, nor let anybody in.
-    fn newest(&self) -> (Arc<Known>, Option<String>) {
+    fn newest(&self) -> (Arc<TokenHolders>, Option<String>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.looked.elapsed() >= LOOK_EVERY {
             kept.looked = Instant::now();

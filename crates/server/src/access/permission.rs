@@ -4,8 +4,8 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_events::Event;
 use tidegate_events::v1::{CapacityEventKind, JobEventKind};
+use tidegate_events::{Event, SchemaId};
 
 /// What a principal is to the site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -167,6 +167,23 @@ impl Action {
             Event::Forecast(_) => Self::Forecasts,
             Event::Autopilot(_) => Self::Journal,
         }
+    }
+
+    /// The topic that it appends to; `None` where it appends nothing.
+    pub const fn topic(self) -> Option<&'static str> {
+        let schema = match self {
+            Self::Query | Self::Status | Self::Topics => return None,
+            Self::Samples => SchemaId::GpuSampleBatch,
+            Self::Steps => SchemaId::StepReport,
+            Self::Nodes => SchemaId::NodeEvent,
+            Self::Holds | Self::Jobs => SchemaId::JobEvent,
+            Self::Capacity | Self::Prices => SchemaId::CapacityEvent,
+            Self::DeadLetters => SchemaId::DeadLetter,
+            Self::Signals => SchemaId::NodeSignal,
+            Self::Forecasts => SchemaId::Forecast,
+            Self::Journal => SchemaId::AutopilotEvent,
+        };
+        Some(schema.topic())
     }
 
     /// What messages and the reference call it.

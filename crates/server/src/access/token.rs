@@ -47,8 +47,8 @@ impl fmt::Debug for Token {
 /// SHA-256 of a token.
 ///
 /// A slow hash protects what people choose. 256 random bits cannot be tried out at any speed, and
-/// the server hashes a token with each request. Tokens are looked up by hash, and hashes compared in
-/// constant time.
+/// the server hashes a token with each request. Tokens are looked up by hash, and hashes are
+/// compared in constant time.
 #[derive(Clone, Copy, Eq)]
 pub struct TokenHash([u8; 32]);
 

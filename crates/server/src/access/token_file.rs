@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 16 << 20;
 const MAX_NAME_BYTES: usize = 128;
 
 /// Principals by hash, each with the end of its token in seconds since the epoch.
-pub(super) type Known = HashMap<TokenHash, (Principal, Option<i64>)>;
+pub(super) type TokenHolders = HashMap<TokenHash, (Principal, Option<i64>)>;
 
 /// One token, as the file has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ impl TokenFile {
     }
 
     /// A file and its principals.
-    pub(super) fn load(file: &Path) -> Result<(Self, Known), TokenFileError> {
+    pub(super) fn load(file: &Path) -> Result<(Self, TokenHolders), TokenFileError> {
         let failed = |what: String| TokenFileError { file: file.to_owned(), what };
         let mut text = String::new();
         let opened = File::open(file).map_err(|e| failed(e.to_string()))?;
@@ -120,7 +120,7 @@ impl TokenFile {
         write().map_err(|e: std::io::Error| failed(format!("it cannot be written: {e}")))
     }
 
-    fn principals(&self) -> Result<Known, String> {
+    fn principals(&self) -> Result<TokenHolders, String> {
         let mut ids = BTreeSet::new();
         let mut found = HashMap::with_capacity(self.tokens.len());
         for entry in &self.tokens {

@@ -10,15 +10,17 @@ use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A request's body that must be whole in time.
+/// A request's body that must be whole in time, from when somebody first waits for it: before that
+/// the request may have to wait for its turn.
 pub(super) struct TimedBody<B> {
     body: B,
-    deadline: Pin<Box<Sleep>>,
+    within: Duration,
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> TimedBody<B> {
     pub fn new(body: B, within: Duration) -> Self {
-        Self { body, deadline: Box::pin(sleep(within)) }
+        Self { body, within, deadline: None }
     }
 }
 
@@ -33,7 +35,9 @@ impl<B: HttpBody<Data = Bytes, Error = hyper::Error> + Unpin> HttpBody for Timed
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
         }
-        ready!(self.deadline.as_mut().poll(cx));
+        let within = self.within;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(within)));
+        ready!(deadline.as_mut().poll(cx));
         Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, "the request took too long to arrive"))))
     }
 

@@ -10,6 +10,8 @@ use tidegate_server::access::{Entry, Role, Token, TokenFile};
 
 use super::{CommandError, CommandResult};
 
+mod kafka_acls;
+
 /// Make, list and revoke tokens: who may reach a server, and do what
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -41,6 +43,7 @@ enum Command {
         #[command(flatten)]
         file: FileArgs,
     },
+    KafkaAcls(kafka_acls::KafkaAclArgs),
     /// Revoke tokens; servers follow within a second
     #[command(after_help = "Examples:
   tidegate token revoke --tokens tokens.toml agent-n1")]
@@ -101,6 +104,7 @@ fn lifetime(text: &str) -> Result<Lifetime, String> {
 pub fn run(args: TokenArgs) -> CommandResult {
     match args.command {
         Command::New(args) => new(args)?,
+        Command::KafkaAcls(args) => kafka_acls::print(&args)?,
         Command::List { file } => list(&file.tokens)?,
         Command::Revoke { file, ids } => revoke(&file.tokens, &ids)?,
     }

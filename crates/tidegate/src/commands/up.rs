@@ -45,7 +45,7 @@ const ONE_TOKEN: &str = "--ingest-token-file is no more: its one token let every
   tidegate up --demo --speed 1d/s --data demo-data
   tidegate up --data tidegate-data --listen 127.0.0.1:9000
   tidegate up --data tidegate-data --ingest --keep gpu_samples=30 --keep gpu_1m=400
-  tidegate up --data tidegate-data --ingest --listen 0.0.0.0:8428 --tokens tokens.toml \
+  tidegate up --data tidegate-data --ingest --listen 0.0.0.0:8428 --tokens tokens.toml \\
       --host tide.example --tls-cert tide.pem --tls-key tide.key
 
 Ctrl-C and SIGTERM commit received events and exit; a second one exits at once. kill -9 loses

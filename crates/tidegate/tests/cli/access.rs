@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 use tidegate_events::v1::{
-    AutopilotEvent, AutopilotEventKind, CapacityEventKind, Envelope, JobEventKind, NodeEvent, NodeEventKind,
+    AutopilotEventKind, CapacityEventKind, Envelope, JobEventKind, NodeEvent, NodeEventKind,
 };
 use tidegate_events::{Event, SchemaId};
 use tidegate_log::wire::AppendRequest;
@@ -196,17 +196,11 @@ fn the_token_of_a_node_writes_nothing_but_what_that_node_tells() {
             "{status} {code} {said}"
         );
     };
-    let approval = AutopilotEvent {
-        envelope: Some(Envelope {
-            cluster: "c".into(),
-            event_time_ms: 1_700_000_000_000,
-            ..Envelope::default()
-        }),
-        kind: AutopilotEventKind::Approved.into(),
-        holder: "somebody".into(),
-        ..AutopilotEvent::default()
-    };
-    refused(site.append("n1", "autopilot", 1, Event::Autopilot(approval)), "journal");
+    let mut approval = event_for(Action::Journal, "autopilot").unwrap();
+    if let Event::Autopilot(entry) = &mut approval {
+        entry.kind = AutopilotEventKind::Approved.into();
+    }
+    refused(site.append("n1", "autopilot", 1, approval), "journal");
     // Epoch 2⁶⁴−1 of another node's agent would stop that agent for good.
     refused(site.append("n1", "agent/n2@c", u64::MAX, node_event("agent/n2", "n1")), "agent/n2");
     refused(site.append("n1", "agent/n1@c", 1, node_event("agent/n1", "n2")), "node \"n2\"");

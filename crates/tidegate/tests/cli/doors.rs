@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tidegate_collect::log_sink::{HttpLogSink, LogSink, Roots};
 use tidegate_server::{ConnectionLimits, QueryLimits, Tls};
 
 use crate::program::{tidegate, wait_until};
@@ -170,4 +171,19 @@ fn certificates_are_read_again_when_they_change() {
     assert!(wrong.contains("first.pem") && wrong.contains("second.key"), "{wrong}");
     let none = Tls::open(&certificate("README.md"), &certificate("first.key")).unwrap_err().to_string();
     assert!(none.contains("no certificate"), "{none}");
+}
+
+#[test]
+fn agents_reach_a_server_over_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = tidegate();
+    command.args(["up", "--ingest", "--no-insight", "--listen", "127.0.0.1:0", "--tls-cert"]);
+    command.arg(certificate("first.pem")).arg("--tls-key").arg(certificate("first.key"));
+    command.arg("--data").arg(folder.path().join("data"));
+    let up = crate::ingest::Up::spawn(command);
+    let url = format!("https://{}", up.address);
+    let roots = Roots::from_file(&certificate("ca.pem")).unwrap();
+    assert_eq!(HttpLogSink::over_tls(&url, None, roots).partitions("nodes").unwrap(), 1);
+    let stranger = HttpLogSink::over_tls(&url, None, Roots::of_system()).partitions("nodes").unwrap_err();
+    assert!(stranger.is_passing(), "a server that nobody vouches for is not spoken to: {stranger}");
 }

@@ -25,6 +25,7 @@ mod http;
 mod ingest;
 mod insight;
 mod kafka;
+mod kafka_acls;
 mod kafka_moves;
 mod ledger;
 mod log;

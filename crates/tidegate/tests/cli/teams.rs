@@ -46,7 +46,8 @@ fn rows_of_other_teams_are_not_there() {
         let (all, cut, both) = (site.sql("whole", &sql), site.sql("vision", &sql), site.sql("both", &sql));
         telling += usize::from(all.text().contains(OTHER));
         assert!(!cut.text().contains(OTHER), "{table}: {}", cut.text());
-        assert_eq!(cut.status, if own.contains(table) { 200 } else { 400 }, "{table}");
+        let expected = if own.contains(table) { 200 } else { 400 };
+        assert_eq!(cut.status, expected, "{table}: {}", cut.text());
         if own.contains(table) {
             assert_eq!(both.text().contains(OTHER), all.text().contains(OTHER), "{table}");
         }
@@ -56,7 +57,7 @@ fn rows_of_other_teams_are_not_there() {
     let ask = |sql: &str| site.sql("vision", sql);
     assert_eq!(ask("SELECT count(*) AS n, sum(gpu_ms_held) / 3600000 AS h FROM jobs").text(), "n,h\n3,24\n");
     assert_eq!(ask("SELECT team, count(*) AS n FROM jobs GROUP BY team").text(), "team,n\nvision,3\n");
-    // A cast that fails on a row tells its value: conditions must not reach rows that are not there.
+    // A cast that fails on a row tells its value: conditions must not reach rows of others.
     for sql in [
         "SELECT count(*) AS n FROM jobs WHERE CAST(job_id AS BIGINT) > 0",
         "SELECT count(CAST(job_id AS BIGINT)) AS n FROM jobs WHERE gpu_ms_held > 0",
@@ -68,8 +69,16 @@ fn rows_of_other_teams_are_not_there() {
     let (_, _, said) =
         site.sql("whole", "SELECT count(*) FROM jobs WHERE CAST(job_id AS BIGINT) > 0").refusal();
     assert!(said.contains(OTHER), "the message of a cast names the value: {said}");
-    for sql in ["EXPLAIN SELECT * FROM jobs", "EXPLAIN ANALYZE SELECT * FROM jobs"] {
-        assert!(ask(sql).status == 400 && ask(sql).text().contains("EXPLAIN"), "{}", ask(sql).text());
+    for sql in [
+        "EXPLAIN SELECT * FROM jobs",
+        "EXPLAIN ANALYZE SELECT * FROM jobs",
+        "EXPLAIN VERBOSE SELECT * FROM jobs",
+    ] {
+        let explained = ask(sql).text().to_owned();
+        assert!(explained.contains("TeamBarrier"), "{explained}");
+        for word in [OTHER, "parquet", "output_rows=9", "nodes"] {
+            assert!(!explained.contains(word), "{sql} tells {word}: {explained}");
+        }
     }
     let (status, _, said) = ask("SELECT * FROM node_states").refusal();
     assert!(status == 400 && !said.contains("node_holds"), "{said}");
