@@ -32,6 +32,7 @@ mod pipelines;
 mod prices;
 mod private_files;
 mod program;
+mod query_workers;
 mod reference;
 mod retention;
 mod schema;
