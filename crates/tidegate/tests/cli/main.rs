@@ -15,6 +15,7 @@ mod broker;
 mod case_data;
 mod collectors;
 mod crash;
+mod escapes;
 mod evaluation;
 mod explain;
 mod future;
