@@ -88,9 +88,7 @@ const POINTER: &str = "Tidegate
 async fn ready(State(service): State<Answers>) -> Response {
     match readiness::tables(&service).await {
         Ok(tables) => Json(json!({"ready": true, "tables": tables})).into_response(),
-        Err(why) => {
-            HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", why).into_response()
-        }
+        Err(why) => HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", why).into_response(),
     }
 }
 
@@ -179,11 +177,7 @@ fn chosen_format(request: &SqlRequest, headers: &HeaderMap) -> Result<Format, Ht
     })
 }
 
-async fn respond(
-    service: &Answers,
-    request: SqlRequest,
-    headers: &HeaderMap,
-) -> Result<Response, HttpError> {
+async fn respond(service: &Answers, request: SqlRequest, headers: &HeaderMap) -> Result<Response, HttpError> {
     let format = chosen_format(&request, headers)?;
     let overrides =
         Overrides { rows_max: request.max_rows, time_max: request.timeout_ms.map(Duration::from_millis) };

@@ -1,9 +1,9 @@
 //! The web page, and what browsers may do with responses.
 
+use axum::http::HeaderValue;
 use axum::http::header::{
     CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use axum::http::HeaderValue;
 use axum::response::{Html, IntoResponse, Response};
 use uuid::Uuid;
 
@@ -25,11 +25,8 @@ pub(crate) fn response() -> Response {
 /// What every response says to a browser: its type is what it says, other pages do not frame it,
 /// and addresses stay here. Responses that are no page may do nothing.
 pub(crate) async fn guard(mut response: Response) -> Response {
-    let always: [(HeaderName, &str); 3] = [
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (X_FRAME_OPTIONS, "DENY"),
-        (REFERRER_POLICY, "no-referrer"),
-    ];
+    let always: [(HeaderName, &str); 3] =
+        [(X_CONTENT_TYPE_OPTIONS, "nosniff"), (X_FRAME_OPTIONS, "DENY"), (REFERRER_POLICY, "no-referrer")];
     let headers = response.headers_mut();
     for (name, value) in always {
         headers.insert(name, HeaderValue::from_static(value));

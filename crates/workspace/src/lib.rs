@@ -25,12 +25,13 @@
 #![warn(missing_docs)]
 
 /// Prints a line to stdout, as `println!` does, but ignores a closed pipe: a reader that stops
-/// early (`| head`) is no failure of the command.
+/// early (`| head`) is no failure of the command. Control characters but line breaks are escaped:
+/// names from outside are in most lines.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => {{
         use std::io::Write;
-        writeln!(std::io::stdout(), $($text)*).ok();
+        writeln!(std::io::stdout(), "{}", $crate::shown_lines(&format!($($text)*))).ok();
     }};
 }
 
@@ -44,6 +45,7 @@ mod query;
 mod workspace;
 
 pub use tidegate_node::{CommandError, CommandResult, chain};
+pub use tidegate_text::shown_lines;
 
 pub use args::{CommitArgs, DataArgs, KeepArgs, PaceArgs, query_memory, seeds, time_ms};
 pub use door_args::DoorArgs;

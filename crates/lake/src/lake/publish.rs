@@ -210,8 +210,7 @@ impl Lake {
             stored.push((Arc::clone(spec), self.overlaid_rows(&ctx, spec, Overlay::default()).await?, 1));
             lag.push(TableLag::new(planned, &self.stores[&spec.name].pending().await?));
         }
-        let mut catalog =
-            build::public_catalog(&self.runtime, &self.plan, stored, lag, replaced).await?;
+        let mut catalog = build::public_catalog(&self.runtime, &self.plan, stored, lag, replaced).await?;
         // Tables that others stand in for are nowhere to be opened.
         if replaced.is_empty() {
             catalog.stored = places;

@@ -7,7 +7,7 @@ use tidegate_lake::catalog::Catalog;
 use tidegate_lake::catalog::pinned::Place;
 use tokio::time::timeout_at;
 
-use super::frame::{Frame, Kind};
+use super::frame::Kind;
 use super::message::{Ask, Needed, Places, WantedTail};
 use super::process::Worker;
 use super::{Asked, Lease, tail};
@@ -57,8 +57,7 @@ impl WorkerAnswer {
         };
         let ask = serde_json::to_vec(&ask).map_err(|e| QueryError::Internal(e.to_string()))?;
         let (time_max, deadline) = (asked.time_max, asked.deadline);
-        let mut answer =
-            Self { running: Some(Running { lease, catalog }), first: None, time_max, deadline };
+        let mut answer = Self { running: Some(Running { lease, catalog }), first: None, time_max, deadline };
         answer.first = answer.converse(Some(ask)).await?;
         Ok(answer)
     }
@@ -134,18 +133,13 @@ async fn said(worker: &mut Worker, catalog: &Catalog, ask: Option<Vec<u8>>) -> s
         worker.write(Kind::Ask, &ask).await?;
     }
     loop {
-        let frame = worker.read().await?;
-        let Some(Frame { kind, bytes }) = &frame else {
-            return Err(std::io::Error::other("it ended"));
-        };
-        match kind {
-            Kind::Piece if !bytes.is_empty() => return Ok(Said::Piece(bytes.clone())),
+        let Some(frame) = worker.read().await? else { return Err(std::io::Error::other("it ended")) };
+        match frame.kind {
+            Kind::Piece if !frame.bytes.is_empty() => return Ok(Said::Piece(frame.bytes)),
             Kind::Whole => return Ok(Said::Whole),
-            Kind::Failed => {
-                return Ok(Said::Failed(serde_json::from_slice(bytes).map_err(std::io::Error::other)?));
-            }
+            Kind::Failed => return Ok(Said::Failed(frame.message()?)),
             Kind::Need => {
-                let needed: Needed = serde_json::from_slice(bytes).map_err(std::io::Error::other)?;
+                let needed: Needed = frame.message()?;
                 let stored = catalog.stored.iter().filter(|(name, _)| needed.contains(*name));
                 let stored = stored.map(|(name, stored)| (name.clone(), Place::from(stored))).collect();
                 let places = Places { stored, lag: catalog.lag.clone() };
@@ -153,10 +147,10 @@ async fn said(worker: &mut Worker, catalog: &Catalog, ask: Option<Vec<u8>>) -> s
                 worker.write(Kind::Places, &places).await?;
             }
             Kind::WantTail => {
-                let wanted: WantedTail = serde_json::from_slice(bytes).map_err(std::io::Error::other)?;
+                let wanted: WantedTail = frame.message()?;
                 tail::send(worker, catalog, &wanted).await?;
             }
-            _ => return Err(std::io::Error::other(format!("it said {kind:?} out of turn"))),
+            kind => return Err(std::io::Error::other(format!("it said {kind:?} out of turn"))),
         }
     }
 }

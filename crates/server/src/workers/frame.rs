@@ -114,11 +114,7 @@ impl Reader {
 }
 
 /// Writes one frame.
-pub(super) async fn write(
-    to: &mut (impl AsyncWrite + Unpin),
-    kind: Kind,
-    bytes: &[u8],
-) -> io::Result<()> {
+pub(super) async fn write(to: &mut (impl AsyncWrite + Unpin), kind: Kind, bytes: &[u8]) -> io::Result<()> {
     let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
     let place = KINDS.iter().position(|known| *known == kind).unwrap_or_default();
     let mut head = [place as u8; HEAD_BYTES];

@@ -22,7 +22,7 @@ pub(super) enum Order {
     Cancel,
 }
 
-/// Writes frames, and asks for what the serving process has. Shared by all that a query consists of.
+/// Writes frames, and asks for what the serving process has. Shared by all parts of a query.
 #[derive(Debug)]
 pub(super) struct Link {
     /// Frames are written by a task, so that none is cut when a query is dropped.

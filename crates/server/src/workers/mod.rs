@@ -200,10 +200,10 @@ impl Pool {
     async fn lease(self: &Arc<Self>) -> Result<Lease, QueryError> {
         let slot = Arc::clone(&self.slots).acquire_owned().await;
         let slot = slot.map_err(|e| QueryError::Internal(e.to_string()))?;
-        let idle = self.idle().pop();
-        let worker = match idle {
+        let alive = std::iter::from_fn(|| self.idle().pop()).find_map(Worker::alive);
+        let worker = match alive {
             Some(worker) => worker,
-            // The system refused to replace one that was killed; by now it may not.
+            // Somebody killed it, or the system refused to replace one; by now it may not.
             None => Worker::start(&self.program, self.memory_bytes)
                 .map_err(|e| QueryError::Internal(format!("start a process for the query: {e}")))?,
         };

@@ -68,6 +68,12 @@ impl Worker {
         Ok(Self { child: Some(child), stream, frames, cut: false, last_words, _spill: spill })
     }
 
+    /// The worker, if its process has not ended.
+    pub(super) fn alive(mut self) -> Option<Self> {
+        let ended = self.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)));
+        (!ended).then_some(self)
+    }
+
     /// The next frame from it; `None` if it has ended.
     pub(super) async fn read(&mut self) -> io::Result<Option<Frame>> {
         self.frames.next(&mut self.stream, frame::MAX_FROM_WORKER).await

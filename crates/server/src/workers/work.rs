@@ -80,6 +80,9 @@ impl WorkerState {
             Err(error) => link.send(Kind::Failed, serde_json::to_vec(&error)?).await?,
         }
         while self.service.is_running() {
+            if orders.is_closed() {
+                return Err(io::Error::other("the serving process has ended"));
+            }
             tokio::time::sleep(LOOK_EVERY).await;
         }
         link.send(Kind::Idle, Vec::new()).await
@@ -122,8 +125,7 @@ impl WorkerState {
             needed.append(&mut self.opened.tables);
         }
         self.opened = Opened::default();
-        let places =
-            self.link.places(&needed).await.map_err(|e| QueryError::Internal(e.to_string()))?;
+        let places = self.link.places(&needed).await.map_err(|e| QueryError::Internal(e.to_string()))?;
         let link = &self.link;
         let tail = |spec: &tidegate_lake::table::TableSpec| {
             let (link, table, schema) = (Arc::clone(link), spec.name.clone(), spec.full_schema());
