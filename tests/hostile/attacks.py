@@ -81,7 +81,7 @@ def repeated(site: Site) -> str:
 def spinning(site: Site) -> str:
     long = "SELECT levenshtein(lpad(v, 9000000, 'ab'), lpad(v, 9000000, 'ba')) FROM (VALUES ('x')) AS t(v)"
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: site.sql(long, patience_s=120), range((os.cpu_count() or 1) * 3)))
+        answers = list(pool.map(lambda _: site.sql(long, patience_s=120, limit_s=5), range((os.cpu_count() or 1) * 3)))
     since = time.monotonic()
     site.rows("SELECT 1 AS n")
     after_s = time.monotonic() - since
@@ -114,7 +114,7 @@ def wide(site: Site) -> str:
 def many_queries(site: Site) -> str:
     query = "SELECT count(*) FROM (SELECT a.event_id FROM node_events a, node_events b, node_events c, node_events d)"
     with ThreadPoolExecutor(200) as pool:
-        answers = [status for status, _ in pool.map(lambda _: site.sql(query, patience_s=300), range(200))]
+        answers = [status for status, _ in pool.map(lambda _: site.sql(query, patience_s=300, limit_s=5), range(200))]
     kinds = {status: answers.count(status) for status in sorted(set(answers))}
     if 0 in kinds:
         raise Broken(f"{kinds[0]} connections broke")

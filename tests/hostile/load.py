@@ -115,7 +115,7 @@ class Readers:
     def run(self, number: int) -> None:
         while not self.ends.is_set():
             number += 1
-            status, _ = self.site.sql(EXPENSIVE[number % len(EXPENSIVE)], patience_s=120)
+            status, _ = self.site.sql(EXPENSIVE[number % len(EXPENSIVE)], patience_s=120, limit_s=10)
             self.answers[status] += 1
             if status in (0, 429, 503):
                 self.ends.wait(0.5)

@@ -109,8 +109,10 @@ class Site:
     def get(self, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
         return self.request("GET", path, headers=headers)
 
-    def sql(self, query: str, patience_s: float = 60) -> tuple[int, bytes]:
-        return self.request("POST", "/v1/sql", query, {"Accept": "application/json"}, patience_s)
+    def sql(self, query: str, patience_s: float = 60, limit_s: float = 20) -> tuple[int, bytes]:
+        body = json.dumps({"sql": query, "timeout_ms": int(limit_s * 1000)})
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        return self.request("POST", "/v1/sql", body, headers, patience_s)
 
     def rows(self, query: str) -> list[dict]:
         status, said = self.sql(query)
