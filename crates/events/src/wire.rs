@@ -1,8 +1,8 @@
 //! Counts what a Protobuf message holds before it is decoded, and refuses what is too much.
 //!
 //! Two bytes on the wire can become hundreds in memory: an empty message of a repeated field is a
-//! whole struct, and a packed number of one byte takes eight. So the bytes are walked first, without
-//! allocation, and each repeated field and each text is held to its bound ([`shapes`]).
+//! whole struct, and a packed number of one byte takes eight. So the bytes are walked first,
+//! without allocation, and each repeated field and each text is held to its bound ([`shapes`]).
 //!
 //! What is malformed ends the walk without an error: decoding stops at the same place and says why.
 
