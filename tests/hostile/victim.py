@@ -153,12 +153,12 @@ class Site:
         def arrived() -> bool:
             return self.rows(stored)[0]["n"] == self.promised
 
-        wait_until("acknowledged events are in the tables", arrived, 60)
+        wait_until("acknowledged events are in the tables", arrived, 120)
         ready, said = self.get("/readyz")
         if ready != 200:
             raise Broken(f"/readyz says {ready}: {said[:200]!r}")
         before = self.leases()
-        wait_until("the autopilot renews its lease", lambda: self.leases() > before, 60)
+        wait_until("the autopilot renews its lease", lambda: self.leases() > before, 120)
         states = self.slurm.run("sinfo", "--noheader", "--format=%n %T")
         if "drain" in states:
             raise Broken(f"a node was drained: {states!r}")
