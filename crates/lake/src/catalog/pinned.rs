@@ -2,7 +2,7 @@
 //! that writes them shows them.
 //!
 //! Committed rows are read from the same version of each Delta table; rows that are not committed
-//! are asked for. Only the tables that a query reads are opened, so that a new catalog costs little.
+//! are asked for. Only the tables that a query reads are opened, so a new catalog costs little.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

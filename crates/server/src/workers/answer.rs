@@ -83,14 +83,14 @@ impl WorkerAnswer {
         let Some(running) = &mut self.running else { return Ok(None) };
         let Some(worker) = &mut running.lease.worker else { return Ok(None) };
         let until = self.deadline + GRACE;
-        let said = timeout_at(until, said(worker, &running.catalog, ask)).await;
+        let said = timeout_at(until, next_message(worker, &running.catalog, ask)).await;
         match said {
-            Ok(Ok(Said::Piece(piece))) => return Ok(Some(piece)),
-            Ok(Ok(Said::Whole)) => {
+            Ok(Ok(WorkerMessage::Piece(piece))) => return Ok(Some(piece)),
+            Ok(Ok(WorkerMessage::Whole)) => {
                 self.running = None;
                 Ok(None)
             }
-            Ok(Ok(Said::Failed(error))) => {
+            Ok(Ok(WorkerMessage::Failed(error))) => {
                 self.running = None;
                 Err(self.in_terms_of_the_query(error))
             }
@@ -122,22 +122,26 @@ impl WorkerAnswer {
 }
 
 /// What a worker says that concerns the client.
-enum Said {
+enum WorkerMessage {
     Piece(Vec<u8>),
     Whole,
     Failed(QueryError),
 }
 
-async fn said(worker: &mut Worker, catalog: &Catalog, ask: Option<Vec<u8>>) -> std::io::Result<Said> {
+async fn next_message(
+    worker: &mut Worker,
+    catalog: &Catalog,
+    ask: Option<Vec<u8>>,
+) -> std::io::Result<WorkerMessage> {
     if let Some(ask) = ask {
         worker.write(Kind::Ask, &ask).await?;
     }
     loop {
         let Some(frame) = worker.read().await? else { return Err(std::io::Error::other("it ended")) };
         match frame.kind {
-            Kind::Piece if !frame.bytes.is_empty() => return Ok(Said::Piece(frame.bytes)),
-            Kind::Whole => return Ok(Said::Whole),
-            Kind::Failed => return Ok(Said::Failed(frame.message()?)),
+            Kind::Piece if !frame.bytes.is_empty() => return Ok(WorkerMessage::Piece(frame.bytes)),
+            Kind::Whole => return Ok(WorkerMessage::Whole),
+            Kind::Failed => return Ok(WorkerMessage::Failed(frame.message()?)),
             Kind::Need => {
                 let needed: Needed = frame.message()?;
                 let stored = catalog.stored.iter().filter(|(name, _)| needed.contains(*name));

@@ -96,8 +96,8 @@ impl Workers {
         Self { teams: Some(teams.to_vec()), ..self.clone() }
     }
 
-    /// Runs a query, and waits until the first bytes of the answer are there. Dropping the future or
-    /// the answer ends the query.
+    /// Runs a query, and waits until the first bytes of the answer are there. Dropping the future
+    /// or the answer ends the query.
     ///
     /// # Errors
     /// The query is refused or fails, or its process ends.

@@ -42,7 +42,8 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Starts a worker whose queries may hold so many bytes. It opens its tables while nobody waits.
+    /// Starts a worker whose queries may hold so many bytes. It plans the pipelines while nobody
+    /// waits.
     ///
     /// # Errors
     /// The system grants no process, socket or temporary folder.

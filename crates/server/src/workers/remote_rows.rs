@@ -45,19 +45,19 @@ impl TableProvider for RemoteRows {
         let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
         let schema = Arc::new(self.schema.project(&columns)?);
         let wanted = WantedTail { table: self.table.clone(), columns };
-        let rows = Wanted { link: Arc::clone(&self.link), wanted, schema: Arc::clone(&schema) };
+        let rows = TailPartition { link: Arc::clone(&self.link), wanted, schema: Arc::clone(&schema) };
         Ok(Arc::new(StreamingTableExec::try_new(schema, vec![Arc::new(rows)], None, [], false, limit)?))
     }
 }
 
 #[derive(Debug)]
-struct Wanted {
+struct TailPartition {
     link: Arc<Link>,
     wanted: WantedTail,
     schema: SchemaRef,
 }
 
-impl PartitionStream for Wanted {
+impl PartitionStream for TailPartition {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }

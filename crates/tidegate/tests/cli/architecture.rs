@@ -15,6 +15,7 @@ mod tokens;
 /// gets a line here.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-units", &[]),
+    ("tidegate-text", &[]),
     ("tidegate-events", &["tidegate-units"]),
     ("tidegate-log", &["tidegate-events"]),
     ("tidegate-testing", &["tidegate-log"]),
@@ -22,9 +23,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-collect", &["tidegate-events", "tidegate-log", "tidegate-slurm", "tidegate-import"]),
     ("tidegate-import", &["tidegate-events", "tidegate-log", "tidegate-slurm"]),
     ("tidegate-slurm", &["tidegate-events"]),
-    ("tidegate-node", &["tidegate-events", "tidegate-log", "tidegate-collect"]),
+    ("tidegate-node", &["tidegate-events", "tidegate-log", "tidegate-text", "tidegate-collect"]),
     ("tidegate-lake", &["tidegate-events", "tidegate-log"]),
-    ("tidegate-server", &["tidegate-events", "tidegate-log", "tidegate-lake"]),
+    ("tidegate-server", &["tidegate-events", "tidegate-log", "tidegate-text", "tidegate-lake"]),
     ("tidegate-insight", &[]),
     ("tidegate-signals", &["tidegate-events", "tidegate-log", "tidegate-insight"]),
     ("tidegate-evaluation", &["tidegate-insight", "tidegate-autopilot", "tidegate-sim"]),
@@ -33,7 +34,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-control", &["tidegate-events", "tidegate-log", "tidegate-slurm", "tidegate-autopilot"]),
     (
         "tidegate-workspace",
-        &["tidegate-events", "tidegate-log", "tidegate-node", "tidegate-lake", "tidegate-server"],
+        &[
+            "tidegate-events",
+            "tidegate-log",
+            "tidegate-text",
+            "tidegate-node",
+            "tidegate-lake",
+            "tidegate-server",
+        ],
     ),
     (
         "tidegate-lab",
@@ -57,6 +65,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "tidegate-events",
             "tidegate-log",
+            "tidegate-text",
             "tidegate-collect",
             "tidegate-import",
             "tidegate-node",

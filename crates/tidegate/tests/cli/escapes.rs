@@ -12,7 +12,8 @@ fn obeyed(text: &str) -> Option<char> {
 
 fn place() -> Place {
     let place = Place::new();
-    let row = format!("{JOB},{TEAM},1,2024-03-01T00:00:00Z,2024-03-01T01:00:00Z,2024-03-01T02:00:00Z,COMPLETED\n");
+    let row =
+        format!("{JOB},{TEAM},1,2024-03-01T00:00:00Z,2024-03-01T01:00:00Z,2024-03-01T02:00:00Z,COMPLETED\n");
     let imported = place.import(place.file("jobs.csv", HEADER.to_owned() + &row), "jobs_csv");
     assert_eq!(imported.status, Some(0), "{}", imported.stderr);
     place
@@ -33,7 +34,9 @@ fn what_people_read_is_escaped_and_what_programs_read_is_not() {
     assert_eq!(rows, serde_json::json!([{"job_id": JOB, "team": TEAM}]));
     assert_eq!(sql("csv"), format!("job_id,team\n{JOB},{TEAM}\n"));
 
-    for command in [&["explain", "job", JOB][..], &["status"], &["log", "topics"], &["sql", "SELECT nothing FROM jobs"]] {
+    for command in
+        [&["explain", "job", JOB][..], &["status"], &["log", "topics"], &["sql", "SELECT nothing FROM jobs"]]
+    {
         let ended = run(tidegate().args(command).arg("--data").arg(place.data()));
         for text in [&ended.stdout, &ended.stderr] {
             assert_eq!(obeyed(text), None, "{command:?}: {text:?}");

@@ -1,6 +1,6 @@
 //! Queries run in processes of their own: whatever one does, the server goes on.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ const QUERY_MEMORY_MIB: u64 = 128;
 /// A single call that computes for minutes, and pauses nowhere.
 const SPINS: &str =
     "SELECT sum(levenshtein(repeat('x', 200000), repeat('y', 200000) || value)) FROM generate_series(1, 8)";
-/// 250 thousand million times.
-const WINDOWS: &str = "SELECT window_starts(timestamp '1970-01-01', timestamp '2262-01-01', 1, \
-                       timestamp '1970-01-01', timestamp '2262-01-01')";
+/// 9 million million times.
+const WINDOWS: &str = "SELECT array_length(window_starts(timestamp '1970-01-01', timestamp '2262-01-01', 1, \
+                       timestamp '1970-01-01', timestamp '2262-01-01'))";
 
 /// `tidegate up` over 500 jobs.
 struct Up {
-    place: Place,
+    _place: Place,
     child: Child,
     /// Keeps the program's stdout open.
     _stdout: BufReader<ChildStdout>,
@@ -44,7 +44,7 @@ impl Up {
             assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended before it listened");
         }
         let address = line.split('/').nth(2).unwrap().to_owned();
-        Self { place, child, _stdout: stdout, address }
+        Self { _place: place, child, _stdout: stdout, address }
     }
 
     fn send(&self, sql: &str, time: Duration) -> TcpStream {
@@ -89,14 +89,15 @@ impl Drop for Up {
     }
 }
 
-fn children(of: i32) -> Vec<i32> {
+/// Processes that a process started and that have not ended.
+pub fn children(of: i32) -> Vec<i32> {
     let threads = std::fs::read_dir(format!("/proc/{of}/task")).into_iter().flatten().flatten();
     let lists = threads.map(|thread| std::fs::read_to_string(thread.path().join("children")));
     let lists: Vec<String> = lists.flatten().collect();
     lists.iter().flat_map(|list| list.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Forty WITH queries of which each names the one before it twice, hidden from a count that folds
+/// 26 WITH queries of which each names the one before it twice, hidden from a count that folds
 /// their case.
 fn doubling() -> String {
     let with = (1..26).map(|n| {
@@ -108,14 +109,14 @@ fn doubling() -> String {
 #[test]
 fn whatever_a_query_does_the_server_goes_on() {
     let mut up = Up::start();
-    let values = format!("VALUES {}", vec!["(1)"; 20_001].join(","));
+    let values = format!("VALUES {}", vec!["(1)"; 10_001].join(","));
     let doubling = doubling();
     let refused = [
         (WINDOWS, "memory_limit", "window_starts would make a value"),
         ("SELECT lpad('x', 2147483647)", "memory_limit", "lpad would make a value"),
         ("SELECT repeat('x', 4000000000)", "memory_limit", "repeat would make a value"),
         (&doubling, "invalid", "more than 500 tables"),
-        (&values, "invalid", "more than 20000 values"),
+        (&values, "invalid", "more than 10000 values"),
     ];
     for (sql, code, says) in refused {
         let (status, found, text) = up.ask(sql, PATIENCE).refusal();
@@ -203,7 +204,4 @@ fn workers_end_with_their_server_and_readiness_asks_them() {
         std::fs::read(format!("/proc/{worker}/cmdline")).is_ok_and(|line| !line.is_empty())
     };
     wait_until("the workers to end, also those that spin", || !workers.iter().any(alive));
-    let mut said = String::new();
-    up._stdout.read_to_string(&mut said).unwrap();
-    assert!(up.place.data().exists());
 }
