@@ -242,7 +242,7 @@ async fn write(mut encoded: Answer, sender: mpsc::Sender<Part>) {
 #[derive(Debug)]
 pub(crate) struct HttpError {
     status: StatusCode,
-    code: &'static str,
+    pub(crate) code: &'static str,
     message: String,
     hint: Option<String>,
 }

@@ -81,7 +81,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let names = HostNames::new(names.iter().map(|name| (*name).to_owned()));
-        names.check(&request.body(()).unwrap()).map_err(|error| error.code())
+        names.check(&request.body(()).unwrap()).map_err(|error| error.code)
     }
 
     #[test]

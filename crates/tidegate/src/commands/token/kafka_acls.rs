@@ -83,6 +83,8 @@ fn acls(args: &KafkaAclArgs) -> Result<Vec<String>, CommandError> {
     Ok(vec![
         allow(&["Write", "Describe", "DescribeConfigs"], topics.join(" ")),
         allow(&["Read", "Write", "Describe", "DescribeConfigs"], format!("--topic {prefix}.progress")),
+        // Readers take part in no group of this name, but Kafka asks for a right to it.
+        allow(&["Read", "Describe"], format!("--group {prefix}.readers")),
         allow(&["Write", "Describe"], format!("--transactional-id {prefix}.source.{own}@{cluster}")),
         allow(
             &["Write", "Describe"],
