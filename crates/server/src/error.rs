@@ -189,6 +189,12 @@ impl QueryError {
             DataFusionError::Plan(_) | DataFusionError::Configuration(_) => plan(text, tables),
             DataFusionError::NotImplemented(_) => Self::NotSupported(text),
             DataFusionError::ResourcesExhausted(_) => Self::OutOfMemory(first_line(&text)),
+            // The hard limit of a worker.
+            DataFusionError::Execution(_) | DataFusionError::ArrowError(..)
+                if text.contains("memory allocator returned an error") =>
+            {
+                Self::OutOfMemory(first_line(&text))
+            }
             DataFusionError::Execution(_) | DataFusionError::ArrowError(..) => Self::Failed(text),
             DataFusionError::IoError(_)
             | DataFusionError::ObjectStore(_)
