@@ -253,7 +253,7 @@ fn peak_mib(up: &Up) -> u64 {
 #[test]
 fn records_are_counted_before_they_are_decoded() {
     let folder = tempfile::tempdir().unwrap();
-    let up = Up::start(&folder.path().join("data"), "127.0.0.1:0", None);
+    let up = Up::start(&folder.path().join("data"), "127.0.0.1:0");
     let before = peak_mib(&up);
     let empty_records = [0x32, 0].repeat((9 << 20) / 2);
     std::thread::scope(|scope| {
