@@ -84,7 +84,11 @@ impl Memory {
 
     /// Decodes a request, and checks that its events belong to the topic and partition that it
     /// names, and that the principal may append them. What is returned beside it holds its memory.
-    pub fn decode(&self, sent: Sent, principal: &Principal) -> Result<(AppendRequest, OwnedSemaphorePermit), Refused> {
+    pub fn decode(
+        &self,
+        sent: Sent,
+        principal: &Principal,
+    ) -> Result<(AppendRequest, OwnedSemaphorePermit), Refused> {
         let Sent { body, mut held } = sent;
         let bytes = wire::measure_request(&body).map_err(|why| Refused::bad(format!("the body: {why}")))?;
         // Keys and payloads share the body.
