@@ -319,7 +319,7 @@ mod tests {
         let poison = Place::record(&jobs(), 7);
         // The first life notes no record, because none has died before.
         for known in [false, false, false, true] {
-            let mut watch = DeathWatch::begin(folder.path(), "reader");
+            let watch = DeathWatch::begin(folder.path(), "reader");
             assert_eq!(watch.skips(&poison), known);
             drop(watch);
             dies_at(folder.path(), &poison);

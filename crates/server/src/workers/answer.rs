@@ -85,7 +85,7 @@ impl WorkerAnswer {
         let until = self.deadline + GRACE;
         let said = timeout_at(until, next_message(worker, &running.catalog, ask)).await;
         match said {
-            Ok(Ok(WorkerMessage::Piece(piece))) => return Ok(Some(piece)),
+            Ok(Ok(WorkerMessage::Piece(piece))) => Ok(Some(piece)),
             Ok(Ok(WorkerMessage::Whole)) => {
                 self.running = None;
                 Ok(None)

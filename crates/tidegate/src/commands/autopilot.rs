@@ -72,7 +72,7 @@ policy only suggests.")]
         #[arg(long, value_name = "HOST:PORT")]
         listen: Option<String>,
         #[command(flatten)]
-        door: DoorArgs,
+        door: Box<DoorArgs>,
         #[command(flatten)]
         data: DataArgs,
         #[command(flatten)]
@@ -160,7 +160,7 @@ pub fn run(args: AutopilotArgs) -> CommandResult {
     match args.command {
         Command::Run { config, once, shadow, listen, door, data, log } => {
             let config = ServiceConfig::read(&config)?.shadowed_by(shadow);
-            act(config, once, listen.as_deref().map(|listen| (listen, &door)), &data, &log)?;
+            act(config, once, listen.as_deref().map(|listen| (listen, door.as_ref())), &data, &log)?;
         }
         Command::Pause { why, data } => {
             let control = ControlFolder::in_data(&data.data);
