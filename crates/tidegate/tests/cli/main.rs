@@ -18,6 +18,7 @@ mod crash;
 mod evaluation;
 mod explain;
 mod future;
+mod fuzz;
 mod history;
 mod http;
 mod ingest;
