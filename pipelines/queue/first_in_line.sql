@@ -22,11 +22,9 @@
 --! to_time      = "End, at most that of the day; NULL while it lasts."
 WITH candidates AS (
     -- One row per day and stretch of a wait in which the job competes for GPUs, from when it is
-    -- eligible. A stretch that reaches the newest events of its cluster, but not the end of the day,
-    -- has no end yet.
+    -- eligible.
     SELECT window_start, cluster, job_id, coalesce(pool, '') AS pool, waited_from, gpus_milli, priority, from_time AS stretch_from,
-           greatest(clip_from, coalesce(eligible_from, clip_from)) AS from_time,
-           CASE WHEN clip_to < plus_ms(window_start, 86400000) AND coalesce(to_time > clip_to, true) THEN NULL ELSE clip_to END AS until
+           greatest(clip_from, coalesce(eligible_from, clip_from)) AS from_time, clip_end
     FROM eligible_waits
     WHERE gpus_milli > 0 AND coalesce(reason_layer, 3) IN (2, 3)
 ), ranked AS (
@@ -35,7 +33,7 @@ WITH candidates AS (
            CAST(row_number() OVER (PARTITION BY window_start, cluster
                                    ORDER BY priority DESC NULLS LAST, waited_from, job_id, stretch_from) AS BIGINT) AS rank
     FROM candidates
-    WHERE coalesce(from_time < until, true)
+    WHERE coalesce(from_time < clip_end, true)
 ), node_pools AS (
     -- One row per day, node and pool.
     SELECT DISTINCT window_start, cluster, node, unnest(string_to_array(pool, ',')) AS pool FROM node_capacity WHERE pool <> ''
@@ -61,7 +59,7 @@ WITH candidates AS (
     FROM shared_pools t LEFT JOIN open_clusters o ON o.window_start = t.window_start AND o.cluster = t.cluster
 ), first_structs AS (
     -- One row per line and time, as a struct of the first rank.
-    SELECT l.window_start, l.cluster, l.line, unnest(least_in_force(r.rank, r.from_time, r.until)) AS f
+    SELECT l.window_start, l.cluster, l.line, unnest(least_in_force(r.rank, r.from_time, r.clip_end)) AS f
     FROM ranked r JOIN lines l ON l.window_start = r.window_start AND l.cluster = r.cluster AND l.pool = r.pool
     GROUP BY l.window_start, l.cluster, l.line
 ), firsts AS (

@@ -23,12 +23,10 @@
 --! from_time                 = "Start."
 --! to_time                   = "End, at most that of the day; NULL for the latest row."
 WITH demand AS (
-    -- One row per day and stretch of a wait that GPUs could end. A stretch that reaches the newest
-    -- events of its cluster, but not the end of the day, has no end yet.
+    -- One row per day and stretch of a wait that GPUs could end.
     -- Jobs that a hold, a dependency or a limit keeps back would not start wherever GPUs are free.
     SELECT window_start, cluster, coalesce(pool, '') AS pool, asked_nodes, (asked_gpus_per_node_milli + 999) / 1000 AS gpus_per_node,
-           greatest(clip_from, coalesce(eligible_time, clip_from)) AS from_time,
-           CASE WHEN clip_to < plus_ms(window_start, 86400000) AND coalesce(to_time > clip_to, true) THEN NULL ELSE clip_to END AS until
+           greatest(clip_from, coalesce(eligible_time, clip_from)) AS from_time, clip_end
     FROM classified_waits
     WHERE gpus_milli > 0 AND is_open = 1
 ), pool_starts AS (
@@ -42,16 +40,16 @@ WITH demand AS (
     SELECT d.window_start, d.cluster, d.pool, CASE WHEN d.asked_nodes IS NULL THEN 1 ELSE least(d.gpus_per_node, s.largest_node_gpus + 1) END AS gpus,
            coalesce(d.asked_nodes, 0) AS tasks, CASE WHEN d.asked_nodes IS NULL THEN 1 ELSE 0 END AS shapeless,
            greatest(d.from_time, s.known_from) AS from_time,
-           CASE WHEN d.until IS NOT NULL THEN greatest(d.until, s.known_from) END AS until
+           CASE WHEN d.clip_end IS NOT NULL THEN greatest(d.clip_end, s.known_from) END AS clip_end
     FROM demand d
     JOIN pool_starts s ON s.window_start = d.window_start AND s.cluster = d.cluster AND s.pool = d.pool
-    WHERE coalesce(d.from_time < d.until, true)
+    WHERE coalesce(d.from_time < d.clip_end, true)
 ), demand_changes AS (
     -- One row per pool, size and time at which demand changed.
     SELECT window_start, cluster, pool, gpus, at, sum(tasks) AS tasks, sum(shapeless) AS shapeless
     FROM (SELECT window_start, cluster, pool, gpus, from_time AS at, tasks, shapeless FROM sized_demand
           UNION ALL
-          SELECT window_start, cluster, pool, gpus, until, -tasks, -shapeless FROM sized_demand WHERE until IS NOT NULL)
+          SELECT window_start, cluster, pool, gpus, clip_end, -tasks, -shapeless FROM sized_demand WHERE clip_end IS NOT NULL)
     GROUP BY window_start, cluster, pool, gpus, at
 ), fit_changes AS (
     -- One row per pool, size and time at which free GPUs changed, or the last node left the pool.

@@ -17,7 +17,7 @@
 --! gpus                = "Number of whole GPUs on one node, at most 129. The last row has one more than any node of the pool has, so that nodes is 0."
 --! nodes               = "Nodes with at least that many GPUs free."
 --! free_gpus_milli     = "Free in the whole pool, thousandths of a GPU."
---! largest_free_gpus   = "Most whole GPUs free on one node."
+--! largest_free_gpus   = "Most whole GPUs free on one node, at most 128."
 --! free_nodes          = "Nodes with at least one whole GPU free."
 --! usable_gpus_milli   = "GPUs of nodes where jobs may start, held or free, thousandths."
 --! present_gpus_milli  = "GPUs of all nodes, including nodes that are down or drained, thousandths."
@@ -26,10 +26,8 @@
 --! from_time           = "Start."
 --! to_time             = "End, at most that of the day; NULL for the latest row."
 WITH node_parts AS (
-    -- One row per day and state of a node. A state that reaches the newest events of its cluster,
-    -- but not the end of the day, has no end yet.
-    SELECT window_start, cluster, node, coalesce(pool, '') AS pool, gpus_milli, free_gpus_milli, assumed_gpus_milli, is_usable, clip_from,
-           CASE WHEN clip_to < plus_ms(window_start, 86400000) AND coalesce(to_time > clip_to, true) THEN NULL ELSE clip_to END AS until
+    -- One row per day and state of a node.
+    SELECT window_start, cluster, node, coalesce(pool, '') AS pool, gpus_milli, free_gpus_milli, assumed_gpus_milli, is_usable, clip_from, clip_end
     FROM node_free
 ), pool_names AS (
     -- One row per mention of a pool by nodes or waiting jobs.
@@ -43,7 +41,7 @@ WITH node_parts AS (
     SELECT DISTINCT window_start, cluster, pool FROM pool_names
 ), pool_nodes AS (
     -- One row per state of a node and pool that it counts in.
-    SELECT f.window_start, f.cluster, p.pool, f.gpus_milli, f.free_gpus_milli, f.assumed_gpus_milli, f.is_usable, f.clip_from, f.until
+    SELECT f.window_start, f.cluster, p.pool, f.gpus_milli, f.free_gpus_milli, f.assumed_gpus_milli, f.is_usable, f.clip_from, f.clip_end
     FROM node_parts f
     JOIN pools p ON p.window_start = f.window_start AND p.cluster = f.cluster
     WHERE f.pool = '' OR p.pool = '' OR strpos(',' || f.pool || ',', ',' || p.pool || ',') > 0
@@ -51,8 +49,8 @@ WITH node_parts AS (
     -- One row per start (1) and end (-1) of a state of a node.
     SELECT window_start, cluster, pool, clip_from AS at, 1 AS sign, gpus_milli, free_gpus_milli, assumed_gpus_milli, is_usable FROM pool_nodes
     UNION ALL
-    SELECT window_start, cluster, pool, until, -1, gpus_milli, free_gpus_milli, assumed_gpus_milli, is_usable
-    FROM pool_nodes WHERE until IS NOT NULL
+    SELECT window_start, cluster, pool, clip_end, -1, gpus_milli, free_gpus_milli, assumed_gpus_milli, is_usable
+    FROM pool_nodes WHERE clip_end IS NOT NULL
 ), points AS (
     -- One row per pool and time at which any node changed.
     SELECT window_start, cluster, pool, at, least(max(gpus_milli) / 1000, 128) AS largest, sum(sign) AS nodes, sum(sign * free_gpus_milli) AS free,

@@ -22,10 +22,9 @@
 --! from_time       = "Start."
 --! to_time         = "End, at most that of the day; NULL for the latest row."
 WITH limits AS (
-    -- One row per day and value of a quota or limit; empty text for any pool or model. An interval
-    -- that reaches the newest events of its cluster, but not the end of the day, has no end yet.
+    -- One row per day and value of a quota or limit; empty text for any pool or model.
     SELECT window_start, cluster, owner, kind, coalesce(pool, '') AS of_pool, coalesce(gpu_model, '') AS of_model, gpus_milli,
-           clip_from, CASE WHEN clip_to < plus_ms(window_start, 86400000) AND coalesce(to_time > clip_to, true) THEN NULL ELSE clip_to END AS until
+           clip_from, clip_end
     FROM capacity
     WHERE kind IN ('QUOTA_SET', 'LIMIT_SET') AND owner <> 'total' AND gpus_milli IS NOT NULL
 ), limit_keys AS (
@@ -33,13 +32,12 @@ WITH limits AS (
     SELECT DISTINCT window_start, cluster, owner, kind, of_pool, of_model FROM limits
 ), running AS (
     -- Two rows per day and attempt that held GPUs: for its team and for its QOS.
-    SELECT window_start, cluster, unnest(make_array(team, 'qos/' || qos)) AS owner, pool, gpu_model, gpus_milli, clip_from,
-           CASE WHEN clip_to < plus_ms(window_start, 86400000) AND coalesce(to_time > clip_to, true) THEN NULL ELSE clip_to END AS until
+    SELECT window_start, cluster, unnest(make_array(team, 'qos/' || qos)) AS owner, pool, gpu_model, gpus_milli, clip_from, clip_end
     FROM attempts
     WHERE from_time IS NOT NULL AND gpus_milli > 0
 ), holds AS (
     -- One row per day, quota and attempt that counts towards it.
-    SELECT k.window_start, k.cluster, k.owner, k.kind, k.of_pool, k.of_model, r.gpus_milli, r.clip_from, r.until
+    SELECT k.window_start, k.cluster, k.owner, k.kind, k.of_pool, k.of_model, r.gpus_milli, r.clip_from, r.clip_end
     FROM limit_keys k
     JOIN running r ON r.window_start = k.window_start AND r.cluster = k.cluster AND r.owner = k.owner
                   AND (k.of_pool = '' OR k.of_pool = r.pool) AND (k.of_model = '' OR k.of_model = r.gpu_model)
@@ -47,11 +45,11 @@ WITH limits AS (
     -- One row per change of a quota or of what is held of it.
     SELECT window_start, cluster, owner, kind, of_pool, of_model, clip_from AS at, 0 AS held, gpus_milli AS quota, 1 AS is_set FROM limits
     UNION ALL
-    SELECT window_start, cluster, owner, kind, of_pool, of_model, until, 0, NULL, 0 FROM limits WHERE until IS NOT NULL
+    SELECT window_start, cluster, owner, kind, of_pool, of_model, clip_end, 0, NULL, 0 FROM limits WHERE clip_end IS NOT NULL
     UNION ALL
     SELECT window_start, cluster, owner, kind, of_pool, of_model, clip_from, gpus_milli, NULL, NULL FROM holds
     UNION ALL
-    SELECT window_start, cluster, owner, kind, of_pool, of_model, until, -gpus_milli, NULL, NULL FROM holds WHERE until IS NOT NULL
+    SELECT window_start, cluster, owner, kind, of_pool, of_model, clip_end, -gpus_milli, NULL, NULL FROM holds WHERE clip_end IS NOT NULL
 ), points AS (
     -- One row per quota and time at which anything changed.
     SELECT window_start, cluster, owner, kind, of_pool, of_model, at, sum(held) AS held, max(quota) AS quota, max(is_set) AS is_set

@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn empty_messages_are_refused_before_they_take_memory() {
-        // Field 2 of job events is no repeated one; 6 of a batch is `columns`: two bytes each.
+        // Field 6 of a batch is `columns`: two bytes each.
         let columns = [0x32, 0].repeat(100_000);
         let refused = Event::decode_draft(SchemaId::GpuSampleBatch.number(), &columns).unwrap_err();
         assert!(refused.to_string().contains("`columns` stands more than 512 times"), "{refused}");
@@ -224,11 +224,8 @@ mod tests {
     #[test]
     fn counts_hold_for_the_whole_record() {
         // Each column alone has few runs of missing values.
-        let column = [vec![0x32, 200], [0x1a, 0].repeat(100)].concat();
-        let refused = measure(shape_of(SchemaId::GpuSampleBatch), &column.repeat(0)).unwrap();
-        assert!(refused > 0);
-        let long = [vec![0x32, 0xc8, 0x01], [0x1a, 0].repeat(100)].concat().repeat(500);
-        assert!(measure(shape_of(SchemaId::GpuSampleBatch), &long).is_ok());
+        let some = [vec![0x32, 0xc8, 0x01], [0x1a, 0].repeat(100)].concat().repeat(500);
+        assert!(measure(shape_of(SchemaId::GpuSampleBatch), &some).is_ok());
         let runs = [vec![0x32, 0xa0, 0x9c, 0x01], [0x1a, 0].repeat(10_000)].concat().repeat(30);
         let refused = measure(shape_of(SchemaId::GpuSampleBatch), &runs).unwrap_err();
         assert!(matches!(refused, TooMuch::Many { field: "missing", .. }), "{refused:?}");

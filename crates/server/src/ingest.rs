@@ -5,17 +5,17 @@ mod body;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{Extension, Request, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use subtle::ConstantTimeEq;
 use tidegate_log::wire::{self, AppendAnswer, LogAnswer, Refusal, TopicAnswer};
 use tidegate_log::{EventLog, LogError};
 use tokio::sync::Semaphore;
 
+use crate::access::{Forbidden, Principal, Role};
 use body::Memory;
 
 /// Requests appended at a time; others wait, with their body read.
@@ -25,36 +25,18 @@ const MAX_AT_ONCE: usize = 32;
 #[derive(Clone)]
 pub struct Ingest {
     log: Arc<dyn EventLog>,
-    token: Option<Arc<str>>,
     turns: Arc<Semaphore>,
     memory: Memory,
 }
 
 impl Ingest {
-    /// The token that appends must carry; `None` accepts every client that reaches the address.
-    pub fn new(log: Arc<dyn EventLog>, token: Option<&str>) -> Self {
-        Self {
-            log,
-            token: token.map(Into::into),
-            turns: Arc::new(Semaphore::new(MAX_AT_ONCE)),
-            memory: Memory::default(),
-        }
+    /// Who may append what is decided at the door, and by what principals are bound to.
+    pub fn new(log: Arc<dyn EventLog>) -> Self {
+        Self { log, turns: Arc::new(Semaphore::new(MAX_AT_ONCE)), memory: Memory::default() }
     }
 
     pub(crate) fn router(self) -> Router {
         Router::new().route("/v1/events", post(append)).route("/v1/log", get(topics)).with_state(self)
-    }
-
-    fn check_token(&self, headers: &HeaderMap) -> Result<(), Refused> {
-        let Some(token) = &self.token else { return Ok(()) };
-        let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        match given {
-            Some(given) if bool::from(given.ct_eq(token.as_bytes())) => Ok(()),
-            _ => {
-                let message = "this address asks for a token: send `Authorization: Bearer TOKEN`; agents take it from --log-token-file";
-                Err(Refused::new(StatusCode::UNAUTHORIZED, "unauthorized", message))
-            }
-        }
     }
 
     /// Runs work that may wait for the disk or Kafka off the threads that answer requests.
@@ -73,12 +55,11 @@ impl Ingest {
 
 impl std::fmt::Debug for Ingest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ingest").field("asks_for_token", &self.token.is_some()).finish_non_exhaustive()
+        f.debug_struct("Ingest").finish_non_exhaustive()
     }
 }
 
-async fn topics(State(ingest): State<Ingest>, headers: HeaderMap) -> Result<Response, Refused> {
-    ingest.check_token(&headers)?;
+async fn topics(State(ingest): State<Ingest>) -> Result<Response, Refused> {
     let topics = ingest.with_log(|log| log.topics()).await?;
     let topic = |(topic, config): (String, tidegate_log::TopicConfig)| TopicAnswer {
         topic,
@@ -89,9 +70,12 @@ async fn topics(State(ingest): State<Ingest>, headers: HeaderMap) -> Result<Resp
     Ok(Json(LogAnswer { topics: topics.into_iter().map(topic).collect(), now_ms }).into_response())
 }
 
-async fn append(State(ingest): State<Ingest>, request: Request) -> Result<Response, Refused> {
+async fn append(
+    State(ingest): State<Ingest>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Result<Response, Refused> {
     let (head, body) = request.into_parts();
-    ingest.check_token(&head.headers)?;
     // A web page may send a form or text to an address that its user reaches, but not this without
     // asking first.
     if head.headers.get(CONTENT_TYPE).is_none_or(|value| value.as_bytes() != wire::CONTENT_TYPE.as_bytes()) {
@@ -102,13 +86,18 @@ async fn append(State(ingest): State<Ingest>, request: Request) -> Result<Respon
     // Read before the turn is taken: who sends slowly holds up nobody.
     let sent = ingest.memory.read(body).await?;
     let turn = ingest.turns.acquire().await;
-    let (request, held) = ingest.memory.decode(sent)?;
+    let (request, held) = ingest.memory.decode(sent, &principal)?;
+    let topic = request.topic.clone();
     let appended = ingest.with_log(move |log| {
         let (at, batch) = request.into_batch();
         log.append(&at, batch)
     });
     let appended = appended.await?;
     drop((turn, held));
+    // What people enter is rare, and somebody will ask who it was.
+    if matches!(principal.role, Role::Operator | Role::Administrator) {
+        tracing::info!(by = %principal.id, topic, records = appended.written, "entered");
+    }
     let answer = AppendAnswer {
         first_offset: appended.first_offset,
         written: appended.written,
@@ -131,6 +120,12 @@ impl Refused {
 
     fn bad(message: String) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+}
+
+impl From<Forbidden> for Refused {
+    fn from(error: Forbidden) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", error.to_string())
     }
 }
 
@@ -164,11 +159,6 @@ impl From<LogError> for Refused {
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(self.refusal)).into_response();
-        if self.status == StatusCode::UNAUTHORIZED {
-            let scheme = axum::http::HeaderValue::from_static("Bearer");
-            response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
-        }
-        response
+        (self.status, Json(self.refusal)).into_response()
     }
 }

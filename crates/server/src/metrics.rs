@@ -1,6 +1,7 @@
 //! Metrics of a process that maintains tables, in the OpenMetrics text format.
 
 mod autopilot;
+mod doors;
 mod signals;
 
 use std::fmt;
@@ -42,6 +43,7 @@ pub struct Metrics {
     watermark: Family<Partition, Gauge>,
     autopilot: autopilot::Gauges,
     signals: signals::Gauges,
+    doors: doors::Doors,
 }
 
 impl Default for Metrics {
@@ -49,6 +51,7 @@ impl Default for Metrics {
         let mut whole = Registry::default();
         let autopilot = autopilot::Gauges::register(&mut whole);
         let signals = signals::Gauges::register(&mut whole);
+        let doors = doors::Doors::register(&mut whole);
         let registry = whole.sub_registry_with_prefix("tidegate_pipeline");
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
@@ -75,6 +78,7 @@ impl Default for Metrics {
         Self {
             autopilot,
             signals,
+            doors,
             registry: whole,
             last: Mutex::default(),
             records,
@@ -100,6 +104,21 @@ impl Metrics {
     /// Exports the memory of the signals from now on.
     pub fn observe_signals(&self, memory: &SignalsMemory) {
         self.signals.observe(memory);
+    }
+
+    /// Counts a request refused with this status.
+    pub(crate) fn count_refused(&self, status: u16) {
+        self.doors.refused.get_or_create(&doors::Refused { status }).inc();
+    }
+
+    /// Exports the number of open connections.
+    pub(crate) fn observe_connections(&self, open: usize) {
+        self.doors.connections.set(i64::try_from(open).unwrap_or(i64::MAX));
+    }
+
+    /// Counts a connection closed to make room.
+    pub(crate) fn count_shed(&self) {
+        self.doors.shed.inc();
     }
 
     /// Exports the runner's progress from now on.

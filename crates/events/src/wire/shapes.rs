@@ -90,8 +90,8 @@ static NODE: Shape = Shape {
         name(4, "pool"),
         name(5, "gpu_model"),
         name(9, "fault_id"),
-        name(14, "gpu_uuid"),
-        name(15, "mig_uuid"),
+        name(13, "gpu_uuid"),
+        name(14, "mig_uuid"),
     ],
 };
 static DEAD_LETTER: Shape =

@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::exec::dictionary::Dictionary;
 use crate::exec::partial;
 use crate::pipeline::definition::{Extent, Shape};
-use crate::pipeline::plan::{Planned, added_columns};
+use crate::pipeline::plan::{Planned, added_to_joined};
 
 /// Runs a keyed pipeline over `sources` (table name and rows). They must hold all rows of every
 /// key.
@@ -94,7 +94,7 @@ pub async fn run_joined(
         };
         let all = format!("all_{name}");
         ctx.register_table(all.as_str(), Arc::clone(rows))?;
-        let added = added_columns(extent);
+        let added = added_to_joined(extent);
         let schema = rows.schema();
         let own = schema.fields().iter().filter(|field| !added.contains(&field.name().as_str()));
         let own: String = own.map(|field| format!("\"{}\", ", field.name())).collect();
@@ -104,9 +104,11 @@ pub async fn run_joined(
             ),
             Extent::Interval { from, to } => format!(
                 "SELECT {own}window_start, greatest(\"_from\", window_start) AS clip_from, \
-                        least(\"_to\", plus_ms(window_start, {width_ms})) AS clip_to \
+                        least(\"_to\", plus_ms(window_start, {width_ms})) AS clip_to, \
+                        CASE WHEN \"_to\" >= plus_ms(window_start, {width_ms}) THEN plus_ms(window_start, {width_ms}) \
+                             WHEN \"_end\" <= \"_to\" THEN \"_to\" END AS clip_end \
                  FROM (SELECT *, unnest(window_starts(\"_from\", \"_to\", {width_ms}, {low}, {high})) AS window_start \
-                       FROM (SELECT {own}{from} AS \"_from\", least({to}, \"_until\") AS \"_to\" \
+                       FROM (SELECT {own}{from} AS \"_from\", least({to}, \"_until\") AS \"_to\", {to} AS \"_end\" \
                              FROM {all} JOIN \"_observed\" ON \"_cluster\" = cluster \
                              WHERE {from} < {high} AND ({to} IS NULL OR {to} > {low}) \
                                AND {from} <= \"_until\" AND least({to}, \"_until\") > {low}))"

@@ -13,7 +13,7 @@ use crate::pipeline::check;
 use crate::pipeline::definition::{Extent, Pipeline, Shape};
 use crate::pipeline::partials::partial_merges;
 use crate::pipeline::pass_through::pass_through_columns;
-use crate::pipeline::plan::{AS_OF, Group, Plan, Planned, added_columns};
+use crate::pipeline::plan::{AS_OF, Group, Plan, Planned, added_columns, added_to_joined};
 use crate::pipeline::plan_cache::PlanCache;
 use crate::pipeline::rollup::Rollup;
 use crate::raw::raw_tables;
@@ -206,7 +206,7 @@ pub fn source_schema(shape: &Shape, name: &str, source: &TableSpec) -> SchemaRef
     let added: &[&str] = match shape {
         Shape::Keyed { .. } if source.layout == Layout::Raw => &[AS_OF],
         Shape::Windowed { extent, .. } => added_columns(extent),
-        Shape::Joined { extents, .. } => extents.get(name).map_or(&[], added_columns),
+        Shape::Joined { extents, .. } => extents.get(name).map_or(&[], added_to_joined),
         Shape::Keyed { .. } | Shape::View => &[],
     };
     if matches!(shape, Shape::Windowed { .. }) && source.layout == Layout::Samples {

@@ -176,3 +176,11 @@ pub fn added_columns(extent: &Extent) -> &'static [&'static str] {
         Extent::Instant { .. } => &["window_start"],
     }
 }
+
+/// As [`added_columns`], of a joined pipeline, whose intervals may not have ended.
+pub fn added_to_joined(extent: &Extent) -> &'static [&'static str] {
+    match extent {
+        Extent::Interval { .. } => &["window_start", "clip_from", "clip_to", "clip_end"],
+        Extent::Instant { .. } => added_columns(extent),
+    }
+}

@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::Refused;
+use crate::access::Principal;
 
 /// Longest request: the largest record and what goes with it.
 const MAX_BODY_BYTES: usize = MAX_RECORD_BYTES + (1 << 20);
@@ -82,8 +83,8 @@ impl Memory {
     }
 
     /// Decodes a request, and checks that its events belong to the topic and partition that it
-    /// names. What is returned beside it holds its memory.
-    pub fn decode(&self, sent: Sent) -> Result<(AppendRequest, OwnedSemaphorePermit), Refused> {
+    /// names, and that the principal may append them. What is returned beside it holds its memory.
+    pub fn decode(&self, sent: Sent, principal: &Principal) -> Result<(AppendRequest, OwnedSemaphorePermit), Refused> {
         let Sent { body, mut held } = sent;
         let bytes = wire::measure_request(&body).map_err(|why| Refused::bad(format!("the body: {why}")))?;
         // Keys and payloads share the body.
@@ -92,12 +93,15 @@ impl Memory {
             .map_err(|error| Refused::bad(format!("the body is no AppendRequest: {error}")))?;
         let longest = request.records.iter().map(|record| record.payload.len()).max().unwrap_or(0);
         let _checking = self.take(longest * EVENT_FACTOR)?;
-        check(&request)?;
+        check(&request, principal)?;
         Ok((request, held))
     }
 }
 
-fn check(request: &AppendRequest) -> Result<(), Refused> {
+fn check(request: &AppendRequest, principal: &Principal) -> Result<(), Refused> {
+    if request.records.is_empty() {
+        return Err(Refused::bad("it holds no record".into()));
+    }
     for (number, record) in request.records.iter().enumerate() {
         let refuse = |what: String| Err(Refused::bad(format!("record {number}: {what}")));
         let event = match Event::decode(record.schema, &record.payload) {
@@ -114,6 +118,7 @@ fn check(request: &AppendRequest) -> Result<(), Refused> {
         if event.key().as_bytes() != record.key {
             return refuse(format!("its key is {:?}, made of {}", event.key(), event.schema().key()));
         }
+        principal.check_append(&request.source, &event)?;
         if event.event_time_ms() != record.event_time_ms {
             return refuse(format!("its event time is {}", event.event_time_ms()));
         }
