@@ -21,7 +21,6 @@ mod escapes;
 mod evaluation;
 mod explain;
 mod future;
-mod fuzz;
 mod history;
 mod http;
 mod ingest;
