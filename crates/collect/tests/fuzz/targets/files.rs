@@ -14,14 +14,13 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::{Parser, Target, files_of, lines, of_text};
 use crate::scratch_log::ScratchLog;
 
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 5] = [
     Target {
         name: "mapping",
         start: || of_text(|text| Mapping::parse(text, "fuzz")),
         seeds: || files_of("schemas/imports", "toml"),
     },
     Target { name: "import", start: importing, seeds: tables },
-    Target { name: "parquet", start: importing_parquet, seeds: parquet_files },
     Target { name: "topology", start: || of_text(topology::read), seeds: || lines(TOPOLOGY) },
     Target {
         name: "policy",
@@ -33,8 +32,6 @@ pub const TARGETS: [Target; 6] = [
 
 const TOPOLOGY: &[&str] =
     &["SwitchName=s1 Nodes=n[1-4]\nSwitchName=top Switches=s[1-2]\n", "node,rack,switch\nn1,r1,s1\n"];
-/// Largest Parquet file that is a seed, bytes.
-const SMALL_BYTES: usize = 16 << 10;
 /// Bytes of the checksum at the end of a snapshot.
 const CHECKSUM_BYTES: usize = 16;
 
@@ -60,25 +57,6 @@ fn importing() -> Parser {
         for mapping in &mappings {
             let reader = Box::new(Cursor::new(input.to_vec()));
             let source = Source::Reader { name: "fuzz".into(), reader };
-            import(source, mapping, &ImportOptions::default(), &ScratchLog::default(), &mut |_| {}).ok();
-        }
-    })
-}
-
-fn parquet_files() -> Vec<Vec<u8>> {
-    let mut files = files_of("crates/tidegate/demo", "parquet");
-    files.retain(|file| file.len() < SMALL_BYTES);
-    files
-}
-
-fn importing_parquet() -> Parser {
-    let (mappings, folder) = (mappings(), tempfile::tempdir().unwrap());
-    let file = folder.path().join("table.parquet");
-    Box::new(move |input| {
-        let _folder = &folder;
-        fs::write(&file, input).unwrap();
-        for mapping in &mappings {
-            let source = Source::File(file.clone());
             import(source, mapping, &ImportOptions::default(), &ScratchLog::default(), &mut |_| {}).ok();
         }
     })
