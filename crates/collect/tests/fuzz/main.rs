@@ -24,8 +24,8 @@ use targets::Target;
 const ADDRESS_SPACE_KIB: u64 = 1 << 20;
 /// Longest input, bytes.
 const MAX_INPUT_BYTES: usize = 64 << 10;
-/// Longest time that one input may take.
-const MAX_TIME: Duration = Duration::from_secs(10);
+/// Longest time that one input may take, on a machine that is busy with other tests too.
+const MAX_TIME: Duration = Duration::from_secs(30);
 /// Time for each parser, unless `TIDEGATE_FUZZ_SECONDS` says otherwise.
 const SECONDS: u64 = 1;
 
