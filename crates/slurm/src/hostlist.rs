@@ -4,8 +4,8 @@ use crate::error::ParseError;
 
 /// A host list that names more hosts is refused.
 const MAX_HOSTS: u64 = 100_000;
-/// A longer name of a host is refused, bytes: what DNS takes is 253. Each bracket adds to a name, so
-/// this bounds how deep they go.
+/// A longer name of a host is refused, bytes: what DNS takes is 253. Each bracket adds to a name,
+/// so this bounds how deep they go.
 const MAX_NAME_BYTES: usize = 255;
 /// Longest part of a list that a message shows, characters.
 const SHOWN: usize = 120;

@@ -228,8 +228,8 @@ impl Facts {
     }
 }
 
-/// Parses both answers of sacct: what it says of attempts, and with `delimiter` the texts that users
-/// chose, as [`SlurmClient::ended_attempts`] asks for them.
+/// Parses both answers of sacct: facts about attempts, and the texts that users chose, whose
+/// delimiter is `delimiter`. [`SlurmClient::ended_attempts`] asks for them.
 ///
 /// # Errors
 /// The first answer is not of the columns asked for.

@@ -19,8 +19,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-events", &["tidegate-units"]),
     ("tidegate-log", &["tidegate-events"]),
     ("tidegate-testing", &["tidegate-log"]),
-    // Only its tests use import: what the watcher records and a later import must agree.
-    ("tidegate-collect", &["tidegate-events", "tidegate-log", "tidegate-slurm", "tidegate-import"]),
+    // Only its tests use import: what the watcher records and a later import must agree. So do its
+    // fuzzers, which try the parsers of control and autopilot as well.
+    (
+        "tidegate-collect",
+        &[
+            "tidegate-events",
+            "tidegate-log",
+            "tidegate-slurm",
+            "tidegate-import",
+            "tidegate-control",
+            "tidegate-autopilot",
+        ],
+    ),
     ("tidegate-import", &["tidegate-events", "tidegate-log", "tidegate-slurm"]),
     ("tidegate-slurm", &["tidegate-events"]),
     ("tidegate-node", &["tidegate-events", "tidegate-log", "tidegate-text", "tidegate-collect"]),
