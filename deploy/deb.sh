@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds Debian packages with cargo-deb, which it installs if it is missing.
+# Builds Debian packages with cargo-deb, which it installs if it is missing. Beside each it says what
+# that is built from (PACKAGE.cdx.json, CycloneDX).
 #
 #   deploy/deb.sh [--profile PROFILE] [--output DIR] [--built] [PACKAGE...]
 #
@@ -28,4 +29,5 @@ mkdir -p "$output"
 for package in "${packages[@]}"; do
     $built || cargo build --locked --profile "$profile" --package "$package"
     cargo deb --locked --no-build --profile "$profile" --package "$package" --output "$output/"
+    deploy/sbom.py "$package" > "$output/$package.cdx.json"
 done

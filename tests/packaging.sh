@@ -59,3 +59,12 @@ if grep -q '#DEBHELPER#' "$work/postinst"; then
     exit 1
 fi
 "$work/root/usr/bin/tidegate-node" --version
+# Each crate that is linked is named with its licence.
+python3 - "$work/tidegate-node.cdx.json" <<'END'
+import json, sys
+bom = json.load(open(sys.argv[1]))
+assert (bom["bomFormat"], bom["metadata"]["component"]["name"]) == ("CycloneDX", "tidegate-node"), bom["metadata"]
+names = {it["name"] for it in bom["components"]}
+assert {"tidegate-collect", "prost", "serde"} <= names and "proptest" not in names, sorted(names)
+assert all(it.get("licenses") for it in bom["components"]), [it["name"] for it in bom["components"] if not it.get("licenses")]
+END

@@ -163,6 +163,11 @@ site() {
     exec python3 tests/slurm/ledger/run.py --tidegate "$tidegate" --minutes "$minutes"
 }
 
+# Attacks on a site: tests/hostile.
+attacks() {
+    exec python3 tests/hostile/run.py --tidegate "$tidegate"
+}
+
 slurm_is_missing() {
     echo "Slurm is missing: tests/slurm/cluster.sh install" >&2
     return 1
@@ -218,6 +223,7 @@ if $quick; then
     exit
 fi
 section "docs" check_docs
+section "dependencies" tests/dependencies.sh
 section "ssh-keygen" install_ssh_keygen
 section "kafka" tests/kafka/broker.sh install
 section "slurm" tests/slurm/cluster.sh install
@@ -228,6 +234,7 @@ has_slurm=false
 if tests/slurm/cluster.sh check; then
     has_slurm=true
     beside site site
+    beside attacks attacks
 fi
 beside answers answers
 beside oracle oracle
@@ -240,6 +247,7 @@ section "tests" tests/suites/run.py
 section "packages" tests/packaging.sh
 if $has_slurm; then
     section "ledger on a real Slurm" joined site
+    section "attacks on a site" joined attacks
 elif [ "${CI:-}" = true ]; then
     section "ledger on a real Slurm" slurm_is_missing
 else

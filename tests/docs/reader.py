@@ -159,8 +159,8 @@ class Reader:
 
     def answers(self) -> bool:
         try:
-            address = f"http://127.0.0.1:{self.port}/v1/sql?q=SELECT+1"
-            return urllib.request.urlopen(address, timeout=PATIENCE_S).status == 200
+            address = f"http://127.0.0.1:{self.port}/v1/sql"
+            return urllib.request.urlopen(address, data=b"SELECT 1", timeout=PATIENCE_S).status == 200
         except (urllib.error.URLError, ConnectionError):
             return False
 

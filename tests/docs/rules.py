@@ -42,6 +42,7 @@ class Rule:
 
 KAFKA = "it needs a Kafka cluster"
 SLURM = "it needs a Slurm cluster"
+KEYS = "it needs the keys of people"
 MACHINE = "it would change this machine"
 
 # The first that fits holds. A pattern is searched in `PAGE: SECTION`, a line break, and the command.
@@ -63,7 +64,7 @@ RULES = [
     Rule(r"\ntidegate (autopilot shadow|plan diff --shadow)", How.SKIP, "no shadow plans in the demo"),
     Rule(r"\ntidegate autopilot approve ", How.SKIP, "nothing waits for approval in the demo's log"),
     Rule(r"\ntidegate log release ", How.SKIP, "every reader of the demo's log is in use"),
-    Rule(r"--signers allowed_signers", How.SKIP, "it needs the keys of people"),
+    Rule(r"--signers allowed_signers|\nmv site.toml.statement|\ntidegate autopilot resume --key", How.SKIP, KEYS),
     Rule(r"\ntidegate backtest --from ", How.SKIP, "it needs a site's log of that month"),
     Rule(r"\ntidegate backtest --trace traces/", How.SKIP, "it needs the public traces"),
     Rule(r"\ntidegate (backtest|sim soak) ", long=True),

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use prost::Message;
 
+use crate::wire::{self, TooMuch};
 use crate::{Event, InvalidEvent, SchemaId, UnknownSchema, id, v1};
 
 /// What a log stores of one event.
@@ -28,6 +29,9 @@ pub enum DecodeError {
     /// The bytes are not a Protobuf message of the schema.
     #[error("{schema} payload of {len} bytes is not a protobuf message of schemas/{schema}.proto: {reason}")]
     Malformed { schema: &'static str, len: usize, reason: prost::DecodeError },
+    /// The message holds more than one may.
+    #[error("{schema} holds too much: {reason}")]
+    TooMuch { schema: &'static str, reason: TooMuch },
     /// The message lacks what every event of the schema must have.
     #[error("{schema} is incomplete: {reason}")]
     Invalid { schema: &'static str, reason: InvalidEvent },
@@ -47,12 +51,15 @@ impl Event {
     }
 
     /// Reads what [`Event::encode_to_vec`] wrote of an event that may not be sealed yet, and checks
-    /// nothing.
+    /// its size alone.
     ///
     /// # Errors
-    /// [`DecodeError`] if the schema is unknown or the bytes are not a message of it.
+    /// [`DecodeError`] if the schema is unknown, or the bytes are not a message of it or one that
+    /// holds too much.
     pub fn decode_draft(schema_number: u32, payload: &[u8]) -> Result<Self, DecodeError> {
         let schema = SchemaId::from_number(schema_number)?;
+        wire::measure(wire::shape_of(schema), payload)
+            .map_err(|reason| DecodeError::TooMuch { schema: schema.name(), reason })?;
         match schema {
             SchemaId::JobEvent => v1::JobEvent::decode(payload).map(Self::Job),
             SchemaId::CapacityEvent => v1::CapacityEvent::decode(payload).map(Self::Capacity),
@@ -87,6 +94,7 @@ impl Event {
         }
         let mut payload = Vec::with_capacity(self.encoded_len() + id::SCRATCH_BYTES);
         self.seal_and_encode(&mut payload);
+        wire::measure(wire::shape_of(self.schema()), &payload)?;
         self.validate()?;
         Ok(EventRecord {
             key: self.key().into(),

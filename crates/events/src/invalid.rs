@@ -1,10 +1,6 @@
 //! [`InvalidEvent`]: why a message is not an event.
 
-/// Most samples (devices × ticks) of one batch: an hour of a node with 16 GPUs at 1 Hz.
-///
-/// It bounds what a reader allocates. A batch of a few bytes may claim any number of ticks and
-/// devices for columns that it does not hold.
-pub const MAX_SAMPLES: usize = 1 << 16;
+use crate::wire::{MAX_SAMPLES, TooMuch};
 
 /// What a message lacks to be an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +69,9 @@ pub enum InvalidEvent {
     /// Rules and regrets do not match.
     #[error("{rules} rules and {values} regrets; send one value for each rule")]
     Regrets { rules: usize, values: usize },
+    /// A repeated field or a text is over its bound.
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
     /// The batch has more than [`MAX_SAMPLES`] samples.
     #[error("{devices} devices × {ticks} ticks are more than {MAX_SAMPLES} samples; send smaller batches")]
     TooManySamples { devices: usize, ticks: usize },

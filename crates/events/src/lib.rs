@@ -47,15 +47,17 @@ mod invalid;
 mod schema;
 mod states;
 mod validate;
+pub mod wire;
 
 pub use codec::{DecodeError, EventRecord};
 pub use event::Event;
 pub use family::JobFamily;
 pub use id::EVENT_ID_BYTES;
-pub use invalid::{InvalidEvent, MAX_SAMPLES};
+pub use invalid::InvalidEvent;
 pub use schema::{SchemaId, UnknownSchema};
 pub use states::{FinalState, UnknownFinalState};
 pub use tidegate_units::{GPU_MILLI, Micros, MilliGpus, Millis, gpu_ms, gpu_ms_between};
+pub use wire::MAX_SAMPLES;
 
 /// Types generated from `schemas/*.proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

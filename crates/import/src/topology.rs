@@ -11,6 +11,8 @@ use crate::outbox::Outbox;
 
 /// More levels of switches than any network has; a deeper tree is a cycle.
 const MAX_DEPTH: usize = 16;
+/// Most nodes of a file of Slurm, and most switches: a line of 30 bytes can name 100,000.
+const MAX_NAMES: usize = 100_000;
 
 /// Location of one node, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -101,13 +103,17 @@ fn slurm(text: &str) -> Result<BTreeMap<String, Place>, TopologyError> {
             expand_hosts(list, &mut names).map_err(|error| refuse(index + 1, error.message))?;
             Ok(names.split(',').map(str::to_owned).collect())
         };
-        for node in expand(value("nodes"))? {
+        let (nodes, switches) = (expand(value("nodes"))?, expand(value("switches"))?);
+        if places.len() + nodes.len() > MAX_NAMES || above.len() + switches.len() > MAX_NAMES {
+            return Err(refuse(index + 1, format!("the file names more than {MAX_NAMES} nodes or switches")));
+        }
+        for node in nodes {
             let place = Place { node: node.clone(), switch: Some(switch.to_owned()), ..Place::default() };
             if places.insert(node.clone(), place).is_some() {
                 return Err(refuse(index + 1, format!("node {node} is at another switch already")));
             }
         }
-        for below in expand(value("switches"))? {
+        for below in switches {
             if above.insert(below.clone(), switch.to_owned()).is_some() {
                 return Err(refuse(index + 1, format!("switch {below} is below another one already")));
             }
@@ -200,6 +206,17 @@ mod tests {
             .collect();
         let above = || "spine,core".to_owned();
         assert_eq!(shown, [("n1", "leaf1", above()), ("n2", "leaf1", above()), ("n3", "leaf2", above())]);
+    }
+
+    #[test]
+    fn a_file_names_no_more_nodes_than_a_cluster_has() {
+        let lines =
+            |list: &str| (0..3).map(|at| format!("SwitchName=s{at} {list}{at}_[0-49999]\n")).collect();
+        for text in [lines("Nodes=n"), lines("Switches=s")] {
+            let text: String = text;
+            let error = read(&text).unwrap_err().to_string();
+            assert!(error.contains("more than 100000 nodes or switches"), "{error}");
+        }
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod error;
 pub mod fault;
 mod kafka;
 mod partition;
+pub mod poison;
 pub mod snapshot;
 mod sole_member;
 pub mod tail;

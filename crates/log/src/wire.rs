@@ -3,10 +3,40 @@
 
 use bytes::Bytes;
 
-use crate::{Batch, Producer, Record, TopicPartition};
+use tidegate_events::wire::{Field, Kind, Shape, TooMuch, measure};
+
+use crate::{Batch, MAX_RECORD_BYTES, MAX_SOURCE_BYTES, MAX_TOPIC_BYTES, Producer, Record, TopicPartition};
 
 /// Content type of the request.
 pub const CONTENT_TYPE: &str = "application/x-protobuf";
+
+/// Most records of a request. An agent sends a few hundred at once.
+pub const MAX_RECORDS: usize = 1 << 16;
+
+static REQUEST: Shape = Shape {
+    bytes: size_of::<AppendRequest>(),
+    fields: &[
+        Field { number: 1, name: "topic", kind: Kind::Text(MAX_TOPIC_BYTES) },
+        Field { number: 3, name: "source", kind: Kind::Text(MAX_SOURCE_BYTES) },
+        Field { number: 6, name: "records", kind: Kind::Messages(MAX_RECORDS, &RECORD) },
+    ],
+};
+static RECORD: Shape = Shape {
+    bytes: size_of::<AppendRecord>(),
+    fields: &[
+        Field { number: 1, name: "key", kind: Kind::Text(MAX_RECORD_BYTES) },
+        Field { number: 4, name: "payload", kind: Kind::Text(MAX_RECORD_BYTES) },
+    ],
+};
+
+/// Counts what a request holds before it is decoded. Returns the memory that it takes, its bytes
+/// included.
+///
+/// # Errors
+/// [`TooMuch`]: it has more than [`MAX_RECORDS`] records, or a longer text than a log takes.
+pub fn measure_request(body: &[u8]) -> Result<usize, TooMuch> {
+    measure(&REQUEST, body)
+}
 
 /// One append.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_collect::agent::Connect;
-use tidegate_collect::log_sink::{DirectLogSink, HttpLogSink, LogSink};
+use tidegate_collect::log_sink::{DirectLogSink, HttpLogSink, LogSink, Roots};
 use tidegate_log::{DataDir, KafkaLog, KafkaOptions, KafkaUrl, LogError};
 
 use crate::error::CommandError;
@@ -41,7 +41,7 @@ impl FromStr for Destination {
         }
         match text.split_once("://") {
             Some((scheme, _)) => Err(format!(
-                "{scheme}:// is not known; write kafka://HOST:PORT, http://HOST:PORT or a folder"
+                "{scheme}:// is not known; write kafka://HOST:PORT, http(s)://HOST:PORT or a folder"
             )),
             None if text.is_empty() => Err("write kafka://HOST:PORT, http://HOST:PORT or a folder".into()),
             None => Ok(Self::Folder(text.into())),
@@ -51,11 +51,6 @@ impl FromStr for Destination {
 
 fn http(text: &str) -> Result<String, String> {
     let url: url::Url = text.parse().map_err(|error| format!("{text:?} is no URL: {error}"))?;
-    if url.scheme() == "https" && !cfg!(feature = "http-tls") {
-        return Err("this program is built without TLS; build it with --features http-tls, or use http:// behind a proxy on this \
-                    machine"
-            .into());
-    }
     if !url.username().is_empty() || url.password().is_some() {
         return Err("it holds a user name or password; give a token with --log-token-file".into());
     }
@@ -83,9 +78,15 @@ pub struct DestinationArgs {
     #[arg(long, value_name = "FILE", env = "TIDEGATE_KAFKA_CONFIG")]
     kafka_config: Option<PathBuf>,
 
-    /// File with the token of `tidegate up --ingest-token-file`
+    /// File with a token for an http:// or https:// log, made by `tidegate token new`; read again
+    /// when the server refuses it
     #[arg(long, value_name = "FILE", env = "TIDEGATE_LOG_TOKEN_FILE")]
     log_token_file: Option<PathBuf>,
+
+    /// File with the certificate (PEM) that vouches for an https:// log [default: those that this
+    /// system trusts]
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_LOG_CA")]
+    log_ca: Option<PathBuf>,
 }
 
 impl DestinationArgs {
@@ -104,8 +105,13 @@ impl DestinationArgs {
                 })
             }
             Destination::Http(url) => {
-                let (url, token) = (url.clone(), self.token()?);
-                Box::new(move || Ok(Box::new(HttpLogSink::new(&url, token.as_deref())) as Box<dyn LogSink>))
+                let (url, args) = (url.clone(), self.clone());
+                args.http(&url)?;
+                Box::new(move || {
+                    args.http(&url).map(|log_sink| Box::new(log_sink) as Box<dyn LogSink>).map_err(|reason| {
+                        LogError::ServerRefused { url: url.clone(), doing: "connecting".into(), reason }
+                    })
+                })
             }
             Destination::Folder(folder) => {
                 let folder = folder.clone();
@@ -132,12 +138,21 @@ impl DestinationArgs {
         Ok(options)
     }
 
-    fn token(&self) -> Result<Option<String>, CommandError> {
+    fn http(&self, url: &str) -> Result<HttpLogSink, String> {
+        let token = self.token()?;
+        if url.starts_with("http://") {
+            return Ok(HttpLogSink::new(url, token.as_deref()));
+        }
+        let roots = self.log_ca.as_deref().map_or_else(|| Ok(Roots::of_system()), Roots::from_file)?;
+        Ok(HttpLogSink::over_tls(url, token.as_deref(), roots))
+    }
+
+    fn token(&self) -> Result<Option<String>, String> {
         let Some(file) = &self.log_token_file else { return Ok(None) };
         let token =
             fs::read_to_string(file).map_err(|e| format!("read the token {}: {e}", file.display()))?;
         match token.trim() {
-            "" => Err(format!("{} holds no token", file.display()).into()),
+            "" => Err(format!("{} holds no token", file.display())),
             token => Ok(Some(token.into())),
         }
     }

@@ -19,10 +19,10 @@
 
 #![warn(missing_docs)]
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use tidegate_text::{LinesOf, shown_lines};
 pub use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -63,7 +63,7 @@ impl Command {
             Self::Doctor(args) => doctor::run(args),
         };
         result.unwrap_or_else(|error| {
-            eprintln!("tidegate: {}", chain(error.as_ref()));
+            eprintln!("tidegate: {}", shown_lines(&chain(error.as_ref())));
             ExitCode::FAILURE
         })
     }
@@ -76,11 +76,12 @@ impl Command {
 
 /// Sends log lines to stderr, filtered by RUST_LOG as in `warn,tidegate=info`. Patterns in names
 /// and fields, which other programs accept, are not supported: their engine would be a third of a
-/// small program.
+/// small program. Lines are plain, with control characters escaped: what they quote comes from
+/// outside.
 pub fn init_logging(least: LevelFilter) {
     let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse::<Targets>().ok());
     let usual = || Targets::new().with_default(least.min(LevelFilter::WARN)).with_target("tidegate", least);
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
-    let lines = lines.with_ansi(std::io::stderr().is_terminal());
+    let lines = tracing_subscriber::fmt::layer().with_target(false).with_ansi(false);
+    let lines = lines.with_writer(|| LinesOf(std::io::stderr()));
     tracing_subscriber::registry().with(lines.with_filter(asked.unwrap_or_else(usual))).init();
 }

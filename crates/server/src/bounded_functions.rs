@@ -76,6 +76,9 @@ enum OutputGrowth {
     Range,
     /// As many items as the second argument says, each a copy of the third.
     Items,
+    /// Times from the first argument to the second within the fourth and fifth, in steps of so
+    /// many milliseconds as the third says.
+    Windows,
     /// All arguments put together.
     AllItIsGiven,
     /// All other arguments, with the first one between each two; `concat_ws`.
@@ -94,6 +97,7 @@ impl OutputGrowth {
             "regexp_replace" => Self::Replaced { pattern: true },
             "range" | "generate_series" | "gen_series" => Self::Range,
             "array_resize" => Self::Items,
+            "window_starts" => Self::Windows,
             "concat" | "make_array" | "array_concat" => Self::AllItIsGiven,
             "concat_ws" => Self::Separated,
             "array_to_string" | "array_replace_all" | "array_replace_n" => Self::Text,
@@ -137,6 +141,18 @@ impl OutputGrowth {
                 let made = |row| (items.at(row).max(0) as usize).saturating_mul(bytes_of(2, row).max(8));
                 (0..rows).map(made).collect()
             }
+            Self::Windows => {
+                let time = |arg: usize| args.get(arg).map_or_else(|| Ok(Rows(vec![])), micros);
+                let (from, to, low, high) = (time(0)?, time(1)?, time(3)?, time(4)?);
+                let width_ms = number(2)?;
+                let made = |row| {
+                    let (from, to) = (from.at(row).max(low.at(row)), to.at(row).min(high.at(row)));
+                    let width_us = width_ms.at(row).max(1).unsigned_abs().saturating_mul(1_000);
+                    let windows = if from < to { from.abs_diff(to) / width_us + 2 } else { 0 };
+                    (windows as usize).saturating_mul(8)
+                };
+                (0..rows).map(made).collect()
+            }
             Self::AllItIsGiven => {
                 (0..rows).map(|row| (0..args.len()).map(|arg| bytes_of(arg, row)).sum()).collect()
             }
@@ -175,6 +191,12 @@ fn numbers(column: &ArrayRef) -> EngineResult<Rows<i64>> {
         _ => cast(column, &DataType::Int64)?,
     };
     Ok(Rows(column.as_primitive::<Int64Type>().iter().map(Option::unwrap_or_default).collect()))
+}
+
+/// Times in microseconds, which reach further than nanoseconds do; 0 where there is none.
+fn micros(column: &ArrayRef) -> EngineResult<Rows<i64>> {
+    let times = cast(&cast(column, &DataType::Timestamp(TimeUnit::Microsecond, None))?, &DataType::Int64)?;
+    Ok(Rows(times.as_primitive::<Int64Type>().iter().map(Option::unwrap_or_default).collect()))
 }
 
 /// Steps of a range, in the terms of [`numbers`]. Months are taken as the shortest.
@@ -343,6 +365,9 @@ mod tests {
             "generate_series(timestamp '2020-01-01', timestamp '2030-01-01', interval '1 microsecond')",
             "array_repeat(value, 1000000000)",
             "array_resize(make_array(value), 1000000000, 0)",
+            "window_starts(timestamp '1970-01-01', timestamp '2262-01-01', 1, timestamp '1970-01-01', timestamp '2262-01-01')",
+            "window_starts(timestamp '1970-01-01', timestamp '1971-01-01', value, timestamp '1970-01-01', timestamp '2262-01-01')",
+            "lpad('x', 2147483647)",
             "array_to_string(range(0, 100000), repeat('x', 100000))",
             "concat_ws(repeat('x', 1000000), 'a', 'b', 'c', 'd')",
             "repeat('x', 1000000) || repeat('x', 1000000) || repeat('x', 1000000)",

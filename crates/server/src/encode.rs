@@ -3,15 +3,16 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray};
 use arrow::compute::cast;
 use arrow::csv;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::writer::StreamWriter;
 use arrow::json::writer::{ArrayWriter, JsonArray, LineDelimited, LineDelimitedWriter};
-use arrow::util::display::FormatOptions;
-use arrow::util::pretty::pretty_format_batches_with_options;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use arrow::util::pretty::pretty_format_batches;
+use tidegate_text::{shown, shown_lines};
 
 use crate::error::QueryError;
 use crate::format::Format;
@@ -130,7 +131,7 @@ fn rows_within(batch: &RecordBatch, most: usize) -> Result<usize, QueryError> {
 }
 
 fn refused(format: Format, error: &ArrowError) -> QueryError {
-    QueryError::Encode { format: format.name(), message: error.to_string() }
+    QueryError::Encode { format, message: error.to_string() }
 }
 
 /// The buffer between encoders and [`Encoded`].
@@ -227,7 +228,7 @@ impl Encoder {
                         TABLE_BYTES >> 20
                     )));
                 }
-                let table = pretty_format_batches_with_options(&batches, &options)?;
+                let table = pretty_format_batches(&readable(&batches, &options)?)?;
                 writeln!(out, "{table}")?;
                 if cut {
                     writeln!(
@@ -243,6 +244,34 @@ impl Encoder {
             Self::Arrow { mut writer, .. } => writer.finish(),
         }
     }
+}
+
+/// The cells as text, with control characters escaped: what is drawn goes to a terminal. A line
+/// break would draw a cell as several rows, so only plans keep theirs.
+fn readable(batches: &[RecordBatch], options: &FormatOptions) -> Result<Vec<RecordBatch>, ArrowError> {
+    let is_plan =
+        |schema: &Schema| schema.fields().iter().map(|f| f.name().as_str()).eq(["plan_type", "plan"]);
+    let escape = |text: &str, plan: bool| match plan {
+        true => shown_lines(text).into_owned(),
+        false => shown(text).into_owned(),
+    };
+    let drawn = batches.iter().map(|batch| {
+        let plan = is_plan(batch.schema_ref());
+        let names = batch.schema_ref().fields().iter().map(|field| shown(field.name()).into_owned());
+        let columns = batch.columns().iter().map(|column| {
+            let cells = ArrayFormatter::try_new(column.as_ref(), options)?;
+            let text = (0..column.len()).map(|row| Ok(escape(&cells.value(row).try_to_string()?, plan)));
+            Ok(Arc::new(StringArray::from(text.collect::<Result<Vec<_>, ArrowError>>()?)) as ArrayRef)
+        });
+        let columns = columns.collect::<Result<Vec<_>, ArrowError>>()?;
+        let fields: Vec<Field> = names.map(|name| Field::new(name, DataType::Utf8, false)).collect();
+        RecordBatch::try_new_with_options(
+            Arc::new(Schema::new(fields)),
+            columns,
+            &RecordBatchOptions::new().with_row_count(Some(batch.num_rows())),
+        )
+    });
+    drawn.collect()
 }
 
 /// Strings as plain strings: many Arrow readers do not know views yet.

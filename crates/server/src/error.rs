@@ -6,12 +6,14 @@ use datafusion::common::utils::datafusion_strsim::normalized_levenshtein;
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
+use serde::{Deserialize, Serialize};
 
+use crate::format::Format;
 use crate::row_width::TooWide;
 
 /// Everything a query can end with besides rows. [`QueryError::code`] is stable, for programs;
 /// [`QueryError::hint`] says what to do.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the message says what each field is")]
 pub enum QueryError {
     /// The text does not parse as SQL.
@@ -50,7 +52,7 @@ pub enum QueryError {
     Failed(String),
     /// A column's type cannot be written in the format.
     #[error("the result cannot be written as {format}: {message}")]
-    Encode { format: &'static str, message: String },
+    Encode { format: Format, message: String },
     /// A single row exceeds what is written of one, bytes.
     #[error("a row of the result has more than {} MiB, which is the most that is written of one", .most >> 20)]
     RowTooLarge { most: usize },
@@ -72,6 +74,12 @@ pub enum QueryError {
     /// A file of a table could not be read.
     #[error("reading the tables failed: {0}")]
     Storage(String),
+    /// So many queries wait already.
+    #[error("{waiting} queries wait to be run, and no more may")]
+    Busy { waiting: usize },
+    /// The process that ran the query ended; says how.
+    #[error("the process that ran the query ended: {0}")]
+    Died(String),
     /// The engine failed in a way that is no fault of the query.
     #[error("the query engine failed: {0}")]
     Internal(String),
@@ -102,6 +110,8 @@ impl QueryError {
             Self::TimeNotAllowed { .. } => "time_not_allowed",
             Self::OutOfMemory(_) | Self::RowsTooWide { .. } => "memory_limit",
             Self::Storage(_) => "storage",
+            Self::Busy { .. } => "busy",
+            Self::Died(_) => "query_died",
             Self::Internal(_) => "internal",
         }
     }
@@ -139,6 +149,10 @@ impl QueryError {
                  tidegate up"
                     .into()
             }
+            Self::Busy { .. } => "ask again in a moment, and fewer at a time".into(),
+            Self::Died(_) => {
+                "only this query is lost: everything else went on; ask for less at a time, and report it if it repeats".into()
+            }
             _ => return None,
         })
     }
@@ -175,6 +189,12 @@ impl QueryError {
             DataFusionError::Plan(_) | DataFusionError::Configuration(_) => plan(text, tables),
             DataFusionError::NotImplemented(_) => Self::NotSupported(text),
             DataFusionError::ResourcesExhausted(_) => Self::OutOfMemory(first_line(&text)),
+            // The hard limit of a worker.
+            DataFusionError::Execution(_) | DataFusionError::ArrowError(..)
+                if text.contains("memory allocator returned an error") =>
+            {
+                Self::OutOfMemory(first_line(&text))
+            }
             DataFusionError::Execution(_) | DataFusionError::ArrowError(..) => Self::Failed(text),
             DataFusionError::IoError(_)
             | DataFusionError::ObjectStore(_)

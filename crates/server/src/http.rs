@@ -1,32 +1,31 @@
-//! SQL over HTTP. It has no authentication yet, so it belongs on a loopback address. Events over
-//! HTTP do (`ingest.rs`).
+//! SQL over HTTP. Who may come in is decided at the door (`door/`); events come by `ingest.rs`.
 
-use std::future::{Future, IntoFuture};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Query, Request, State};
-use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST};
-use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::{self, Next};
-use axum::response::{Html, IntoResponse, Response};
+use axum::extract::{DefaultBodyLimit, Extension, State};
+use axum::http::header::{ACCEPT, ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::middleware;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use futures::{FutureExt, stream};
+use futures::stream;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::encode::Encoded;
+use crate::access::{Access, Forbidden, Principal};
+use crate::answers::{Answer, Answers};
 use crate::error::QueryError;
 use crate::format::Format;
-use crate::ingest::Ingest;
 use crate::metrics::Metrics;
-use crate::query::{Overrides, QueryService};
+use crate::page;
+use crate::query::Overrides;
+use crate::readiness;
 use crate::reference::{self, TableDoc};
 
 /// Longest request body, bytes.
@@ -35,52 +34,15 @@ pub const MAX_BODY_BYTES: usize = 256 << 10;
 /// with the right status. If it fails later, the connection is cut before the end of the body,
 /// which every HTTP client reports.
 const HELD_BACK_BYTES: usize = 1 << 20;
-/// How long running responses may go on after the stop signal.
-const GRACE: Duration = Duration::from_secs(5);
 
-/// Answers requests until `shutdown` resolves, then finishes running responses for at most five
-/// seconds.
-///
-/// On a loopback address only requests that name one as `Host` are answered, so that a web page the
-/// user happens to visit cannot read the tables by letting its own name point here.
-pub async fn serve(
-    listener: TcpListener,
-    service: QueryService,
-    metrics: Arc<Metrics>,
-    ingest: Option<Ingest>,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    let mut app = router(service, metrics);
-    if let Some(ingest) = ingest {
-        app = app.merge(ingest.router());
-    }
-    let address = listener.local_addr()?;
-    match address.ip().is_loopback() {
-        true => app = app.layer(middleware::from_fn(loopback_names_only)),
-        false => {
-            tracing::warn!(%address, "everybody who reaches this address can read every table: reading asks for no token")
-        }
-    }
-    let shutdown = shutdown.shared();
-    let served = axum::serve(listener, app).with_graceful_shutdown(shutdown.clone()).into_future();
-    let out_of_grace = async {
-        shutdown.await;
-        tokio::time::sleep(GRACE).await;
-    };
-    tokio::select! {
-        result = served => result,
-        () = out_of_grace => Ok(()),
-    }
-}
-
-fn router(service: QueryService, metrics: Arc<Metrics>) -> Router {
+pub(crate) fn router(service: Answers, metrics: Arc<Metrics>, access: Access) -> Router {
     let of = Arc::clone(&metrics);
     Router::new()
         .route("/", get(front))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(move || async move { ([(CONTENT_TYPE, OPEN_METRICS)], of.text()) }))
-        .route("/v1/status", get(move || async move { Json(metrics.status()) }))
+        .route("/v1/status", get(move || async move { Json(status(&metrics, &access)) }))
         .route("/v1/tables", get(tables))
         .route("/v1/sql", post(post_sql).get(get_sql))
         .fallback(|| async {
@@ -94,6 +56,7 @@ fn router(service: QueryService, metrics: Arc<Metrics>) -> Router {
             )
         })
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(middleware::map_response(page::guard))
         .with_state(service)
 }
 
@@ -101,21 +64,16 @@ fn router(service: QueryService, metrics: Arc<Metrics>) -> Router {
 async fn front(headers: HeaderMap) -> Response {
     let accepts = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     match accepts.contains("text/html") {
-        true => ([(CONTENT_SECURITY_POLICY, PAGE_MAY)], Html(PAGE)).into_response(),
+        true => page::response(),
         false => POINTER.into_response(),
     }
 }
-
-const PAGE: &str = include_str!("page.html");
-/// The page loads nothing from elsewhere and talks to this server only.
-const PAGE_MAY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'";
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const POINTER: &str = "Tidegate
 
   POST /v1/sql      a query as the body, or {\"sql\": …, \"format\"?, \"max_rows\"?, \"timeout_ms\"?} as application/json
-  GET  /v1/sql?q=…  the same for short queries
                     Accept: application/json, application/jsonl, text/csv, application/vnd.apache.arrow.stream, text/plain
   GET  /v1/tables   tables, columns and functions with their meaning
   GET  /healthz     200 while the process lives
@@ -127,41 +85,60 @@ const POINTER: &str = "Tidegate
   curl -H 'Accept: text/csv' --data 'select * from usage_1d limit 10' http://localhost:PORT/v1/sql
 ";
 
-async fn ready(State(service): State<QueryService>) -> Response {
-    match service.catalog().tables.len() {
-        0 => HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", "the tables are not open yet")
-            .into_response(),
-        tables => Json(json!({"ready": true, "tables": tables})).into_response(),
+async fn ready(State(service): State<Answers>) -> Response {
+    match readiness::tables(&service).await {
+        Ok(tables) => Json(json!({"ready": true, "tables": tables})).into_response(),
+        Err(why) => HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", why).into_response(),
     }
 }
 
-async fn tables(State(service): State<QueryService>) -> Response {
-    let catalog = service.catalog();
+/// Progress, and whether the token file counts as it is.
+fn status(metrics: &Metrics, access: &Access) -> serde_json::Value {
+    let mut status = metrics.status();
+    status["token_file_error"] = access.broken().into();
+    status
+}
+
+/// What answers the principal: with the rows that it may see alone.
+fn seen_by(principal: &Principal, answers: &Answers) -> Result<Answers, HttpError> {
+    Ok(match principal.teams() {
+        Some(teams) => answers.of_teams(teams)?,
+        None => answers.clone(),
+    })
+}
+
+async fn tables(
+    State(answers): State<Answers>,
+    Extension(principal): Extension<Principal>,
+) -> Result<Response, HttpError> {
+    let catalog = seen_by(&principal, &answers)?.catalog()?;
     let tables: Vec<TableDoc> = catalog.specs.values().map(|spec| TableDoc::from(spec.as_ref())).collect();
-    Json(json!({"tables": tables, "functions": reference::functions()})).into_response()
+    Ok(Json(json!({"tables": tables, "functions": reference::functions()})).into_response())
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SqlRequest {
-    #[serde(alias = "q")]
     sql: String,
     format: Option<String>,
     max_rows: Option<u64>,
     timeout_ms: Option<u64>,
 }
 
-async fn get_sql(
-    State(service): State<QueryService>,
-    headers: HeaderMap,
-    request: Result<Query<SqlRequest>, axum::extract::rejection::QueryRejection>,
-) -> Result<Response, HttpError> {
-    let Query(request) = request.map_err(|e| HttpError::bad_request(e.body_text()))?;
-    respond(&service, request, &headers).await
+/// A query is work, and browsers send GET for any page that names an address.
+async fn get_sql() -> Response {
+    let mut refused = HttpError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method",
+        "queries are sent by POST, with the SQL as the body",
+    );
+    refused.hint = Some("curl --data 'SELECT 1' http://HOST:PORT/v1/sql".into());
+    ([(ALLOW, "POST")], refused).into_response()
 }
 
 async fn post_sql(
-    State(service): State<QueryService>,
+    State(answers): State<Answers>,
+    Extension(principal): Extension<Principal>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, HttpError> {
@@ -181,7 +158,7 @@ async fn post_sql(
             .map_err(|e| HttpError::bad_request(format!("the body is not UTF-8: {e}")))?;
         SqlRequest { sql: sql.to_owned(), ..SqlRequest::default() }
     };
-    respond(&service, request, &headers).await
+    respond(&seen_by(&principal, &answers)?, request, &headers).await
 }
 
 /// A format in the request takes precedence over its `Accept` header.
@@ -200,15 +177,11 @@ fn chosen_format(request: &SqlRequest, headers: &HeaderMap) -> Result<Format, Ht
     })
 }
 
-async fn respond(
-    service: &QueryService,
-    request: SqlRequest,
-    headers: &HeaderMap,
-) -> Result<Response, HttpError> {
+async fn respond(service: &Answers, request: SqlRequest, headers: &HeaderMap) -> Result<Response, HttpError> {
     let format = chosen_format(&request, headers)?;
     let overrides =
         Overrides { rows_max: request.max_rows, time_max: request.timeout_ms.map(Duration::from_millis) };
-    let mut encoded = Encoded::new(service.query(&request.sql, overrides).await?, format)?;
+    let mut encoded = service.answer(&request.sql, overrides, format).await?;
     let mut head = Vec::new();
     let whole = loop {
         match encoded.next().await? {
@@ -225,7 +198,7 @@ async fn respond(
 
 /// The response from its first bytes on. A separate task writes it and ends in time: a client that
 /// stalls holds the pieces in flight, not the query's rows.
-fn streamed(head: Vec<u8>, encoded: Encoded) -> Body {
+fn streamed(head: Vec<u8>, encoded: Answer) -> Body {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(write(encoded, sender));
     let rest = stream::try_unfold(receiver, |mut receiver| async move {
@@ -244,7 +217,7 @@ enum Part {
     End,
 }
 
-async fn write(mut encoded: Encoded, sender: mpsc::Sender<Part>) {
+async fn write(mut encoded: Answer, sender: mpsc::Sender<Part>) {
     let error = loop {
         let piece = tokio::select! {
             piece = encoded.next() => piece,
@@ -265,40 +238,28 @@ async fn write(mut encoded: Encoded, sender: mpsc::Sender<Part>) {
     tracing::warn!(code = error.code(), %error, "query failed after its response had begun; connection cut");
 }
 
-async fn loopback_names_only(request: Request, next: Next) -> Response {
-    let host = request.headers().get(HOST).and_then(|v| v.to_str().ok());
-    if host.is_none_or(is_loopback_name) {
-        return next.run(request).await;
-    }
-    let message = "this service answers to localhost only; ask for it by that name or by a loopback address";
-    HttpError::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", message).into_response()
-}
-
-fn is_loopback_name(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or(rest),
-        None => host.split(':').next().unwrap_or(host),
-    };
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
 /// Every refusal and failure as JSON: `{"code", "message", "hint"}`.
 #[derive(Debug)]
-struct HttpError {
+pub(crate) struct HttpError {
     status: StatusCode,
-    code: &'static str,
+    pub(crate) code: &'static str,
     message: String,
     hint: Option<String>,
 }
 
 impl HttpError {
-    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self { status, code, message: message.into(), hint: None }
     }
 
     fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+}
+
+impl From<Forbidden> for HttpError {
+    fn from(error: Forbidden) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", error.to_string())
     }
 }
 
@@ -311,8 +272,12 @@ impl From<QueryError> for HttpError {
             QueryError::Encode { .. } => StatusCode::NOT_ACCEPTABLE,
             // Not 408: clients and proxies take that as leave to send the same request again.
             QueryError::TooSlow { .. } => StatusCode::GATEWAY_TIMEOUT,
-            QueryError::OutOfMemory(_) | QueryError::RowsTooWide { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            QueryError::Storage(_) | QueryError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            QueryError::OutOfMemory(_) | QueryError::RowsTooWide { .. } | QueryError::Busy { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            QueryError::Storage(_) | QueryError::Internal(_) | QueryError::Died(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
             _ => StatusCode::BAD_REQUEST,
         };
         if status == StatusCode::INTERNAL_SERVER_ERROR {
@@ -328,6 +293,10 @@ impl IntoResponse for HttpError {
         if let Some(hint) = self.hint {
             body["hint"] = hint.into();
         }
-        (self.status, Json(body)).into_response()
+        let mut response = (self.status, Json(body)).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }

@@ -1,58 +1,42 @@
 //! Events over HTTP: agents append here where there is no Kafka.
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+mod body;
 
-use axum::body::{Body, to_bytes};
-use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, StatusCode};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::extract::{Extension, Request, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use prost::Message;
-use subtle::ConstantTimeEq;
-use tidegate_events::Event;
-use tidegate_log::wire::{self, AppendAnswer, AppendRequest, LogAnswer, Refusal, TopicAnswer};
-use tidegate_log::{EventLog, LogError, MAX_RECORD_BYTES};
+use tidegate_log::wire::{self, AppendAnswer, LogAnswer, Refusal, TopicAnswer};
+use tidegate_log::{EventLog, LogError};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
-/// Longest request: the largest record and what goes with it.
-const MAX_BODY_BYTES: usize = MAX_RECORD_BYTES + (1 << 20);
-/// Requests handled at a time; others wait.
+use crate::access::{Forbidden, Principal, Role};
+use body::Memory;
+
+/// Requests appended at a time; others wait, with their body read.
 const MAX_AT_ONCE: usize = 32;
-/// How long a client may take to send a request.
-const SENDING: Duration = Duration::from_secs(30);
 
 /// Appends events received over HTTP to a log.
 #[derive(Clone)]
 pub struct Ingest {
     log: Arc<dyn EventLog>,
-    token: Option<Arc<str>>,
     turns: Arc<Semaphore>,
+    memory: Memory,
 }
 
 impl Ingest {
-    /// The token that appends must carry; `None` accepts every client that reaches the address.
-    pub fn new(log: Arc<dyn EventLog>, token: Option<&str>) -> Self {
-        Self { log, token: token.map(Into::into), turns: Arc::new(Semaphore::new(MAX_AT_ONCE)) }
+    /// Who may append what is decided at the door, and by what principals are bound to.
+    pub fn new(log: Arc<dyn EventLog>) -> Self {
+        Self { log, turns: Arc::new(Semaphore::new(MAX_AT_ONCE)), memory: Memory::default() }
     }
 
     pub(crate) fn router(self) -> Router {
         Router::new().route("/v1/events", post(append)).route("/v1/log", get(topics)).with_state(self)
-    }
-
-    fn check_token(&self, headers: &HeaderMap) -> Result<(), Refused> {
-        let Some(token) = &self.token else { return Ok(()) };
-        let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        match given {
-            Some(given) if bool::from(given.ct_eq(token.as_bytes())) => Ok(()),
-            _ => {
-                let message = "this address asks for a token: send `Authorization: Bearer TOKEN`; agents take it from --log-token-file";
-                Err(Refused::new(StatusCode::UNAUTHORIZED, "unauthorized", message))
-            }
-        }
     }
 
     /// Runs work that may wait for the disk or Kafka off the threads that answer requests.
@@ -71,12 +55,11 @@ impl Ingest {
 
 impl std::fmt::Debug for Ingest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ingest").field("asks_for_token", &self.token.is_some()).finish_non_exhaustive()
+        f.debug_struct("Ingest").finish_non_exhaustive()
     }
 }
 
-async fn topics(State(ingest): State<Ingest>, headers: HeaderMap) -> Result<Response, Refused> {
-    ingest.check_token(&headers)?;
+async fn topics(State(ingest): State<Ingest>) -> Result<Response, Refused> {
     let topics = ingest.with_log(|log| log.topics()).await?;
     let topic = |(topic, config): (String, tidegate_log::TopicConfig)| TopicAnswer {
         topic,
@@ -87,9 +70,12 @@ async fn topics(State(ingest): State<Ingest>, headers: HeaderMap) -> Result<Resp
     Ok(Json(LogAnswer { topics: topics.into_iter().map(topic).collect(), now_ms }).into_response())
 }
 
-async fn append(State(ingest): State<Ingest>, request: Request) -> Result<Response, Refused> {
+async fn append(
+    State(ingest): State<Ingest>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Result<Response, Refused> {
     let (head, body) = request.into_parts();
-    ingest.check_token(&head.headers)?;
     // A web page may send a form or text to an address that its user reaches, but not this without
     // asking first.
     if head.headers.get(CONTENT_TYPE).is_none_or(|value| value.as_bytes() != wire::CONTENT_TYPE.as_bytes()) {
@@ -97,59 +83,27 @@ async fn append(State(ingest): State<Ingest>, request: Request) -> Result<Respon
             format!("send an AppendRequest as {}; schemas/README.md describes it", wire::CONTENT_TYPE);
         return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media_type", message));
     }
+    // Read before the turn is taken: who sends slowly holds up nobody.
+    let sent = ingest.memory.read(body).await?;
     let turn = ingest.turns.acquire().await;
-    let request = decode(body).await?;
+    let (request, held) = ingest.memory.decode(sent, &principal)?;
+    let topic = request.topic.clone();
     let appended = ingest.with_log(move |log| {
         let (at, batch) = request.into_batch();
         log.append(&at, batch)
     });
     let appended = appended.await?;
-    drop(turn);
+    drop((turn, held));
+    // What people enter is rare, and somebody will ask who it was.
+    if matches!(principal.role, Role::Operator | Role::Administrator) {
+        tracing::info!(by = %principal.id, topic, records = appended.written, "entered");
+    }
     let answer = AppendAnswer {
         first_offset: appended.first_offset,
         written: appended.written,
         duplicates: appended.duplicates,
     };
     Ok(Json(answer).into_response())
-}
-
-/// Decodes the request, and checks that its events belong to the topic and partition that it names.
-async fn decode(body: Body) -> Result<AppendRequest, Refused> {
-    let body = match timeout(SENDING, to_bytes(body, MAX_BODY_BYTES)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
-            let message =
-                format!("the body is larger than {MAX_BODY_BYTES} bytes, or ended early; send less at once");
-            return Err(Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message));
-        }
-        Err(_) => {
-            let message = format!("the request took longer than {} s to arrive", SENDING.as_secs());
-            return Err(Refused::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message));
-        }
-    };
-    let request = AppendRequest::decode(body)
-        .map_err(|error| Refused::bad(format!("the body is no AppendRequest: {error}")))?;
-    for (number, record) in request.records.iter().enumerate() {
-        let refuse = |what: String| Err(Refused::bad(format!("record {number}: {what}")));
-        let event = match Event::decode(record.schema, &record.payload) {
-            Ok(event) => event,
-            Err(error) => return refuse(error.to_string()),
-        };
-        if event.schema().topic() != request.topic {
-            return refuse(format!(
-                "a {} belongs to topic {}",
-                event.schema().name(),
-                event.schema().topic()
-            ));
-        }
-        if event.key().as_bytes() != record.key {
-            return refuse(format!("its key is {:?}, made of {}", event.key(), event.schema().key()));
-        }
-        if event.event_time_ms() != record.event_time_ms {
-            return refuse(format!("its event time is {}", event.event_time_ms()));
-        }
-    }
-    Ok(request)
 }
 
 /// Every refusal and failure as JSON.
@@ -166,6 +120,12 @@ impl Refused {
 
     fn bad(message: String) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+}
+
+impl From<Forbidden> for Refused {
+    fn from(error: Forbidden) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", error.to_string())
     }
 }
 
@@ -199,11 +159,6 @@ impl From<LogError> for Refused {
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(self.refusal)).into_response();
-        if self.status == StatusCode::UNAUTHORIZED {
-            let scheme = axum::http::HeaderValue::from_static("Bearer");
-            response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
-        }
-        response
+        (self.status, Json(self.refusal)).into_response()
     }
 }

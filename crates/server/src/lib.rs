@@ -22,9 +22,12 @@
 //! ```
 #![warn(missing_docs)]
 
+pub mod access;
 mod admission;
+mod answers;
 mod bounded_functions;
 mod cancellation;
+mod door;
 mod encode;
 mod error;
 mod format;
@@ -32,15 +35,20 @@ mod http;
 mod ingest;
 mod memory_meter;
 mod metrics;
+mod page;
 mod query;
+mod readiness;
 pub mod reference;
 mod row_width;
+pub mod workers;
 
+pub use answers::Answers;
+pub use door::{ConnectionLimits, Door, HostNames, Tls, TlsError, serve};
 pub use encode::{Encoded, TABLE_ROWS};
 pub use error::QueryError;
 pub use format::Format;
-pub use http::{MAX_BODY_BYTES, serve};
+pub use http::MAX_BODY_BYTES;
 pub use ingest::Ingest;
 pub use memory_meter::measure_by;
-pub use metrics::{AutopilotKept, Metrics, ObjectiveKept};
+pub use metrics::{AutopilotKept, Metrics, ObjectiveKept, SignalsMemory};
 pub use query::{Overrides, QueryLimits, QueryService, Rows};

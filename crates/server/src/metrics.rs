@@ -1,6 +1,8 @@
 //! Metrics of a process that maintains tables, in the OpenMetrics text format.
 
 mod autopilot;
+mod doors;
+mod signals;
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -16,6 +18,7 @@ use tidegate_events::Millis;
 use tidegate_lake::runner::{PartitionProgress, Progress};
 
 pub use autopilot::{AutopilotKept, ObjectiveKept};
+pub use signals::SignalsMemory;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Partition {
@@ -39,12 +42,16 @@ pub struct Metrics {
     offset: Family<Partition, Gauge>,
     watermark: Family<Partition, Gauge>,
     autopilot: autopilot::Gauges,
+    signals: signals::Gauges,
+    doors: doors::Doors,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let mut whole = Registry::default();
         let autopilot = autopilot::Gauges::register(&mut whole);
+        let signals = signals::Gauges::register(&mut whole);
+        let doors = doors::Doors::register(&mut whole);
         let registry = whole.sub_registry_with_prefix("tidegate_pipeline");
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
@@ -70,6 +77,8 @@ impl Default for Metrics {
         let watermark = gauges("watermark_seconds", "Newest event time taken in, seconds since the epoch");
         Self {
             autopilot,
+            signals,
+            doors,
             registry: whole,
             last: Mutex::default(),
             records,
@@ -90,6 +99,26 @@ impl Metrics {
     /// Exports the autopilot's metrics from now on.
     pub fn observe_autopilot(&self, kept: &AutopilotKept) {
         self.autopilot.observe(kept);
+    }
+
+    /// Exports the memory of the signals from now on.
+    pub fn observe_signals(&self, memory: &SignalsMemory) {
+        self.signals.observe(memory);
+    }
+
+    /// Counts a request refused with this status.
+    pub(crate) fn count_refused(&self, status: u16) {
+        self.doors.refused.get_or_create(&doors::Refused { status }).inc();
+    }
+
+    /// Exports the number of open connections.
+    pub(crate) fn observe_connections(&self, open: usize) {
+        self.doors.connections.set(i64::try_from(open).unwrap_or(i64::MAX));
+    }
+
+    /// Counts a connection closed to make room.
+    pub(crate) fn count_shed(&self) {
+        self.doors.shed.inc();
     }
 
     /// Exports the runner's progress from now on.

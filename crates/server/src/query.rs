@@ -13,6 +13,7 @@ use datafusion::execution::{FunctionRegistry, runtime_env::RuntimeEnv};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use futures::StreamExt;
 use tidegate_lake::catalog::Catalog;
@@ -36,8 +37,10 @@ const MAX_SQL_BYTES: usize = 64 << 10;
 /// Stack of a query thread: planning recurses over expressions as deep as [`admission`] lets them
 /// be. Only what is used of it costs memory.
 const STACK_BYTES: usize = 64 << 20;
-/// Threads for file access, which the engine moves out of its way.
+/// Threads for file access, which the engine moves out of its way: so many, and for each query that
+/// may run so many.
 const MAX_BLOCKING_THREADS: usize = 32;
+const BLOCKING_THREADS_PER_QUERY: usize = 4;
 /// Batches that wait for a slow reader before the query pauses.
 const BATCHES_AHEAD: usize = 2;
 /// A single step of an operator may make one part in so many of the memory limit, and no more than
@@ -118,7 +121,9 @@ impl QueryService {
     pub fn new(source: CatalogSource, limits: QueryLimits) -> Result<Self, QueryError> {
         let threads = Builder::new_multi_thread()
             .worker_threads(limits.threads.max(1))
-            .max_blocking_threads(MAX_BLOCKING_THREADS)
+            .max_blocking_threads(
+                (limits.concurrent.max(1) * BLOCKING_THREADS_PER_QUERY).min(MAX_BLOCKING_THREADS),
+            )
             .thread_stack_size(STACK_BYTES)
             .thread_name("query")
             .on_thread_start(|| memory_meter::gauge().into_iter().for_each(Gauge::adopt_thread))
@@ -136,6 +141,11 @@ impl QueryService {
     /// The same threads and limits, with other tables.
     pub fn over(&self, source: CatalogSource) -> Self {
         Self { source, engine: Arc::clone(&self.engine) }
+    }
+
+    /// Whether any part of a query still runs, of one that was given up too.
+    pub(crate) fn is_running(&self) -> bool {
+        self.engine.handle.metrics().num_alive_tasks() > 0
     }
 
     /// Tables that a query would see now.
@@ -320,6 +330,7 @@ async fn start(
     let read_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     read_only.verify_plan(&plan).map_err(explain)?;
+    admission::admit_plan(&plan).map_err(explain)?;
     let plan = rollup::rewrite_onto_rollups(&ctx, catalog, plan).map_err(explain)?;
     let plan = ctx.state().optimize(&plan).map_err(explain)?;
     let batch_rows = row_width::batch_rows(&plan, step_bytes).map_err(explain)?.min(rows_at_a_time);
@@ -336,6 +347,14 @@ async fn start(
     let plan = state.query_planner().create_physical_plan(&plan, &state).await;
     let plan = plan.and_then(|plan| watching.guard(plan)).map_err(explain)?;
     execute_stream(plan, ctx.task_ctx()).map_err(explain)
+}
+
+/// Tables and views that a query names, WITH queries included.
+pub(crate) fn tables_named(sql: &str) -> Result<Vec<String>, QueryError> {
+    let explain = |e: DataFusionError| QueryError::from_engine(&e, std::iter::empty());
+    let statement = only_statement(sql, explain)?;
+    let (tables, with) = resolve_table_references(&statement, true).map_err(explain)?;
+    Ok(tables.iter().chain(&with).map(|name| name.table().to_owned()).collect())
 }
 
 /// Parses a text that must hold one statement, which only reads and is not too large to plan.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::budget;
 use crate::facts::{HeldDevice, HoldFact, JobFact};
 use crate::roles::{RankLocation, RankPosition};
 use crate::time::DAY_US;
@@ -11,6 +12,9 @@ use tidegate_events::MilliGpus;
 
 /// How long an end is remembered, µs.
 const END_RETENTION_US: i64 = 7 * DAY_US;
+
+/// Device holds of one job.
+const MAX_HOLDS: usize = 1 << 16;
 
 /// What a running job holds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -150,6 +154,9 @@ impl Allocations {
 
     /// Records an end. Returns whether it was recorded before.
     pub fn record_end(&mut self, job_id: &str, attempt: Option<i64>, at_us: i64) -> bool {
+        if self.ended.len() >= budget::MAX_JOBS && !self.ended.contains_key(job_id) {
+            return false;
+        }
         self.ended.insert(job_id.into(), (at_us, attempt)) == Some((at_us, attempt))
     }
 
@@ -159,7 +166,9 @@ impl Allocations {
         if fact.begins {
             if !self.has_ended(&fact.job_id, None, at_us) {
                 self.update(&fact.job_id, at_us, |held| {
-                    held.devices.insert(fact.hold_id.clone(), fact.device.clone());
+                    if held.devices.len() < MAX_HOLDS || held.devices.contains_key(&fact.hold_id) {
+                        held.devices.insert(fact.hold_id.clone(), fact.device.clone());
+                    }
                 });
             }
             return false;
@@ -204,6 +213,9 @@ impl Allocations {
     }
 
     fn update(&mut self, job_id: &str, at_us: i64, change: impl FnOnce(&mut Allocation)) {
+        if self.jobs.len() >= budget::MAX_JOBS && !self.jobs.contains_key(job_id) {
+            return;
+        }
         let held = self.jobs.entry(job_id.into()).or_insert_with(|| Allocation::new(at_us));
         accrue(held, at_us, &mut self.used);
         for node in held.nodes() {

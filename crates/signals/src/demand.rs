@@ -10,10 +10,10 @@ use tidegate_events::v1::SeriesKind;
 use tidegate_events::{Event, Micros, MilliGpus, v1};
 use tidegate_insight::forecast::{JobEvent, LEVELS, size_class};
 
-use crate::coverage;
 use crate::facts::JobFact;
 use crate::publication::{Publication, envelope, producer_name};
 use crate::time::HOUR_US;
+use crate::{budget, coverage};
 use series::Series;
 
 /// Version of the forecaster, part of the producer name.
@@ -94,6 +94,9 @@ impl Demand {
         if self.ended.get(&fact.job_id).is_some_and(|ended_us| at_us <= *ended_us) {
             return;
         }
+        if self.open.len() >= budget::MAX_JOBS && !self.open.contains_key(&fact.job_id) {
+            return;
+        }
         match fact.kind {
             v1::JobEventKind::Submitted => self.upsert_job(fact, at_us, false),
             v1::JobEventKind::Started | v1::JobEventKind::Resized => self.upsert_job(fact, at_us, true),
@@ -163,7 +166,9 @@ impl Demand {
     }
 
     fn remove_job(&mut self, job_id: &str, at_us: i64) {
-        self.ended.insert(job_id.into(), at_us);
+        if self.ended.len() < budget::MAX_JOBS {
+            self.ended.insert(job_id.into(), at_us);
+        }
         let Some(job) = self.open.remove(job_id) else { return };
         self.add(&job, -job.gpus_milli, at_us);
         for name in series_of(&job) {

@@ -2,12 +2,15 @@
 //! collects what the detectors publish.
 
 mod job_monitors;
+mod limits;
+mod node_monitors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, JobFamily, Millis, v1};
 
+use crate::budget::MemoryUse;
 use crate::curves::Curves;
 use crate::demand::Demand;
 use crate::device::DeviceWindows;
@@ -15,11 +18,11 @@ use crate::facts::JobFact;
 use crate::fleet::{Fleet, FleetEvent};
 use crate::input::Input;
 use crate::job::{GATHER_US, JobMonitor};
-use crate::node::NodeMonitor;
 use crate::publication::Publication;
 use crate::sizing::Sizing;
 use crate::time::US_PER_S;
 use job_monitors::JobMonitors;
+use node_monitors::NodeMonitors;
 
 /// How often the health of nodes is evaluated.
 const HEALTH_INTERVAL_US: i64 = 60 * US_PER_S;
@@ -35,12 +38,18 @@ pub struct Detectors {
     learn_from_us: i64,
     jobs: JobMonitors,
     windows: BTreeMap<NodeKey, DeviceWindows>,
-    nodes: BTreeMap<NodeKey, NodeMonitor>,
+    nodes: NodeMonitors,
+    /// Open windows of all devices.
+    open_windows: usize,
     /// The rest by cluster.
     demand: BTreeMap<String, Demand>,
     sizing: BTreeMap<String, Sizing>,
     fleets: BTreeMap<String, Fleet>,
     curves: BTreeMap<String, Curves>,
+    /// Clusters that events name.
+    clusters: BTreeSet<String>,
+    #[serde(skip)]
+    memory: MemoryUse,
     #[serde(skip)]
     out: Vec<Publication>,
 }
@@ -52,11 +61,14 @@ impl Detectors {
             learn_from_us,
             jobs: JobMonitors::default(),
             windows: BTreeMap::new(),
-            nodes: BTreeMap::new(),
+            nodes: NodeMonitors::default(),
+            open_windows: 0,
             demand: BTreeMap::new(),
             sizing: BTreeMap::new(),
             fleets: BTreeMap::new(),
             curves: BTreeMap::new(),
+            clusters: BTreeSet::new(),
+            memory: MemoryUse::default(),
             out: Vec::new(),
         }
     }
@@ -69,7 +81,7 @@ impl Detectors {
     pub fn is_idle(&self) -> bool {
         self.jobs.none_active()
             && self.windows.values().all(DeviceWindows::is_empty)
-            && !self.nodes.values().any(NodeMonitor::is_active)
+            && !self.nodes.any_active()
     }
 
     /// Jobs that the passing of time alone may change.
@@ -100,26 +112,28 @@ impl Detectors {
         let mut sampled: BTreeSet<NodeKey> = BTreeSet::new();
         for (node, windows) in &mut self.windows {
             for (uuid, stats) in windows.close(now_us) {
+                self.open_windows -= 1;
                 if !sampled.contains(node) {
                     sampled.insert(node.clone());
                 }
                 self.jobs.for_each_on_node(node, |job| job.observe_device(&node.1, &uuid, &stats));
-                let monitor = self.nodes.entry(node.clone());
-                monitor.or_insert_with(|| NodeMonitor::new(&node.0, &node.1)).observe_window(&uuid, stats);
+                self.nodes.update(node, now_us, |monitor| monitor.observe_window(&uuid, stats));
             }
         }
+        self.windows.retain(|_, windows| !windows.is_empty());
+        self.stay_within_limit();
         self.watch_devices_of_quiet_jobs(&sampled, now_us);
     }
 
     /// Moves one active job on to `now_us`.
     pub fn tick_job(&mut self, job: &JobKey, now_us: i64) {
-        self.update_job(job, |monitor| monitor.tick(now_us));
+        self.update_job(job, now_us, |monitor| monitor.tick(now_us));
     }
 
     /// Evaluates node health, and forgets jobs that ended long ago.
     pub fn end_tick(&mut self, now_us: i64) {
         if now_us.rem_euclid(HEALTH_INTERVAL_US) == 0 {
-            self.out.extend(self.nodes.values_mut().filter_map(|node| node.evaluate(now_us)));
+            self.out.extend(self.nodes.evaluate(now_us));
             self.jobs.forget_old(now_us);
         }
     }
@@ -146,6 +160,16 @@ impl Detectors {
     /// Applies an input of `at_us`. `closed_us`: device windows that ended by then are closed.
     /// `late`: inputs of later times were applied before.
     pub fn apply(&mut self, cluster: String, input: Input, (at_us, closed_us): (i64, i64), late: bool) {
+        if let Input::Step { .. } = &input
+            && !self.knows_cluster(&cluster)
+        {
+            self.memory.unknown_jobs += 1;
+            return;
+        }
+        if !self.admits_cluster(&cluster) {
+            self.memory.refused += 1;
+            return;
+        }
         match input {
             Input::Job { fact, final_state, family } => {
                 self.apply_job(cluster, &fact, final_state.as_deref(), &family, at_us);
@@ -154,15 +178,13 @@ impl Detectors {
                 if self.fleet(&cluster, at_us).observe_hold(&hold, at_us) {
                     let job = (cluster, hold.job_id.clone());
                     if self.jobs.contains(&job) {
-                        self.update_job(&job, |monitor| monitor.devices_released(at_us));
+                        self.update_job(&job, at_us, |monitor| monitor.devices_released(at_us));
                     }
                 }
             }
             Input::Capacity(event) => self.sizing(&cluster).observe_capacity(*event, at_us),
             Input::Node(event) => self.apply_node(cluster, &event, at_us),
-            Input::Samples(batch) => {
-                self.windows.entry((cluster, batch.node.clone())).or_default().add(&batch, closed_us);
-            }
+            Input::Samples(batch) => self.apply_samples(cluster, &batch, closed_us),
             Input::Step { report, processed_in } => {
                 self.apply_step(cluster, *report, processed_in, at_us, late);
             }
@@ -205,17 +227,29 @@ impl Detectors {
         match fact.kind {
             v1::JobEventKind::Started | v1::JobEventKind::Resized => {
                 fleet.job_started(fact, at_us);
-                self.update_job(&job, |monitor| monitor.started(fact.attempt, fact.hosts.as_deref(), at_us));
+                let hosts = fact.hosts.as_deref();
+                self.update_job(&job, at_us, |monitor| monitor.started(fact.attempt, hosts, at_us));
             }
             v1::JobEventKind::Ended => {
                 let nodes = self.jobs.get(&job).map(|monitor| monitor.nodes().to_vec()).unwrap_or_default();
                 if self.jobs.contains(&job) {
-                    self.update_job(&job, |monitor| monitor.ended(fact.attempt, at_us));
+                    self.update_job(&job, at_us, |monitor| monitor.ended(fact.attempt, at_us));
                 }
                 self.fleet(&job.0, at_us).job_ended(fact, final_state, &nodes, at_us);
             }
             _ => {}
         }
+    }
+
+    fn apply_samples(&mut self, cluster: String, batch: &v1::GpuSampleBatch, closed_us: i64) {
+        if !self.has_room_for_windows() {
+            self.memory.refused += 1;
+            return;
+        }
+        let windows = self.windows.entry((cluster, batch.node.clone())).or_default();
+        let before = windows.len();
+        windows.add(batch, closed_us);
+        self.open_windows += windows.len() - before;
     }
 
     fn apply_node(&mut self, cluster: String, event: &v1::NodeEvent, at_us: i64) {
@@ -227,8 +261,8 @@ impl Detectors {
             self.jobs.for_each_on_node(&node, |job| job.observe_fault(event, at_us));
         }
         if is_fault || event.kind() == v1::NodeEventKind::DeviceFound {
-            let monitor = self.nodes.entry(node.clone());
-            monitor.or_insert_with(|| NodeMonitor::new(&node.0, &node.1)).observe_event(event, at_us);
+            self.nodes.update(&node, at_us, |monitor| monitor.observe_event(event, at_us));
+            self.stay_within_limit();
         }
     }
 
@@ -240,18 +274,24 @@ impl Detectors {
         at_us: i64,
         late: bool,
     ) {
-        self.fleet(&cluster, at_us).observe_step(&report, at_us);
+        let job = (cluster, report.job_id.clone());
+        let is_held = self.fleet(&job.0, at_us).allocation(&job.1).is_some();
+        if !is_held && !self.jobs.contains(&job) {
+            // Anybody can report steps of a job that there is not.
+            self.memory.unknown_jobs += 1;
+            return;
+        }
+        self.fleet(&job.0, at_us).observe_step(&report, at_us);
         if !late {
-            let curves = curves_of(&mut self.curves, &cluster);
+            let curves = curves_of(&mut self.curves, &job.0);
             curves.observe_step(&report, at_us);
             self.out.append(&mut curves.take());
         }
-        let job = (cluster, report.job_id.clone());
         let processed = processed_in
             .and_then(|run| self.jobs.get_mut(&job).filter(|monitor| monitor.current_run() == Some(run)));
         match processed {
             Some(monitor) => monitor.mark_observed(at_us),
-            None => self.update_job(&job, |monitor| monitor.observe_step(report, at_us, late)),
+            None => self.update_job(&job, at_us, |monitor| monitor.observe_step(report, at_us, late)),
         }
     }
 
@@ -295,15 +335,21 @@ impl Detectors {
             let Some(held) = held.filter(|_| is_quiet) else { continue };
             let locations = held.locations(|node| {
                 let node = self.nodes.get(&(job.0.clone(), node.to_owned()));
-                node.map(NodeMonitor::devices).unwrap_or_default()
+                node.map(|node| node.devices()).unwrap_or_default()
             });
-            self.update_job(&job, |monitor| monitor.watch_devices(locations, now_us));
+            self.update_job(&job, now_us, |monitor| monitor.watch_devices(locations, now_us));
         }
     }
 
-    fn update_job(&mut self, job: &JobKey, change: impl FnOnce(&mut JobMonitor) -> Vec<Publication>) {
-        let publications = self.jobs.update(job, change);
+    fn update_job(
+        &mut self,
+        job: &JobKey,
+        at_us: i64,
+        change: impl FnOnce(&mut JobMonitor) -> Vec<Publication>,
+    ) {
+        let publications = self.jobs.update(job, at_us, change);
         self.emit(job, publications);
+        self.stay_within_limit();
     }
 }
 
@@ -311,16 +357,15 @@ impl Detectors {
 fn collect_fleet_events(
     cluster: &str,
     events: Vec<FleetEvent>,
-    nodes: &mut BTreeMap<NodeKey, NodeMonitor>,
+    nodes: &mut NodeMonitors,
     out: &mut Vec<Publication>,
 ) {
     for event in events {
         out.push(match event {
             FleetEvent::EndCause(publication) => publication,
             FleetEvent::Lemon(midnight_us, node, verdict) => {
-                let monitor = nodes.entry((cluster.to_owned(), node.clone()));
-                let monitor = monitor.or_insert_with(|| NodeMonitor::new(cluster, &node));
-                monitor.publish_lemon(verdict, midnight_us)
+                let node = (cluster.to_owned(), node);
+                nodes.update(&node, midnight_us, |monitor| monitor.publish_lemon(verdict, midnight_us))
             }
         });
     }

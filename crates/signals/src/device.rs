@@ -7,8 +7,12 @@ use tidegate_events::Millis;
 use tidegate_events::v1::GpuSampleBatch;
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
 
+use crate::budget;
+
 /// Length of a window, µs.
 pub const WINDOW_US: i64 = 10_000_000;
+/// Longest span of a batch, ms; agents send one every ten seconds. Later samples are left out.
+const MAX_SPAN_MS: i64 = 3_600_000;
 /// Below this utilisation the clock shows the load, not the health of the device.
 const BUSY_PPM: i64 = 100_000;
 /// Bits of nvmlClocksEventReasons: hardware slowdown, thermal slowdown by driver or hardware, power
@@ -63,6 +67,9 @@ pub struct DeviceWindows {
 }
 
 impl DeviceWindows {
+    /// Memory of an open window.
+    pub const BYTES: usize = size_of::<WindowSums>() + 2 * budget::NAME_BYTES;
+
     /// Adds a batch. Samples of windows that ended by `closed_us` are too late and dropped. MIG
     /// slices are dropped too, because they have no clocks of their own. An inconsistent batch
     /// changes nothing.
@@ -86,7 +93,8 @@ impl DeviceWindows {
         for (device, DeviceInfo { uuid, index, mig_uuid, .. }) in batch.devices.iter().enumerate() {
             for (tick, at_ms) in ticks.iter().enumerate() {
                 let start_us = Millis(*at_ms).to_micros().0.div_euclid(WINDOW_US).saturating_mul(WINDOW_US);
-                if mig_uuid.is_some() || start_us.saturating_add(WINDOW_US) <= closed_us {
+                let is_far = at_ms.saturating_sub(batch.first_tick_ms) > MAX_SPAN_MS;
+                if mig_uuid.is_some() || is_far || start_us.saturating_add(WINDOW_US) <= closed_us {
                     continue;
                 }
                 let at = device * ticks.len() + tick;
@@ -145,6 +153,11 @@ impl DeviceWindows {
             ));
         }
         closed
+    }
+
+    /// Open windows.
+    pub fn len(&self) -> usize {
+        self.open.len()
     }
 
     pub fn is_empty(&self) -> bool {

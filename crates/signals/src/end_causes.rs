@@ -20,6 +20,8 @@ const SETTLE_US: i64 = 60 * US_PER_S;
 const FAULT_RETENTION_US: i64 = 720 * US_PER_S;
 /// Faults kept per node; in a chain of faults the first ones matter.
 const MAX_FAULTS_PER_NODE: usize = 256;
+/// Nodes whose faults are kept.
+const MAX_NODES: usize = 1 << 16;
 /// Final states that a fault can have caused. Ends by a person, a preemption or a resize need no
 /// fault, although programs that are stopped log what looks like one.
 const ATTRIBUTABLE_STATES: [&str; 6] =
@@ -76,6 +78,9 @@ impl EndCauses {
     pub fn observe_fault(&mut self, event: &v1::NodeEvent, at_us: i64) {
         let reported =
             ReportedFault { at_us, uuid: event.gpu_uuid.clone(), index: event.gpu_index, xid: event.xid };
+        if self.faults.len() >= MAX_NODES && !self.faults.contains_key(&event.node) {
+            return;
+        }
         let faults = self.faults.entry(event.node.clone()).or_default();
         forget(faults, at_us);
         if faults.len() < MAX_FAULTS_PER_NODE && !faults.contains(&reported) {

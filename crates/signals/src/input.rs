@@ -1,10 +1,15 @@
 //! Log events as the detectors take them: parsed, with their place in event-time order.
 
 use serde::{Deserialize, Serialize};
+use tidegate_events::v1::gpu_sample_batch::DeviceInfo;
 use tidegate_events::{Event, JobFamily, Millis, v1};
 
+use crate::budget;
 use crate::facts::{HoldFact, JobFact};
 use crate::stored;
+
+/// Names in a step report: job, node, device, and those of its envelope.
+const STEP_NAMES: usize = 6;
 
 /// An event that some detector uses.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -54,6 +59,23 @@ impl Input {
     /// to come.
     pub fn advances_time(&self) -> bool {
         !matches!(self, Self::Capacity(_))
+    }
+
+    /// Memory of a step report or batch of samples that waits, bytes. 0 for other events: their
+    /// whole history is read before anything is decided on it.
+    pub fn bounded_bytes(&self) -> usize {
+        let bytes = match self {
+            Self::Job { .. } | Self::Hold(_) | Self::Node(_) | Self::Capacity(_) => return 0,
+            Self::Samples(batch) => {
+                let values = batch.columns.iter().map(|column| column.value_delta.len()).sum::<usize>();
+                let devices = batch.devices.len() * (size_of::<DeviceInfo>() + 2 * budget::NAME_BYTES);
+                size_of::<v1::GpuSampleBatch>()
+                    + devices
+                    + (values + batch.tick_delta_ms.len()) * size_of::<i64>()
+            }
+            Self::Step { .. } => size_of::<v1::StepReport>() + STEP_NAMES * budget::NAME_BYTES,
+        };
+        bytes + 2 * budget::NAME_BYTES + 2 * budget::ENTRY_BYTES
     }
 
     /// The job that the event changes, or whose step it reports. Such events of one job keep their

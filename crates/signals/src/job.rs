@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_events::v1;
 use tidegate_insight::straggler::{Detector, DeviceWindow, Fault, JobShape, Settings};
 
+use crate::budget;
 use crate::device::{WINDOW_US, WindowStats};
 use crate::publication::Publication;
 use crate::roles::RankLocation;
@@ -27,6 +28,8 @@ pub const GATHER_US: i64 = 60 * US_PER_S;
 const SILENCE_TIMEOUT_US: i64 = 6 * 3_600 * US_PER_S;
 /// Most ranks of a job, as in [`Settings`]; further ones are ignored.
 const MAX_RANKS: u32 = 1 << 16;
+/// Past attempts remembered; a report of an older one begins it anew.
+const MAX_PAST_ATTEMPTS: usize = 1_024;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Phase {
@@ -75,10 +78,15 @@ pub struct JobMonitor {
     newest_us: i64,
     /// Reports taken ahead of the order.
     early_reports: u64,
+    /// When the job was first heard of, µs since 1970.
+    since_us: i64,
+    /// Memory that the budget counts for the job, bytes.
+    counted_bytes: usize,
 }
 
 impl JobMonitor {
-    pub fn new(cluster: &str, job_id: &str) -> Self {
+    /// A job first heard of at `since_us`.
+    pub fn new(cluster: &str, job_id: &str, since_us: i64) -> Self {
         Self {
             cluster: cluster.into(),
             job_id: job_id.into(),
@@ -97,7 +105,27 @@ impl JobMonitor {
             published: BTreeMap::new(),
             newest_us: i64::MIN,
             early_reports: 0,
+            since_us,
+            counted_bytes: 0,
         }
+    }
+
+    /// Time at which the job was first heard of, µs since 1970.
+    pub fn since_us(&self) -> i64 {
+        self.since_us
+    }
+
+    /// Counts the job's memory anew. Returns what was counted before and what is now, bytes.
+    pub fn recount(&mut self) -> (usize, usize) {
+        let gathered = if let Phase::Gathering(gathering) = &self.phase { gathering.bytes() } else { 0 };
+        let names = self.hosts.len() + self.nodes.len() + 2 * self.locations.len();
+        let bytes = size_of::<Self>()
+            + self.detector.as_ref().map_or(0, Detector::bytes)
+            + gathered
+            + names * budget::NAME_BYTES
+            + self.locations.len() * size_of::<RankLocation>()
+            + (self.past_attempts.len() + self.published.len()) * budget::ENTRY_BYTES;
+        (std::mem::replace(&mut self.counted_bytes, bytes), bytes)
     }
 
     /// Whether time alone may change the output.
@@ -141,6 +169,11 @@ impl JobMonitor {
         self.newest_us = self.newest_us.max(at_us);
         self.is_over = true;
         self.close_run(at_us)
+    }
+
+    /// Closes what is open, at the time of the last news.
+    pub fn close(&mut self) -> Vec<Publication> {
+        self.close_run(self.newest_us)
     }
 
     /// Takes one rank's report of a step that ended at `end_us`. `late`: steps after it were
@@ -250,6 +283,9 @@ impl JobMonitor {
     fn set_attempt(&mut self, attempt: Option<i64>) {
         if self.attempt != attempt {
             self.past_attempts.extend(self.attempt);
+            while self.past_attempts.len() > MAX_PAST_ATTEMPTS {
+                self.past_attempts.pop_first();
+            }
             self.attempt = attempt;
             attempt.iter().for_each(|id| {
                 self.past_attempts.remove(id);

@@ -5,8 +5,9 @@
 //! |---|---|
 //! | Log in, log out; the only I/O | `service` |
 //! | State saved with the offsets it stands at | `service/saved`, `stored` |
+//! | What earlier lives died of | `watch`, `service/poison` |
 //! | Event-time order and the clock | `reorder` |
-//! | State of all detectors | `detectors` |
+//! | State of all detectors, and the memory it may take | `detectors`, `budget` |
 //! | Stragglers, a job at a time | `job` (`roles`: which ranks are peers) |
 //! | Device samples and node health | `device`, `node` |
 //! | Allocations, causes of job ends, lemons | `fleet`: `allocations`, `end_causes`, `lemons` |
@@ -32,6 +33,7 @@
 #![warn(missing_docs)]
 
 mod allocations;
+mod budget;
 mod coverage;
 mod curves;
 mod demand;
@@ -51,6 +53,8 @@ mod service;
 mod sizing;
 mod stored;
 mod time;
+mod watch;
 
+pub use budget::{DEFAULT_LIMIT_BYTES, MemoryUse};
 pub use reorder::Counts;
 pub use service::{RunMode, ServiceStats, SignalService};

@@ -8,6 +8,7 @@ use tidegate_events::{Event, v1};
 use tidegate_insight::health::{DeviceHealth, HealthPrior, NodeHealth, State, node_health};
 use tidegate_insight::straggler::Fault;
 
+use crate::budget;
 use crate::device::{WINDOW_US, WindowStats};
 use crate::lemons::LemonVerdict;
 use crate::publication::{Publication, envelope, evidence_lines, ppm, producer_name};
@@ -24,6 +25,8 @@ const FAULT_RETENTION_US: i64 = 86_400_000_000;
 const MIN_CHANGE_PPM: u32 = 100_000;
 /// Faults kept; further ones of a day add nothing.
 const MAX_FAULTS: usize = 256;
+/// Devices of a node; of further ones nothing is kept.
+const MAX_DEVICES: usize = 256;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Device {
@@ -44,10 +47,15 @@ pub struct NodeMonitor {
     published: Option<(State, u32, Option<String>)>,
     /// Verdict of the last midnights, if the node is or was a lemon.
     lemon: Option<LemonVerdict>,
+    /// When the node was first heard of, µs since 1970.
+    since_us: i64,
+    /// Memory that the budget counts for the node, bytes.
+    counted_bytes: usize,
 }
 
 impl NodeMonitor {
-    pub fn new(cluster: &str, name: &str) -> Self {
+    /// A node first heard of at `since_us`.
+    pub fn new(cluster: &str, name: &str, since_us: i64) -> Self {
         Self {
             cluster: cluster.into(),
             name: name.into(),
@@ -55,12 +63,40 @@ impl NodeMonitor {
             faults: Vec::new(),
             published: None,
             lemon: None,
+            since_us,
+            counted_bytes: 0,
         }
+    }
+
+    /// How useful it is to keep the node: first one that says nothing, of others the one known for
+    /// the shortest time.
+    pub fn usefulness(&self) -> (bool, i64) {
+        let says = self.is_active() || self.published.is_some() || self.lemon.is_some();
+        (says, -self.since_us)
+    }
+
+    /// Counts the node's memory anew. Returns what was counted before and what is now, bytes.
+    pub fn recount(&mut self) -> (usize, usize) {
+        let windows: usize = self.devices.values().map(|device| device.windows.len()).sum();
+        let device = size_of::<Device>() + budget::NAME_BYTES + budget::ENTRY_BYTES;
+        let fault = size_of::<(i64, String, Option<u32>)>() + budget::NAME_BYTES;
+        let bytes = size_of::<Self>()
+            + 2 * budget::NAME_BYTES
+            + self.devices.len() * device
+            + windows * size_of::<WindowStats>()
+            + self.faults.len() * fault;
+        (std::mem::replace(&mut self.counted_bytes, bytes), bytes)
+    }
+
+    /// The device, unless the node has too many.
+    fn device(&mut self, uuid: &str) -> Option<&mut Device> {
+        let is_full = self.devices.len() >= MAX_DEVICES && !self.devices.contains_key(uuid);
+        (!is_full).then(|| self.devices.entry(uuid.into()).or_default())
     }
 
     /// Takes a window of a device.
     pub fn observe_window(&mut self, uuid: &str, stats: WindowStats) {
-        let device = self.devices.entry(uuid.into()).or_default();
+        let Some(device) = self.device(uuid) else { return };
         device.index = Some(stats.index);
         // The device answers again, whatever was reported before.
         device.lost_us = device.lost_us.filter(|lost_us| stats.start_us < *lost_us);
@@ -70,12 +106,12 @@ impl NodeMonitor {
     /// Takes a device's XID, loss or return. Other kinds of events change nothing.
     pub fn observe_event(&mut self, event: &v1::NodeEvent, at_us: i64) {
         let Some(uuid) = event.gpu_uuid.as_deref() else { return };
-        let device = self.devices.entry(uuid.into()).or_default();
+        let Some(device) = self.device(uuid) else { return };
         device.index = event.gpu_index.or(device.index);
         match event.kind() {
-            v1::NodeEventKind::Xid if self.faults.len() < MAX_FAULTS => {
+            v1::NodeEventKind::Xid => {
                 let fault = (at_us, uuid.to_owned(), event.xid);
-                if !self.faults.contains(&fault) {
+                if self.faults.len() < MAX_FAULTS && !self.faults.contains(&fault) {
                     self.faults.push(fault);
                 }
             }
@@ -224,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_lost_device_fails_the_node_until_it_is_back() {
-        let mut node = NodeMonitor::new("c", "n1");
+        let mut node = NodeMonitor::new("c", "n1", 0);
         assert_eq!(node.evaluate(0), None, "nothing is published of a healthy node");
         node.observe_event(&event(v1::NodeEventKind::DeviceLost, None), 1);
         let lost = signal(node.evaluate(60_000_000));
@@ -237,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_fault_counts_for_a_day_and_once() {
-        let mut node = NodeMonitor::new("c", "n1");
+        let mut node = NodeMonitor::new("c", "n1", 0);
         for _ in 0..2 {
             node.observe_event(&event(v1::NodeEventKind::Xid, Some(79)), 0);
         }

@@ -14,11 +14,14 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, Micros};
+use tidegate_log::poison::{Place, die_if_told};
 
+use crate::budget::{MemoryUse, Shares};
 use crate::detectors::{Detectors, JobKey};
 use crate::device::WINDOW_US;
 use crate::input::Input;
 use crate::publication::Publication;
+use crate::watch::Watch;
 use buffer::Buffer;
 
 /// Interval of the clock, µs: device windows close and detectors move on.
@@ -27,6 +30,8 @@ const TICK_US: i64 = WINDOW_US;
 const MAX_FUTURE_MS: i64 = 86_400_000;
 /// The years 1970 to 9999, ms.
 const VALID_TIMES_MS: std::ops::Range<i64> = 0..253_402_300_800_000;
+/// A price for a time yet to come is refused when this many events wait.
+const MAX_WAITING: usize = 1 << 22;
 /// Events with a longer name of a cluster, job or node are rejected.
 const MAX_NAME_BYTES: usize = 256;
 
@@ -51,6 +56,11 @@ pub struct Reorder {
     detectors: Detectors,
     #[serde(skip)]
     counts: Counts,
+    /// Waiting events that were dropped over the limit of memory.
+    #[serde(skip)]
+    refused_waiting: u64,
+    #[serde(skip)]
+    watch: Watch,
 }
 
 impl Reorder {
@@ -61,6 +71,28 @@ impl Reorder {
             tick_us: None,
             detectors: Detectors::new(learn_from_us),
             counts: Counts::default(),
+            refused_waiting: 0,
+            watch: Watch::default(),
+        }
+    }
+
+    /// Notes what is worked on from now on.
+    pub fn watched_by(&mut self, watch: Watch) {
+        self.watch = watch;
+    }
+
+    /// Sets the limit of memory, bytes.
+    pub fn limit_memory(&mut self, bytes: usize) {
+        self.detectors.limit_memory(bytes);
+    }
+
+    /// Memory that the state takes, and what was left out for its sake.
+    pub fn memory(&self) -> MemoryUse {
+        let state = self.detectors.memory();
+        MemoryUse {
+            held_bytes: state.held_bytes + self.buffer.bytes() as u64,
+            refused: state.refused + self.refused_waiting,
+            ..state
         }
     }
 
@@ -88,11 +120,17 @@ impl Reorder {
         let is_valid = VALID_TIMES_MS.contains(&at_ms) && VALID_TIMES_MS.contains(&event_ms);
         let is_future = at_ms.saturating_sub(observed_ms) > MAX_FUTURE_MS;
         let advances_time = input.advances_time();
+        if self.buffer.events.len() >= MAX_WAITING && !advances_time {
+            self.refused_waiting += 1;
+            return None;
+        }
         if !is_valid || is_future && advances_time || name_bytes > MAX_NAME_BYTES {
             self.counts.rejected += 1;
             return None;
         }
         self.buffer.insert((at_us, order, id), cluster, input);
+        self.refused_waiting +=
+            self.buffer.shrink_to(Shares::of(self.detectors.memory().limit_bytes).waiting);
         advances_time.then_some(at_us)
     }
 
@@ -111,8 +149,12 @@ impl Reorder {
             self.counts.used += 1;
             self.counts.late += u64::from(late);
             let closed_us = self.tick_us.unwrap_or(i64::MIN);
-            self.detectors.apply(cluster, input, (at_us, closed_us), late);
+            if !self.watch.enter_event(key.2) && !self.skips_step(&cluster, &input) {
+                die_if_told("signals", || format!("{cluster}/{}", input.ordered_job().unwrap_or_default()));
+                self.detectors.apply(cluster, input, (at_us, closed_us), late);
+            }
         }
+        self.watch.leave();
         if self.tick_us.is_some() {
             self.pass_ticks(watermark_us.saturating_add(1));
         }
@@ -149,9 +191,21 @@ impl Reorder {
         self.detectors.begin_tick(now_us);
         for job in self.detectors.active_jobs() {
             self.process_early_steps(&job, now_us);
-            self.detectors.tick_job(&job, now_us);
+            if self.watch.enter_job(&job) {
+                self.detectors.forget_job(&job);
+            } else {
+                self.detectors.tick_job(&job, now_us);
+            }
         }
+        self.watch.leave();
         self.detectors.end_tick(now_us);
+    }
+
+    /// Whether an event is a step of a job that is set aside.
+    fn skips_step(&self, cluster: &str, input: &Input) -> bool {
+        let Input::Step { report, .. } = input else { return false };
+        let watch = self.watch.lock().filter(|watch| watch.skips_any());
+        watch.is_some_and(|watch| watch.skips(&Place::Job(cluster.to_owned(), report.job_id.clone())))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The signals service: reads the log through [`Reorder`], and appends each result once. It begins
 //! at its newest snapshot, or at the beginning of the log.
 
+mod poison;
 mod saved;
 
 use std::collections::{BTreeMap, HashSet};
@@ -12,13 +13,20 @@ use tidegate_log::snapshot::Position;
 use tidegate_log::tail::Cursor;
 use tidegate_log::{Batch, EventLog, LogError, Producer, Record, TopicPartition, partition_for};
 
+use crate::budget::{MemoryUse, Shares};
 use crate::publication::Publication;
 use crate::reorder::{Counts, Reorder};
 use crate::time::{DAY_US, US_PER_S};
+use crate::watch::Watch;
 use saved::Snapshots;
 
-/// Payload bytes per read of a partition.
+/// Payload bytes per read of a partition of jobs, nodes and capacity, or of outputs.
 const READ_BYTES: usize = 4 << 20;
+/// Times as much memory as its payload that a step report takes while it waits. What is read of all
+/// streams waits until the slowest has come as far, so one read of each must fit.
+const WAITING_FACTOR: usize = 32;
+/// Fewest payload bytes per read of a stream.
+const LEAST_READ_BYTES: usize = 64 << 10;
 /// Forecasts learn from this much of the past, as far as the job table looks back.
 const LEARNING_PERIOD_US: i64 = 42 * DAY_US;
 /// Topics whose history may come in any order: an export is imported as its rows stand.
@@ -56,12 +64,16 @@ pub struct ServiceStats {
     pub written: u64,
     /// Outputs that the log held already, from an earlier run or another process.
     pub duplicates: u64,
+    /// Records skipped because earlier lives died of them.
+    pub poison: u64,
     /// Payloads that no schema decodes; the tables show them as dead letters.
     pub undecodable: u64,
     /// Events by outcome.
     pub counts: Counts,
     /// Snapshots saved.
     pub saved: u64,
+    /// Memory of the state, and what was left out for its sake.
+    pub memory: MemoryUse,
 }
 
 /// A partition being read. The partition with the oldest events goes on first, so the order of
@@ -87,6 +99,7 @@ pub struct SignalService {
     newest_us: i64,
     has_begun: bool,
     snapshots: Option<Snapshots>,
+    watch: Watch,
     stats: ServiceStats,
 }
 
@@ -121,6 +134,14 @@ impl SignalService {
         Ok(service)
     }
 
+    /// Limits the memory of jobs, nodes and waiting events to `bytes` instead of
+    /// [`DEFAULT_LIMIT_BYTES`](crate::DEFAULT_LIMIT_BYTES).
+    #[must_use]
+    pub fn limited_to(mut self, bytes: usize) -> Self {
+        self.reorder.limit_memory(bytes);
+        self
+    }
+
     fn empty(log: Arc<dyn EventLog>) -> Self {
         Self {
             log,
@@ -133,6 +154,7 @@ impl SignalService {
             newest_us: i64::MIN,
             has_begun: false,
             snapshots: None,
+            watch: Watch::default(),
             stats: ServiceStats::default(),
         }
     }
@@ -172,6 +194,7 @@ impl SignalService {
             self.advance(self.newest_us.saturating_sub(mode.lag_us()))?;
         }
         self.stats.counts = self.reorder.counts();
+        self.stats.memory = self.reorder.memory();
         Ok(self.stats)
     }
 
@@ -190,21 +213,26 @@ impl SignalService {
     }
 
     /// Reads one piece of a partition. Returns whether more is left.
-    fn read(&mut self, is_stream: bool, at: usize, now_ms: i64) -> Result<bool, LogError> {
-        let reading = if is_stream { &mut self.streams[at] } else { &mut self.history[at] };
-        for stored in &reading.cursor.read(self.log.as_ref(), READ_BYTES)? {
+    fn read(&mut self, is_stream: bool, place: usize, now_ms: i64) -> Result<bool, LogError> {
+        let waiting = Shares::of(self.reorder.memory().limit_bytes).waiting;
+        let of_stream = waiting / WAITING_FACTOR / self.streams.len().max(1);
+        let bytes = if is_stream { of_stream.clamp(LEAST_READ_BYTES, READ_BYTES) } else { READ_BYTES };
+        let reading = if is_stream { &mut self.streams[place] } else { &mut self.history[place] };
+        let records = reading.cursor.read(self.log.as_ref(), bytes)?;
+        let (at, is_behind, mut newest_us) =
+            (reading.cursor.at.clone(), reading.cursor.is_behind(), reading.newest_us);
+        for stored in &records {
             self.stats.read += 1;
-            match Event::decode(stored.record.schema, &stored.record.payload) {
-                Ok(event) => {
-                    if let Some(at_us) = self.reorder.push(event, now_ms) {
-                        reading.newest_us = reading.newest_us.max(at_us);
-                        self.newest_us = self.newest_us.max(at_us);
-                    }
-                }
-                Err(_) => self.stats.undecodable += 1,
+            let Some(event) = self.decode(&at, stored)? else { continue };
+            if let Some(at_us) = self.reorder.push(event, now_ms) {
+                newest_us = newest_us.max(at_us);
             }
         }
-        Ok(reading.cursor.is_behind())
+        self.watch.leave();
+        self.newest_us = self.newest_us.max(newest_us);
+        let reading = if is_stream { &mut self.streams[place] } else { &mut self.history[place] };
+        reading.newest_us = newest_us;
+        Ok(is_behind)
     }
 
     /// Looks up where partitions end; new ones are read from their first record.

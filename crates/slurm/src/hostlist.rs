@@ -4,6 +4,11 @@ use crate::error::ParseError;
 
 /// A host list that names more hosts is refused.
 const MAX_HOSTS: u64 = 100_000;
+/// A longer name of a host is refused, bytes: what DNS takes is 253. Each bracket adds to a name,
+/// so this bounds how deep they go.
+const MAX_NAME_BYTES: usize = 255;
+/// Longest part of a list that a message shows, characters.
+const SHOWN: usize = 120;
 
 /// The hosts of an expanded list, in the order of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +53,7 @@ impl HostList {
 /// to `out` and returns their number.
 ///
 /// # Errors
-/// The text is not a host list, or names more than 100,000 hosts.
+/// The text is not a host list, names more than 100,000 hosts, or one by more than 255 bytes.
 pub fn expand_hosts(text: &str, out: &mut String) -> Result<u32, ParseError> {
     out.clear();
     let (mut count, mut open, mut start) = (0, false, 0);
@@ -68,10 +73,13 @@ pub fn expand_hosts(text: &str, out: &mut String) -> Result<u32, ParseError> {
 
 /// Appends the names of `prefix` followed by one host expression; each bracket multiplies.
 fn expand(prefix: &str, expression: &str, out: &mut String, count: &mut u32) -> Result<(), ParseError> {
-    let bad = || ParseError::number(format!("{expression} is not a host list such as gpu[01-04,07]"));
+    let bad = || {
+        let shown: String = expression.chars().take(SHOWN).collect();
+        ParseError::number(format!("{shown} is not a host list such as gpu[01-04,07]"))
+    };
     let Some((head, rest)) = expression.split_once('[') else {
         *count += 1;
-        if u64::from(*count) > MAX_HOSTS {
+        if u64::from(*count) > MAX_HOSTS || prefix.len() + expression.len() > MAX_NAME_BYTES {
             return Err(bad());
         }
         out.push_str(if out.is_empty() { "" } else { "," });
@@ -85,7 +93,8 @@ fn expand(prefix: &str, expression: &str, out: &mut String, count: &mut u32) -> 
         let (Ok(low), Ok(high)) = (first.parse::<u64>(), last.parse::<u64>()) else {
             return Err(bad());
         };
-        if high < low || high - low > MAX_HOSTS {
+        let is_long = prefix.len() + head.len() + first.len().max(last.len()) > MAX_NAME_BYTES;
+        if high < low || high - low > MAX_HOSTS || is_long {
             return Err(bad());
         }
         for number in low..=high {
@@ -113,6 +122,23 @@ mod tests {
         }
         for text in ["gpu[1-", "gpu[x]", "gpu[3-1]", "n[0-999999999]", "a[0-9999]b[0-9999]"] {
             assert!(expand_hosts(text, &mut out).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_no_longer_than_names_are() {
+        let longest = format!("{}[1-2]", "x".repeat(MAX_NAME_BYTES - 1));
+        assert_eq!(HostList::parse(&longest).map(|hosts| hosts.count()), Ok(2));
+        for text in [
+            // Once a stack overflow, a panic, and gigabytes.
+            format!("n{}", "[1-9]".repeat(10_000)),
+            format!("n[{}1]", "0".repeat(70_000)),
+            format!("{}[0-99999]", "x".repeat(60_000)),
+            format!("[0-99999]{}", "x".repeat(60_000)),
+            "x".repeat(MAX_NAME_BYTES + 1),
+        ] {
+            let error = HostList::parse(&text).unwrap_err();
+            assert!(error.message.len() < 200, "{}", error.message);
         }
     }
 }

@@ -79,6 +79,11 @@ pub(crate) fn without_limit(list: &str) -> &str {
 /// # Errors
 /// The text is not such a list, or names more than 100,000 tasks.
 pub fn array_tasks(list: &str) -> Result<Vec<i64>, ParseError> {
+    numbers(list, MAX_ARRAY_TASKS)
+}
+
+/// The numbers of a list such as `1-10:2,20`, at most so many.
+pub(crate) fn numbers(list: &str, most: u64) -> Result<Vec<i64>, ParseError> {
     let mut tasks = Vec::new();
     for part in list.split(',') {
         let (range, step) = part.split_once(':').unwrap_or((part, "1"));
@@ -88,10 +93,8 @@ pub fn array_tasks(list: &str) -> Result<Vec<i64>, ParseError> {
             return Err(ParseError::job_id(format!("{part} is not a list of array tasks such as 1-10,20")));
         };
         let count = u64::from(last.saturating_sub(first) / step) + 1;
-        if last < first || tasks.len() as u64 + count > MAX_ARRAY_TASKS {
-            return Err(ParseError::job_id(format!(
-                "{part} is not a range of at most {MAX_ARRAY_TASKS} array tasks"
-            )));
+        if last < first || tasks.len() as u64 + count > most {
+            return Err(ParseError::job_id(format!("{part} is not a range of at most {most} array tasks")));
         }
         tasks.extend((first..=last).step_by(step as usize).map(i64::from));
     }

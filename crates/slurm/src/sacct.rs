@@ -228,6 +228,20 @@ impl Facts {
     }
 }
 
+/// Parses both answers of sacct: facts about attempts, and the texts that users chose, whose
+/// delimiter is `delimiter`. [`SlurmClient::ended_attempts`] asks for them.
+///
+/// # Errors
+/// The first answer is not of the columns asked for.
+pub fn parse_attempts(
+    facts: &str,
+    texts: &str,
+    delimiter: &str,
+    tracks_gpus: bool,
+) -> Result<Attempts, CommandError> {
+    Ok(parse_facts(facts, tracks_gpus, |_| true)?.named(&Names::parse(texts, delimiter)))
+}
+
 /// Parses the attempts in an answer and keeps those with a state that `keep` accepts. Lines that
 /// cannot be parsed are set aside, and the rest is used.
 fn parse_facts(answer: &str, tracks_gpus: bool, keep: impl Fn(&str) -> bool) -> Result<Facts, CommandError> {

@@ -223,9 +223,10 @@ fn fields(line: &str) -> BTreeMap<&str, &str> {
                     && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | ':'))
             })
         };
+        // No name follows a blank that another one follows: a line of blanks is read once.
         let end = after.match_indices(' ').map(|(at, _)| at).find(|at| {
-            let next = after[*at..].trim_start();
-            next.split(' ').next().is_some_and(is_name)
+            let next = after[at + 1..].split(' ').next();
+            next.is_some_and(is_name)
         });
         let end = end.unwrap_or(after.len());
         fields.entry(name).or_insert_with(|| after[..end].trim());
@@ -335,5 +336,13 @@ mod tests {
             nodes.iter().map(|node| (node.name.as_str(), node.gpus, node.reason.as_deref())).collect();
         assert_eq!(found, [("n1", 8, Some("fan")), ("n2", 4, None)]);
         assert!(lines("slurm_load_node error\n", "scontrol show node", "NodeName=").is_err());
+    }
+    #[test]
+    fn a_line_of_blanks_is_read_once() {
+        let blanks = " ".repeat(1 << 20);
+        let line = format!("NodeName=n1 OS=Linux{blanks}x State=IDLE");
+        let begun = std::time::Instant::now();
+        assert_eq!(fields(&line).get("State"), Some(&"IDLE"));
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
     }
 }

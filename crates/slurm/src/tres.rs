@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 
 use crate::error::ParseError;
-use crate::job_id::array_tasks;
+use crate::job_id::numbers;
+
+/// Most indices of a node: lists with more name no devices.
+const MAX_INDICES: u64 = 1_024;
 
 /// GPUs of a TRES string.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,7 +34,8 @@ impl<'a> TresGpus<'a> {
             match count {
                 Some(("", count)) => untyped = Some(count),
                 Some((name, count)) if name.len() > 1 && name.starts_with(':') => {
-                    typed += count;
+                    // Beyond what a number holds nothing is known, see `Gpus`.
+                    typed = typed.saturating_add(count);
                     models = with_model(models, &name[1..]);
                 }
                 // gres/gpumem and gres/gpuutil measure usage, not devices.
@@ -102,11 +106,12 @@ impl GresGpus {
                 (Some(field), None) => field.parse().map_or((Some(field), 1), |count: u64| (None, count)),
                 (None, _) => (None, 1),
             };
-            gpus.count += count;
+            gpus.count = gpus.count.saturating_add(count);
             gpus.model = gpus.model.take().or(model.map(str::to_owned));
             let indices = rest.trim_end_matches(')').strip_prefix("IDX:").unwrap_or_default();
             // A list that cannot be read names no devices; a node never has more than u32 holds.
-            let indices = array_tasks(indices).unwrap_or_default();
+            let room = MAX_INDICES - gpus.indices.len() as u64;
+            let indices = numbers(indices, room).unwrap_or_default();
             gpus.indices.extend(indices.iter().filter_map(|index| u32::try_from(*index).ok()));
         }
         gpus
@@ -171,5 +176,14 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(GresGpus::parse(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn sums_beyond_numbers_are_unknown_and_lists_end() {
+        let most = format!("gres/gpu:a={0},gres/gpu:b={0}", i64::MAX);
+        assert_eq!(TresGpus::parse(&most).unwrap().into_gpus().milli, None);
+        assert_eq!(GresGpus::parse(&format!("gpu:{0},gpu:{0}", u64::MAX)).count, u64::MAX);
+        let many = "gpu:1(IDX:0-999),".repeat(4_000);
+        assert_eq!(GresGpus::parse(&many).indices.len(), 1_000);
     }
 }

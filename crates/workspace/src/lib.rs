@@ -25,16 +25,18 @@
 #![warn(missing_docs)]
 
 /// Prints a line to stdout, as `println!` does, but ignores a closed pipe: a reader that stops
-/// early (`| head`) is no failure of the command.
+/// early (`| head`) is no failure of the command. Control characters but line breaks are escaped:
+/// names from outside are in most lines.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => {{
         use std::io::Write;
-        writeln!(std::io::stdout(), $($text)*).ok();
+        writeln!(std::io::stdout(), "{}", $crate::shown_lines(&format!($($text)*))).ok();
     }};
 }
 
 mod args;
+mod door_args;
 mod folder;
 mod log_args;
 mod origin;
@@ -43,8 +45,10 @@ mod query;
 mod workspace;
 
 pub use tidegate_node::{CommandError, CommandResult, chain};
+pub use tidegate_text::shown_lines;
 
 pub use args::{CommitArgs, DataArgs, KeepArgs, PaceArgs, query_memory, seeds, time_ms};
+pub use door_args::DoorArgs;
 pub use folder::{folder_bytes, folder_url, lake_url};
 pub use log_args::{LogArgs, PlaceArgs, Retention};
 pub use origin::{consumer_group, reader_group};
@@ -53,4 +57,4 @@ pub use process::{
     stop_on_signals,
 };
 pub use query::{TableCount, ask, committed, quoted, table_counts};
-pub use workspace::{SNAPSHOTS, Workspace};
+pub use workspace::{DEATHS, SNAPSHOTS, Workspace};

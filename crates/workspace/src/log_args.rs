@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tidegate_events::SchemaId;
+use tidegate_lake::runner::OLDEST_MS;
 use tidegate_log::{KafkaLog, KafkaOptions, KafkaUrl, TopicConfig};
 
 use crate::CommandError;
+use crate::args::time_ms;
 
 /// Partitions of a new topic on Kafka unless `--partitions` is given.
 const DEFAULT_PARTITIONS: u32 = 8;
@@ -47,6 +49,15 @@ pub struct LogArgs {
     /// 7 for gpu-samples and steps, 400 for others]
     #[arg(long, value_name = "DAYS|forever", value_parser = retention)]
     retain_days: Option<Retention>,
+
+    /// Set aside events before this date, as dead letters; a table has windows from its first event
+    /// on. Give every process of a site the same [default: 2010-01-01]
+    #[arg(long, value_name = "DATE", env = "TIDEGATE_OLDEST", value_parser = oldest)]
+    oldest: Option<i64>,
+}
+
+fn oldest(text: &str) -> Result<i64, String> {
+    time_ms(text).map_err(|e| e.to_string())
 }
 
 /// How long the log keeps records.
@@ -112,6 +123,11 @@ impl LogArgs {
     /// The address on Kafka; `None` for the embedded log.
     pub fn kafka(&self) -> Option<&KafkaUrl> {
         self.place.kafka()
+    }
+
+    /// Events before this time are set aside, ms since the epoch.
+    pub fn oldest_ms(&self) -> i64 {
+        self.oldest.unwrap_or(OLDEST_MS)
     }
 
     /// Another log on the same Kafka cluster: `-suffix` is appended to the topic prefix. The

@@ -6,17 +6,20 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tidegate_log::LogError;
+use tidegate_text::{LinesOf, shown_lines};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::{CommandError, CommandResult, chain};
 
-/// Sends log lines to stderr, filtered by `RUST_LOG`.
+/// Sends log lines to stderr, filtered by `RUST_LOG`. They are plain, with control characters
+/// escaped: what they quote comes from outside.
 pub fn init_logging() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,tidegate=info,deltalake_core=off"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(false);
+    lines.with_writer(|| LinesOf(std::io::stderr())).init();
 }
 
 /// Runs an async command to completion.
@@ -73,7 +76,7 @@ pub fn exit_code(result: CommandResult) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("tidegate: {}", chain(error.as_ref()));
+            eprintln!("tidegate: {}", shown_lines(&chain(error.as_ref())));
             match causes(error.as_ref())
                 .any(|cause| cause.downcast_ref::<LogError>().is_some_and(LogError::is_passing))
             {

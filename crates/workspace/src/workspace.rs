@@ -11,6 +11,7 @@ use tidegate_lake::engine::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
 use tidegate_lake::pipeline::{Pipeline, Plan};
 use tidegate_lake::runner::{Pace, Runner};
+use tidegate_log::poison::DeathWatch;
 use tidegate_log::{DataDir, EmbeddedLog, EmbeddedOptions, EventLog, KafkaLog, TopicConfig};
 
 use crate::CommandError;
@@ -23,6 +24,9 @@ const REBUILT_LAKE: &str = "lake.rebuilt";
 
 /// Subfolder of snapshots.
 pub const SNAPSHOTS: &str = "snapshots";
+
+/// Subfolder where readers note what they died of.
+pub const DEATHS: &str = "deaths";
 
 /// A data folder opened for writing, with its event log.
 ///
@@ -101,7 +105,15 @@ impl Workspace {
     /// As [`Workspace::runner`], with a plan that was compiled before the folder was opened.
     pub async fn runner_of(&self, plan: Plan, pace: Pace) -> Result<Runner, CommandError> {
         let lake = Lake::open(&lake_url(&self.folder)?, plan, Limits::default(), self.sharing).await?;
-        Ok(Runner::start(Arc::clone(&self.log), &consumer_group(self.folder.path())?, lake, pace).await?)
+        let pace = Pace { oldest_ms: self.oldest_ms(), ..pace };
+        let group = consumer_group(self.folder.path())?;
+        let runner = Runner::start(Arc::clone(&self.log), &group, lake, pace).await?;
+        Ok(runner.watched_by(DeathWatch::begin(&self.deaths(), "tables")))
+    }
+
+    /// Events before this time are set aside, ms since the epoch.
+    pub fn oldest_ms(&self) -> i64 {
+        self.args.oldest_ms()
     }
 
     /// Creates the topics that are missing, and sets how long existing ones keep records if the
@@ -128,6 +140,11 @@ impl Workspace {
     /// Folder of the snapshots of those who read the log and keep state in memory.
     pub fn snapshots(&self) -> PathBuf {
         self.folder.path().join(SNAPSHOTS)
+    }
+
+    /// Folder where readers of the log note what they work on, and what they died of.
+    pub fn deaths(&self) -> PathBuf {
+        self.folder.path().join(DEATHS)
     }
 
     /// Name under which such a reader says on the log how far its snapshots in this folder reach.

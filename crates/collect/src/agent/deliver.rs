@@ -186,8 +186,11 @@ impl Deliverer {
             | LogError::Repartitioned { .. } => {
                 self.partitions.clear();
             }
-            // Our handle belongs to an older generation of the log; a new one does not.
-            LogError::Fenced { .. } | LogError::Stopped { .. } => self.log_sink = None,
+            // Our handle belongs to an older generation of the log, or shows a token that was
+            // replaced; a new one does not.
+            LogError::Fenced { .. } | LogError::Stopped { .. } | LogError::ServerRefused { .. } => {
+                self.log_sink = None;
+            }
             _ => {}
         }
         error.into()

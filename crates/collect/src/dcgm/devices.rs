@@ -6,6 +6,9 @@ use super::fields::{self, Field, Part, Scope, Unit};
 use super::page::{Sample, samples};
 use crate::reading::{Device, Metric, MissingReason, Value};
 
+/// Most GPUs and MIG instances of a node: the largest have 16 GPUs of 7 instances each.
+pub(super) const MAX_DEVICES: usize = 1_024;
+
 /// UUID of a GPU, and the number of the GPU instance if it is one.
 pub(super) type Key = (String, Option<u32>);
 
@@ -34,7 +37,7 @@ pub(super) struct Page {
 /// Parses a page.
 ///
 /// # Errors
-/// It is no page of a dcgm-exporter, or it was cut off.
+/// It is no page of a dcgm-exporter, it was cut off, or it names more devices than a node has.
 pub(super) fn read(text: &str) -> Result<Page, String> {
     if !text.is_empty() && !text.ends_with('\n') {
         return Err("the page ends in the middle of a line".into());
@@ -51,6 +54,11 @@ pub(super) fn read(text: &str) -> Result<Page, String> {
         if take(&mut page.devices, &sample, name, base_units).is_none() {
             page.unused_lines += 1;
             continue;
+        }
+        if page.devices.len() > MAX_DEVICES {
+            return Err(format!(
+                "the page names more than {MAX_DEVICES} GPUs and MIG instances; is it that of one node's exporter?"
+            ));
         }
         used.extend_from_slice(sample.name.as_bytes());
         used.extend_from_slice(sample.label("UUID").unwrap_or_default().as_bytes());

@@ -164,6 +164,7 @@ pub(super) fn field(name: &str) -> Option<Field> {
 /// "not supported" and "not permitted".
 const INT64_BLANK: i64 = 0x7fff_ffff_ffff_fff0;
 const INT32_BLANK: i64 = 0x7fff_fff0;
+const INT32_BLANK_LAST: i64 = INT32_BLANK + 3;
 const FP64_BLANK: f64 = 140_737_488_355_328.0;
 
 /// The reason of a blank value, by its distance from the first one.
@@ -191,7 +192,7 @@ pub(super) fn value(text: &str, unit: Unit, base_units: bool) -> Value {
         match whole {
             INT64_BLANK.. => return blank(whole - INT64_BLANK),
             // A counter may legitimately have these values.
-            _ if !counter && (0..=3).contains(&(whole - INT32_BLANK)) => return blank(whole - INT32_BLANK),
+            INT32_BLANK..=INT32_BLANK_LAST if !counter => return blank(whole - INT32_BLANK),
             0.. if unit == Unit::Counter => return Value::Is(whole),
             _ => {}
         }
@@ -264,6 +265,7 @@ mod tests {
             ("NaN", UNSUPPORTED),
             ("+Inf", UNSUPPORTED),
             ("-1", UNSUPPORTED),
+            ("-9223372036854775808", UNSUPPORTED),
         ];
         for (text, expected) in cases {
             for unit in [Unit::Ratio, Unit::Percent, Unit::Watts, Unit::Mebibytes] {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_events::{Event, v1};
 
 use super::DcgmStatus;
-use super::devices::{self, DeviceSamples, Key, Page};
+use super::devices::{self, DeviceSamples, Key, MAX_DEVICES, Page};
 use crate::reading::{Device, Metric, MissingReason, Reading, Sink, Value};
 
 /// A device without news for this long, while others have some, is gone: a removed MIG instance or
@@ -43,14 +43,24 @@ struct DeviceState {
 pub(super) struct Watch {
     sink: Arc<dyn Sink>,
     stale_after: Duration,
+    /// At most [`MAX_DEVICES`]: pages may name others each time.
     devices: BTreeMap<Key, DeviceState>,
+    /// A page named a device that had no room.
+    is_full: bool,
     fingerprint: Option<u64>,
     pub status: DcgmStatus,
 }
 
 impl Watch {
     pub fn new(sink: Arc<dyn Sink>, stale_after: Duration) -> Self {
-        Self { sink, stale_after, devices: BTreeMap::new(), fingerprint: None, status: DcgmStatus::default() }
+        Self {
+            sink,
+            stale_after,
+            devices: BTreeMap::new(),
+            is_full: false,
+            fingerprint: None,
+            status: DcgmStatus::default(),
+        }
     }
 
     /// Handles a page fetched now.
@@ -104,15 +114,24 @@ impl Watch {
                 );
             }
         }
+        let was_full = std::mem::take(&mut self.is_full);
         for (key, on_page) in page.devices {
             let new = moved.get(&key.0).copied().unwrap_or(changed);
+            let has_room = self.devices.len() < MAX_DEVICES;
             match self.devices.get_mut(&key) {
                 Some(known) if new => emit_news(&*self.sink, known, now, &on_page),
                 Some(_) => {}
-                None => {
+                None if has_room => {
                     self.devices.insert(key, DeviceState::first_seen(now, on_page));
                 }
+                None => self.is_full = true,
             }
+        }
+        if self.is_full && !was_full {
+            tracing::warn!(
+                "pages of the dcgm-exporter named more than {MAX_DEVICES} GPUs and MIG instances within an hour; \
+                 further ones are left out"
+            );
         }
     }
 
@@ -320,6 +339,22 @@ mod tests {
         assert_eq!(readings[1].get(Metric::GpuUtil), Value::Is(100_000));
         assert_eq!(readings[1].get(Metric::Interval), Value::NotAsked);
         assert_eq!(readings[0].get(Metric::Interval), Value::Is(10_000_000));
+    }
+
+    #[test]
+    fn pages_that_name_other_devices_each_time_take_no_more_memory() {
+        let (_, mut watch) = watch();
+        for first in (0..4_000).step_by(500) {
+            let gpus: Vec<_> = (first..first + 500).map(|gpu| (gpu, 1, 5, None)).collect();
+            watch.page(at(u64::from(first)), &page(&gpus)).unwrap();
+        }
+        assert_eq!(watch.status.devices, MAX_DEVICES);
+        let many: Vec<_> = (0..2_000).map(|gpu| (gpu, 1, 5, None)).collect();
+        let error = watch.page(at(4_000), &page(&many)).unwrap_err();
+        assert!(error.contains("more than 1024"), "{error}");
+        // After an hour without news there is room for others.
+        watch.page(at(9_000), &page(&[(7_000, 1, 5, None)])).unwrap();
+        assert_eq!(watch.status.devices, 1);
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Delivery to a log behind HTTP: a `tidegate up --ingest`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prost::Message;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use serde::de::DeserializeOwned;
 use tidegate_log::wire::{
     AppendAnswer, AppendRequest, CONTENT_TYPE, LOG_FULL, LOG_UNAVAILABLE, LogAnswer, Refusal, SEQUENCE_GAP,
@@ -11,6 +14,7 @@ use tidegate_log::wire::{
 };
 use tidegate_log::{Appended, Batch, LogClock, LogError, TopicPartition};
 use ureq::http::{Response, StatusCode};
+use ureq::tls::{Certificate, TlsConfig, TlsProvider};
 use ureq::{Agent, Body};
 
 use super::LogSink;
@@ -28,11 +32,59 @@ pub struct HttpLogSink {
     agent: Agent,
 }
 
+/// Certificates that vouch for a server.
+#[derive(Clone)]
+pub struct Roots(Vec<Certificate<'static>>);
+
+impl Roots {
+    /// Those of a file, as PEM.
+    ///
+    /// # Errors
+    /// A sentence if the file cannot be read or holds none.
+    pub fn from_file(file: &Path) -> Result<Self, String> {
+        let failed = |what: String| format!("read the certificates {}: {what}", file.display());
+        let found = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let found = found.map_err(|error| failed(error.to_string()))?;
+        match found.is_empty() {
+            true => Err(failed("it holds no certificate".into())),
+            false => Ok(Self(found.iter().map(|root| Certificate::from_der(root).to_owned()).collect())),
+        }
+    }
+
+    /// Those that this system trusts.
+    pub fn of_system() -> Self {
+        let found = rustls_native_certs::load_native_certs();
+        found.errors.iter().for_each(|error| tracing::warn!("the system's certificates: {error}"));
+        Self(found.certs.iter().map(|root| Certificate::from_der(root).to_owned()).collect())
+    }
+}
+
+impl std::fmt::Debug for Roots {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Roots").field(&self.0.len()).finish()
+    }
+}
+
 impl HttpLogSink {
     /// `url` is the server's address, `http://HOST:PORT`; `token` is its bearer token. Nothing is
     /// sent yet.
     pub fn new(url: &str, token: Option<&str>) -> Self {
+        Self::over(url, token, TlsConfig::default())
+    }
+
+    /// The same for `https://HOST:PORT`, whose certificate one of these vouches for.
+    pub fn over_tls(url: &str, token: Option<&str>, roots: Roots) -> Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = TlsConfig::builder()
+            .provider(TlsProvider::Rustls)
+            .root_certs(roots.0.into())
+            .unversioned_rustls_crypto_provider(provider);
+        Self::over(url, token, tls.build())
+    }
+
+    fn over(url: &str, token: Option<&str>, tls: TlsConfig) -> Self {
         let config = Agent::config_builder()
+            .tls_config(tls)
             .timeout_connect(Some(CONNECT))
             .timeout_global(Some(REQUEST))
             .http_status_as_error(false)

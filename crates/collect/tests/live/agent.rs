@@ -92,7 +92,7 @@ fn failures_and_restarts_lose_and_duplicate_nothing() {
             let event = if random.below(2) == 0 {
                 numbered(emitted)
             } else {
-                step(emitted, random.below(50_000) as usize)
+                large(emitted, random.below(50_000) as usize)
             };
             agent.sink().event(event);
             emitted += 1;
@@ -117,7 +117,7 @@ fn the_spool_drains_in_order_when_the_log_is_back() {
     log.go_away(true);
     let agent = start(options(dir.path()), &log);
     for number in 0..300 {
-        agent.sink().event(step(number, 20_000));
+        agent.sink().event(large(number, 20_000));
     }
     agent.store().unwrap();
     wait_until("an attempt failed", || agent.stats().failed_attempts > 0);
@@ -134,7 +134,7 @@ fn at_the_limit_the_oldest_are_dropped_and_the_loss_is_reported() {
     let spool = SpoolOptions { dir: dir.path().into(), limit_bytes: 4 << 20, take_over: false };
     let agent = start(AgentOptions { spool, ..options(dir.path()) }, &log);
     for number in 0..400 {
-        agent.sink().event(step(number, 20_000));
+        agent.sink().event(large(number, 20_000));
         if number % 20 == 0 {
             agent.store().unwrap();
         }
@@ -264,14 +264,14 @@ fn a_broker_that_dies_and_comes_back_gets_everything_in_order() {
     let mut emitted = 0;
     for round in 0..2 {
         for _ in 0..40 {
-            agent.sink().event(step(emitted, 10_000));
+            agent.sink().event(large(emitted, 10_000));
             emitted += 1;
             agent.store().unwrap();
         }
         if round == 0 {
             wait_until("some are delivered", || agent.stats().delivered > 0);
             cluster.kill_node(0);
-            agent.sink().event(step(emitted, 10_000));
+            agent.sink().event(large(emitted, 10_000));
             emitted += 1;
             wait_until("an attempt failed", || agent.stats().failed_attempts > 0);
         }
@@ -291,9 +291,11 @@ fn a_broker_has_a_clock() {
     let Some(servers) = broker::shared() else { return };
     let log = KafkaLog::open(broker::options(&servers)).unwrap();
     for _ in 0..2 {
+        let now_ms = || tidegate_collect::agent::SystemClock.wall_ms();
+        let before_ms = now_ms();
         let said = log.clock().unwrap().unwrap();
-        let now_ms = tidegate_collect::agent::SystemClock.wall_ms();
-        assert!((now_ms - said.at_ms).abs() <= said.uncertainty_ms + 50, "{said:?} at {now_ms}");
+        let may = before_ms - said.uncertainty_ms..=now_ms() + said.uncertainty_ms;
+        assert!(may.contains(&said.at_ms), "{said:?} is not in {may:?}");
         assert!(said.uncertainty_ms < 5_000, "{said:?}");
     }
     assert_eq!(log.topics().unwrap(), [], "its topic is none of the log's");

@@ -48,7 +48,7 @@ fn on_a_small_disk(dir: &Path) {
     fs::write(&ballast, vec![0; 4 << 20]).unwrap_err();
     for number in 5..40 {
         agent.sink().event(numbered(number));
-        agent.sink().event(step(number, 10_000));
+        agent.sink().event(large(number, 10_000));
     }
     let refused = agent.store().unwrap_err();
     assert!(refused.contains("free some space") && refused.contains("spool"), "{refused}");
@@ -57,7 +57,7 @@ fn on_a_small_disk(dir: &Path) {
     // While the log is away too, a little waits in memory; beyond that the oldest is dropped.
     log.go_away(true);
     for number in 40..440 {
-        agent.sink().event(step(number, 20_000));
+        agent.sink().event(large(number, 20_000));
         if number % 50 == 0 {
             agent.store().unwrap_err();
         }

@@ -189,13 +189,12 @@ pub fn numbers(events: &[Event]) -> Vec<u64> {
 }
 
 /// A large event of another topic.
-pub fn step(number: u64, bytes: usize) -> Event {
-    Event::Step(v1::StepReport {
+pub fn large(number: u64, bytes: usize) -> Event {
+    Event::Job(v1::JobEvent {
         envelope: Some(Envelope { event_time_ms: number as i64 + 1, ..Default::default() }),
+        kind: v1::JobEventKind::Waiting.into(),
         job_id: format!("job-{}", number % 7),
-        step: number,
-        duration_us: 1,
-        node: Some("x".repeat(bytes)),
+        reason: Some("x".repeat(bytes)),
         ..Default::default()
     })
 }

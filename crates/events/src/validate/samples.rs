@@ -1,9 +1,10 @@
 //! Validation of a batch of GPU samples: each of its values has one device, one time and one
 //! meaning.
 
-use crate::invalid::{InvalidEvent, MAX_SAMPLES, filled};
+use crate::invalid::{InvalidEvent, filled};
 use crate::v1::GpuSampleBatch;
 use crate::v1::gpu_sample_batch::{Column, Process};
+use crate::wire::MAX_SAMPLES;
 
 /// Longest name of a metric, bytes.
 const MAX_NAME_BYTES: usize = 64;

@@ -166,6 +166,14 @@ impl Detector {
         self.job.layout.ranks()
     }
 
+    /// Memory of the detector, bytes: its open steps, and its ranks with full series and device
+    /// windows. Estimated from the layout in constant time.
+    pub fn bytes(&self) -> usize {
+        const PENDING_BYTES: usize = size_of::<DeviceWindow>();
+        let pending = self.devices.len() * PENDING_BYTES + self.faults.len() * size_of::<Fault>();
+        size_of::<Self>() + self.job.bytes() + pending
+    }
+
     /// Hands over the signals since the last call, in the order they were decided.
     pub fn take(&mut self) -> Vec<Signal> {
         std::mem::take(&mut self.out)

@@ -54,6 +54,9 @@ pub(super) struct Devices {
 }
 
 impl Devices {
+    /// Memory of a rank with a full buffer.
+    pub const BYTES_PER_RANK: usize = KEPT * size_of::<StoredWindow>();
+
     pub fn new(ranks: usize) -> Self {
         Self { windows: vec![Vec::new(); ranks], next: vec![0; ranks], faults: Vec::new() }
     }

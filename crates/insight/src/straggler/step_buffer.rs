@@ -234,6 +234,12 @@ impl StepBuffer {
         Admission::OutOfRange
     }
 
+    /// Memory of the open steps, bytes.
+    pub fn bytes(&self) -> usize {
+        const RANK: usize = size_of::<bool>() + size_of::<i64>() + 6 * size_of::<f32>();
+        self.slots.len() * (size_of::<StepSlot>() + self.ranks * RANK)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.open == 0
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use url::Url;
 
 use super::overlay::{Overlay, overlaid};
-use super::{Catalog, TableLag, build};
+use super::{Catalog, Stored, TableLag, build};
 use crate::delta::DeltaStore;
 use crate::engine::{self, Limits};
 use crate::error::Result;
@@ -17,7 +17,7 @@ use crate::table::PARTITION;
 pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Result<Catalog> {
     let runtime = engine::runtime(limits)?;
     let ctx = engine::session(&runtime, limits);
-    let (mut stored, mut lag) = (Vec::new(), Vec::new());
+    let (mut stored, mut lag, mut places) = (Vec::new(), Vec::new(), BTreeMap::new());
     let joined = plan.stored_joined().map(|planned| Arc::clone(&planned.spec));
     for spec in plan.groups.iter().flat_map(Group::commit_order).chain(joined) {
         let store = DeltaStore::open(root, Arc::clone(&spec)).await?;
@@ -30,10 +30,14 @@ pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Resul
         {
             lag.push(TableLag::new(planned, &store.pending().await?));
         }
+        let version = store.as_ref().map_or(Stored::NO_TABLE, DeltaStore::version);
+        let place = Stored { version, partitions, overlay: Overlay::default() };
+        places.insert(spec.name.clone(), place);
         let rows = overlaid(&ctx, &spec, provider, Overlay::default())?;
         stored.push((spec, rows, partitions));
     }
-    build::public_catalog(&runtime, plan, stored, lag, &BTreeMap::new()).await
+    let catalog = build::public_catalog(&runtime, plan, stored, lag, &BTreeMap::new()).await?;
+    Ok(Catalog { stored: places, ..catalog })
 }
 
 fn partition_count(store: &DeltaStore) -> Result<u32> {

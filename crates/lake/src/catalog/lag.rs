@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
+use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::delta::{DeltaStore, Pending};
@@ -14,7 +15,7 @@ use crate::table;
 use crate::window::MICROS_PER_MS;
 
 /// How far a joined table is up to date.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableLag {
     /// Name of the table.
     pub table: String,

@@ -5,8 +5,10 @@ mod committed;
 pub mod disk;
 mod lag;
 pub(crate) mod overlay;
+pub mod pinned;
 pub mod position;
 pub mod rollup;
+mod teams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, RwLock};
@@ -16,6 +18,7 @@ use datafusion::prelude::SessionContext;
 
 pub use self::committed::committed_catalog;
 pub use self::lag::{TableLag, table_lag};
+pub use self::overlay::{Hidden, Overlay};
 use crate::error::Result;
 use crate::pipeline::rollup::Rollup;
 use crate::table::TableSpec;
@@ -33,6 +36,25 @@ pub struct Catalog {
     pub lag: Vec<TableLag>,
     /// Rollups of each table, the narrowest first.
     pub rollups: BTreeMap<String, Vec<Rollup>>,
+    /// Where the rows of each stored table are, for another process that opens them. Empty if they
+    /// are not all in a lake.
+    pub stored: BTreeMap<String, Stored>,
+}
+
+/// Where the rows of a stored table are: in a version of its Delta table, overlaid with others.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// Delta version of the committed rows; [`Self::NO_TABLE`] before the first one.
+    pub version: i64,
+    /// Log partitions whose rows a query merges.
+    pub partitions: u32,
+    /// Rows that are not committed.
+    pub overlay: Overlay,
+}
+
+impl Stored {
+    /// The version of a table that does not exist yet and has no rows.
+    pub const NO_TABLE: i64 = -1;
 }
 
 impl Catalog {

@@ -11,24 +11,46 @@ use datafusion::datasource::MemTable;
 use datafusion::logical_expr::{Expr, JoinType, cast};
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionContext, ident, lit};
+use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::exec::merge;
-use crate::table::{KEY, Layout, PARTITION, SEGMENT, TableSpec};
+use crate::table::{KEY, Layout, OFFSET, OPEN, PARTITION, SEGMENT, TableSpec};
 
 /// Rows in memory, and the committed rows they replace.
 #[derive(Debug, Clone, Default)]
 pub struct Overlay {
-    /// Condition for committed rows to hide.
-    pub hide: Option<Expr>,
-    /// Also hides committed rows of these (log partition, key).
-    pub hide_keys: Vec<(i32, i64)>,
-    /// Also hides committed rows of these (log partition, segment).
-    pub hide_segments: Vec<(i32, String)>,
+    /// Committed rows that are replaced.
+    pub hide: Hidden,
     /// Rows with the table's full schema.
     pub rows: Vec<RecordBatch>,
     /// More rows, whose batches are built when a query reads them.
     pub streams: Vec<Arc<dyn PartitionStream>>,
+    /// Rows of another process, which are asked for when a query reads them.
+    pub elsewhere: Option<Arc<dyn TableProvider>>,
+}
+
+/// Which committed rows a query must not see, because rows in memory replace them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hidden {
+    /// Those of these (log partition, offset), from the offset on.
+    pub from: Vec<(i32, i64)>,
+    /// Open rows of these log partitions.
+    pub open: Vec<i32>,
+    /// Those of these (log partition, key).
+    pub keys: Vec<(i32, i64)>,
+    /// Those of these (log partition, segment).
+    pub segments: Vec<(i32, String)>,
+}
+
+impl Hidden {
+    /// The condition for rows that are hidden by partition.
+    fn condition(&self) -> Option<Expr> {
+        let here = |partition: i32| ident(PARTITION).eq(lit(partition));
+        let from = self.from.iter().map(|(at, offset)| here(*at).and(ident(OFFSET).gt_eq(lit(*offset))));
+        let open = self.open.iter().map(|at| here(*at).and(ident(OPEN)));
+        from.chain(open).reduce(Expr::or)
+    }
 }
 
 /// A stored table with every column: committed rows that are not hidden, and the rows in memory.
@@ -44,21 +66,24 @@ pub fn overlaid(
     let in_memory = MemTable::try_new(Arc::clone(&schema), vec![overlay.rows])?;
     let Some(committed) = committed else { return Ok(ctx.read_table(Arc::new(in_memory))?) };
     let mut rows = ctx.read_table(committed)?;
-    if let Some(hide) = overlay.hide {
-        rows = rows.filter(hide.is_not_true())?;
+    let hide = overlay.hide;
+    if let Some(hidden) = hide.condition() {
+        rows = rows.filter(hidden.is_not_true())?;
     }
-    let keys: ArrayRef =
-        Arc::new(overlay.hide_keys.iter().map(|(_, key)| Some(*key)).collect::<Int64Array>());
-    rows = anti_join(ctx, rows, KEY, overlay.hide_keys.iter().map(|(p, _)| *p).collect(), keys)?;
+    let keys: ArrayRef = Arc::new(hide.keys.iter().map(|(_, key)| Some(*key)).collect::<Int64Array>());
+    rows = anti_join(ctx, rows, KEY, hide.keys.iter().map(|(p, _)| *p).collect(), keys)?;
     let segments: ArrayRef =
-        Arc::new(overlay.hide_segments.iter().map(|(_, name)| Some(name)).collect::<StringArray>());
-    rows = anti_join(ctx, rows, SEGMENT, overlay.hide_segments.iter().map(|(p, _)| *p).collect(), segments)?;
+        Arc::new(hide.segments.iter().map(|(_, name)| Some(name)).collect::<StringArray>());
+    rows = anti_join(ctx, rows, SEGMENT, hide.segments.iter().map(|(p, _)| *p).collect(), segments)?;
     let mut rows = rows.select(cast_columns(&schema))?;
     if has_rows {
         rows = rows.union(ctx.read_table(Arc::new(in_memory))?)?;
     }
     if !overlay.streams.is_empty() {
         rows = rows.union(ctx.read_table(Arc::new(StreamingTable::try_new(schema, overlay.streams)?))?)?;
+    }
+    if let Some(elsewhere) = overlay.elsewhere {
+        rows = rows.union(ctx.read_table(elsewhere)?)?;
     }
     Ok(rows)
 }

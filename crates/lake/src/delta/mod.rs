@@ -173,6 +173,14 @@ impl DeltaStore {
         self.table.version().map_or(-1, |v| v as i64)
     }
 
+    /// Reads the table as of a version that another process has read.
+    pub async fn pin(&mut self, version: i64) -> Result<()> {
+        let pinned = self.table.load_version(u64::try_from(version).unwrap_or(0)).await;
+        self.kept_from = None;
+        self.pending.take();
+        pinned.map_err(|e| delta_error(&self.spec, self.table.table_url(), e))
+    }
+
     /// Progress in a log partition: all records below this offset are in the table.
     pub async fn progress(&mut self, partition: u32) -> Result<u64> {
         if let Some(known) = self.progress.get(&partition) {

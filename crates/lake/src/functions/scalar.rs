@@ -318,15 +318,19 @@ fn window_starts(args: &[ArrayRef]) -> Result<ArrayRef> {
         ListBuilder::new(TimestampMicrosecondBuilder::new().with_timezone("UTC")).with_field(item);
     for i in 0..from.len() {
         if from.is_valid(i) && to.is_valid(i) {
-            let width = width_ms.value(i) * MICROS_PER_MS;
-            if width <= 0 {
-                return exec_err!("window width must be positive, got {} ms", width_ms.value(i));
-            }
+            let width = width_ms.value(i).checked_mul(MICROS_PER_MS).filter(|width| *width > 0);
+            let Some(width) = width else {
+                return exec_err!(
+                    "window width must be positive and less than 292,000 years, got {} ms",
+                    width_ms.value(i)
+                );
+            };
             let (begin, end) = (from.value(i).max(low.value(i)), to.value(i).min(high.value(i)));
             let mut start = floor_to(begin, width);
             while start < end {
                 lists.values().append_value(start);
-                start += width;
+                let Some(next) = start.checked_add(width) else { break };
+                start = next;
             }
         }
         lists.append(true);

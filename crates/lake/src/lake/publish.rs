@@ -7,18 +7,17 @@ use arrow::array::{AsArray, Int32Array, RecordBatch};
 use arrow::datatypes::TimestampMicrosecondType;
 use datafusion::catalog::TableProvider;
 use datafusion::dataframe::DataFrame;
-use datafusion::logical_expr::Expr;
-use datafusion::prelude::{SessionContext, ident, lit};
+use datafusion::prelude::SessionContext;
 
 use super::{Lake, Sharing};
 use crate::catalog::overlay::{self, Overlay};
-use crate::catalog::{Catalog, TableLag, build};
+use crate::catalog::{Catalog, Stored, TableLag, build};
 use crate::error::Result;
 use crate::exec::merge;
 use crate::exec::run::run_windowed;
 use crate::pipeline::plan::Group;
 use crate::state::KeyedState;
-use crate::table::{Layout, OFFSET, OPEN, PARTITION, TableSpec};
+use crate::table::{Layout, TableSpec};
 use crate::window::{Segment, runs};
 
 /// Segments of windows that are recomputed at a time, at least.
@@ -86,25 +85,31 @@ impl Lake {
 
     /// Committed rows and rows in memory of a stored table, all columns.
     async fn stored_rows(&self, ctx: &SessionContext, spec: &Arc<TableSpec>) -> Result<DataFrame> {
-        let provider = self.stores[&spec.name].provider().await?;
-        overlay::overlaid(ctx, spec, Some(provider), self.overlay(spec)?)
+        self.overlaid_rows(ctx, spec, self.overlay(spec)?).await
+    }
+
+    async fn overlaid_rows(
+        &self,
+        ctx: &SessionContext,
+        spec: &TableSpec,
+        overlay: Overlay,
+    ) -> Result<DataFrame> {
+        let committed = Some(self.stores[&spec.name].provider().await?);
+        overlay::overlaid(ctx, spec, committed, overlay)
     }
 
     fn overlay(&self, spec: &TableSpec) -> Result<Overlay> {
         let mut overlay = Overlay::default();
-        let mut hide = |condition: Expr| {
-            overlay.hide = Some(overlay.hide.take().map_or(condition.clone(), |h| h.or(condition)));
-        };
         let changed = self.states.values().filter(|s| s.changed);
         for state in changed {
-            let here = ident(PARTITION).eq(lit(state.partition as i32));
+            let here = state.partition as i32;
             match spec.layout {
                 Layout::Raw if state.raw().spec.name == spec.name => {
                     overlay.rows.extend(state.raw_rows_from(state.committed)?);
                     // Rows of an interrupted flush are committed already, and are being absorbed
                     // again.
                     if state.recover_to.is_some() {
-                        hide(here.and(ident(OFFSET).gt_eq(lit(state.committed as i64))));
+                        overlay.hide.from.push((here, state.committed as i64));
                     }
                 }
                 Layout::Samples if state.raw().spec.name == spec.name => {
@@ -112,7 +117,7 @@ impl Lake {
                     overlay.streams.push(samples.stream(state.partition, &spec.full_schema()));
                     // As above.
                     if state.recover_to.is_some() {
-                        hide(here.and(ident(OFFSET).gt_eq(lit(state.committed as i64))));
+                        overlay.hide.from.push((here, state.committed as i64));
                     }
                 }
                 Layout::Keyed => {
@@ -120,9 +125,9 @@ impl Lake {
                         continue;
                     };
                     if let Some(rows) = state.open_output(index)? {
-                        hide(here.and(ident(OPEN)));
+                        overlay.hide.open.push(here);
                         let revived = state.keyed().into_iter().flat_map(KeyedState::revived);
-                        overlay.hide_keys.extend(revived.map(|key| (state.partition as i32, *key)));
+                        overlay.hide.keys.extend(revived.map(|key| (here, *key)));
                         overlay.rows.extend(rows);
                     }
                 }
@@ -138,8 +143,7 @@ impl Lake {
                     // it.
                     if spec.partials.is_empty() {
                         let segment = windowed.pipeline.shape.segment().expect("windowed");
-                        let names = segments.keys().map(|s| (state.partition as i32, segment.name(*s)));
-                        overlay.hide_segments.extend(names);
+                        overlay.hide.segments.extend(segments.keys().map(|s| (here, segment.name(*s))));
                     }
                     for rows in segments.values().flatten() {
                         overlay.rows.push(with_bookkeeping(spec, rows, state.partition)?);
@@ -187,24 +191,35 @@ impl Lake {
             Sharing::Shared => u32::MAX,
         };
         let (mut stored, mut lag) = (Vec::new(), Vec::new());
+        let mut places = BTreeMap::new();
         for spec in self.plan.groups.iter().flat_map(Group::commit_order) {
-            let rows = match shown {
-                _ if let Some(rows) = replaced.get(&spec.name) => ctx.read_table(Arc::clone(rows))?,
-                Visibility::All => self.stored_rows(&ctx, &spec).await?,
-                Visibility::Committed => self.committed_rows(&ctx, &spec).await?,
+            let overlay = match shown {
+                Visibility::All => self.overlay(&spec)?,
+                Visibility::Committed => Overlay::default(),
+            };
+            places.insert(spec.name.clone(), self.stored(&spec, partitions, overlay.clone()));
+            let rows = match replaced.get(&spec.name) {
+                Some(rows) => ctx.read_table(Arc::clone(rows))?,
+                None => self.overlaid_rows(&ctx, &spec, overlay).await?,
             };
             stored.push((spec, rows, partitions));
         }
         for planned in self.plan.stored_joined() {
-            stored.push((Arc::clone(&planned.spec), self.committed_rows(&ctx, &planned.spec).await?, 1));
-            lag.push(TableLag::new(planned, &self.stores[&planned.spec.name].pending().await?));
+            let spec = &planned.spec;
+            places.insert(spec.name.clone(), self.stored(spec, 1, Overlay::default()));
+            stored.push((Arc::clone(spec), self.overlaid_rows(&ctx, spec, Overlay::default()).await?, 1));
+            lag.push(TableLag::new(planned, &self.stores[&spec.name].pending().await?));
         }
-        build::public_catalog(&self.runtime, &self.plan, stored, lag, replaced).await
+        let mut catalog = build::public_catalog(&self.runtime, &self.plan, stored, lag, replaced).await?;
+        // Tables that others stand in for are nowhere to be opened.
+        if replaced.is_empty() {
+            catalog.stored = places;
+        }
+        Ok(catalog)
     }
 
-    async fn committed_rows(&self, ctx: &SessionContext, spec: &TableSpec) -> Result<DataFrame> {
-        let committed = Some(self.stores[&spec.name].provider().await?);
-        overlay::overlaid(ctx, spec, committed, Overlay::default())
+    fn stored(&self, spec: &TableSpec, partitions: u32, overlay: Overlay) -> Stored {
+        Stored { version: self.stores[&spec.name].version(), partitions, overlay }
     }
 }
 

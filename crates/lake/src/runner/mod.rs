@@ -3,29 +3,31 @@
 
 mod assignment;
 mod dead_letter;
-mod future_guard;
+mod ingest;
 mod pace;
+mod poison;
 mod repair_pace;
 mod step;
+mod time_guard;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_events::{Event, SchemaId};
+use tidegate_events::SchemaId;
+use tidegate_log::poison::DeathWatch;
 use tidegate_log::tail::{Cursor, Piece};
-use tidegate_log::{EventLog, LogError, Member, StoredRecord, TopicPartition};
+use tidegate_log::{EventLog, LogError, Member, TopicPartition};
 use tokio::sync::watch;
 
 use crate::catalog::CatalogSource;
 use crate::error::{LakeError, Result};
 use crate::lake::Lake;
 use crate::maintenance;
-use crate::raw::samples::{SAMPLES_PER_EVENT, weight};
-use dead_letter::RecordRouter;
+use crate::raw::samples::SAMPLES_PER_EVENT;
 use repair_pace::RepairPace;
 
-pub use pace::Pace;
+pub use pace::{OLDEST_MS, Pace};
 pub use step::Step;
 
 /// Consumer group that commits progress to the log, for display and to hold log retention back. If
@@ -95,6 +97,7 @@ pub struct Runner {
     repair_pace: RepairPace,
     /// When the progress of partitions was last recorded.
     recorded_at: Instant,
+    watch: Option<DeathWatch>,
 }
 
 impl std::fmt::Debug for Runner {
@@ -142,7 +145,16 @@ impl Runner {
             progress: Progress::default(),
             repair_pace: RepairPace::default(),
             recorded_at: Instant::now(),
+            watch: None,
         }
+    }
+
+    /// Notes with `watch` which records it works on, and sets those aside that its earlier lives
+    /// died of.
+    #[must_use]
+    pub fn watched_by(mut self, watch: DeathWatch) -> Self {
+        self.watch = Some(watch);
+        self
     }
 
     /// Source of the catalogs that queries use.
@@ -314,7 +326,7 @@ impl Runner {
             }
             let at = cursor.at;
             if records.is_empty() {
-                self.ingest(&at, Vec::new(), next).await?;
+                self.ingest(&at, Vec::new(), next)?;
                 (self.cursors[index].next, self.moved) = (next, true);
                 continue;
             }
@@ -324,7 +336,7 @@ impl Runner {
             let end = last.offset + 1;
             read += records.len() as u64;
             self.progress.records += records.len() as u64;
-            self.ingest(&at, records, end).await?;
+            self.ingest(&at, records, end)?;
             (self.cursors[index].next, self.moved) = (end, true);
             if limit.is_some_and(|limit| end >= limit) || self.unflushed >= bound {
                 self.flush().await?;
@@ -358,32 +370,6 @@ impl Runner {
         here.filter_map(|s| s.recover_to).min()
     }
 
-    async fn ingest(&mut self, at: &TopicPartition, records: Vec<StoredRecord>, end: u64) -> Result<()> {
-        let mut intake = self.lake.intake(&at.topic, at.partition);
-        let now_ms = chrono::Utc::now().timestamp_millis();
-        let mut router = RecordRouter::new(at, self.partitions.get(&at.topic).copied().unwrap_or(1));
-        for StoredRecord { offset, record } in records {
-            match Event::decode(record.schema, &record.payload) {
-                Ok(event) if let Some(why) = future_guard::check_time(&event, now_ms) => {
-                    router.dead_letter(offset, record, None, why.code, &why.reason)?;
-                }
-                Ok(event) if router.belongs_here(&event) => {
-                    intake.push(offset, &event);
-                    self.unflushed += weight(&event);
-                }
-                Ok(event) => router.misplaced(offset, &event, record),
-                Err(e) => {
-                    let at_ms = Some(record.event_time_ms);
-                    router.dead_letter(offset, record, at_ms, "UNDECODABLE", &e.to_string())?;
-                }
-            }
-        }
-        self.progress.undecodable += router.dead;
-        self.progress.misplaced += router.misplaced;
-        router.append(self.log.as_ref())?;
-        self.lake.absorb(intake, end)
-    }
-
     async fn flush(&mut self) -> Result<()> {
         let flushed = self.lake.flush().await?;
         self.unflushed = 0;
@@ -391,6 +377,9 @@ impl Runner {
         self.progress.files += flushed.files_added;
         self.progress.bytes += flushed.bytes_added;
         self.moved = false;
+        if let Some(watch) = &mut self.watch {
+            watch.saved();
+        }
         for (topic, member) in &mut self.members {
             let here = self.cursors.iter().filter(|cursor| cursor.at.topic == *topic);
             match member.commit(&here.map(|c| (c.at.clone(), c.next)).collect::<Vec<_>>()) {

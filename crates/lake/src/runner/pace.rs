@@ -9,7 +9,10 @@ use crate::maintenance::Maintenance;
 #[cfg(doc)]
 use crate::raw::samples::SAMPLES_PER_EVENT;
 
-/// How often the runner does what.
+/// 2010-01-01T00:00:00Z, ms since the epoch: no cluster that anybody asks about is older.
+pub const OLDEST_MS: i64 = 1_262_304_000_000;
+
+/// How often the runner does what, and with which events.
 #[derive(Debug, Clone)]
 pub struct Pace {
     /// Payload bytes read from a partition at a time.
@@ -33,6 +36,9 @@ pub struct Pace {
     pub refresh_every: Option<Duration>,
     /// When maintenance is due.
     pub maintenance: Maintenance,
+    /// Events before this time, ms since the epoch, are set aside: a table has windows from its
+    /// first event on.
+    pub oldest_ms: i64,
 }
 
 impl Default for Pace {
@@ -46,6 +52,7 @@ impl Default for Pace {
             repair_at_stop: Duration::from_secs(10),
             refresh_every: Some(Duration::from_secs(1)),
             maintenance: Maintenance::default(),
+            oldest_ms: OLDEST_MS,
         }
     }
 }

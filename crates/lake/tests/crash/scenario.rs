@@ -73,6 +73,7 @@ impl Scenario {
             repair_at_stop: Duration::from_secs(3600),
             refresh_every: None,
             maintenance,
+            oldest_ms: Pace::default().oldest_ms,
         };
         Self { plan, records, pace }
     }

@@ -8,7 +8,7 @@ use arrow::datatypes::TimestampMicrosecondType;
 use arrow::util::display::array_value_to_string;
 use tidegate_lake::testing::equivalence::Delivery;
 
-use crate::equivalence::seeds;
+use crate::equivalence::{deliveries, seeds};
 use crate::pending::{END_MS, History, START_MS, plan, view};
 
 /// Times at which tables are compared. Events happen at whole minutes.
@@ -38,7 +38,7 @@ async fn compare(
     for seed in 0..seeds() {
         let events = History::events(seed);
         let before = view(&plan, &events, Delivery::OneShot, seed, &format!("{name}_before")).await;
-        for delivery in Delivery::ALL {
+        for delivery in deliveries(seed) {
             let rows = view(&plan, &events, delivery, seed, name).await;
             for at in moments() {
                 let found = in_force(&rows, at, columns);

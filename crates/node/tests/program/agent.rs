@@ -242,12 +242,14 @@ fn impossible_options_fail_at_once() {
     let spool = dir.path().join("spool");
     let mut cases = vec![
         (agent("kafka://broker", &spool), "has no port"),
-        (agent("https://up", &spool), "--features http-tls"),
         (agent("http://up", &file.join("below")), "creating the folder"),
     ];
     let mut token = agent("http://up", &spool);
     token.arg("--log-token-file").arg(dir.path().join("none"));
     cases.push((token, "read the token"));
+    let mut roots = agent("https://up", &spool);
+    roots.arg("--log-ca").arg(&file);
+    cases.push((roots, "no certificate"));
     let mut library = Command::new(env!("CARGO_BIN_EXE_tidegate-node"));
     library.args(["agent", "--log", "http://up", "--nvml-lib"]).arg(&file).arg("--spool").arg(&spool);
     cases.push((library, "--nvml-lib"));

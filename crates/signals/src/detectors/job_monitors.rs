@@ -21,6 +21,8 @@ pub struct JobMonitors {
     on_node: BTreeMap<NodeKey, BTreeSet<String>>,
     /// Jobs that changed since the last [`take_changed`](Self::take_changed).
     changed: BTreeSet<JobKey>,
+    /// Memory of all jobs, bytes.
+    bytes: usize,
 }
 
 impl JobMonitors {
@@ -56,17 +58,60 @@ impl JobMonitors {
         }
     }
 
-    /// Changes a job, and updates where its ranks are and whether it is active.
+    /// Memory of all jobs, bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Counts a job's memory anew, after it was changed through [`get_mut`](Self::get_mut).
+    pub fn recount(&mut self, name: &JobKey) {
+        if let Some(job) = self.jobs.get_mut(name) {
+            let (before, after) = job.recount();
+            self.bytes = self.bytes - before + after;
+        }
+    }
+
+    /// Forgets a job as if it had never been.
+    pub fn forget(&mut self, name: &JobKey) {
+        self.bytes -= self.jobs.remove(name).map_or(0, |mut job| job.recount().0);
+        self.active.remove(name);
+        self.changed.remove(name);
+        self.on_node.retain(|_, jobs| {
+            jobs.remove(&name.1);
+            !jobs.is_empty()
+        });
+    }
+
+    /// Forgets the least useful job: of those that do not run the longest silent, else the one that
+    /// is watched for the shortest time, whose baselines are learnt soonest again. Returns what
+    /// closes its signals; `None` if no job is left.
+    pub fn evict(&mut self) -> Option<(JobKey, Vec<Publication>)> {
+        let use_of = |(name, job): (&JobKey, &JobMonitor)| match self.active.contains(name) {
+            false => (false, job.newest_us()),
+            true => (true, -job.since_us()),
+        };
+        let name = self.jobs.iter().min_by_key(|entry| use_of(*entry)).map(|(name, _)| name.clone())?;
+        let publications = self.update(&name, i64::MIN, JobMonitor::close);
+        self.changed.remove(&name);
+        self.bytes -= self.jobs.remove(&name).map_or(0, |mut job| job.recount().0);
+        Some((name, publications))
+    }
+
+    /// Changes a job, and updates where its ranks are and whether it is active. One that is new was
+    /// first heard of at `at_us`.
     pub fn update(
         &mut self,
         name: &JobKey,
+        at_us: i64,
         change: impl FnOnce(&mut JobMonitor) -> Vec<Publication>,
     ) -> Vec<Publication> {
-        let job = self.jobs.entry(name.clone()).or_insert_with(|| JobMonitor::new(&name.0, &name.1));
+        let job = self.jobs.entry(name.clone()).or_insert_with(|| JobMonitor::new(&name.0, &name.1, at_us));
         let was_active = self.active.contains(name);
         let before = job.nodes().to_vec();
         let publications = change(job);
         let (is_active, after) = (job.is_active(), job.nodes().to_vec());
+        let (counted, bytes) = job.recount();
+        self.bytes = self.bytes - counted + bytes;
         self.changed.insert(name.clone());
         if was_active == is_active && before == after {
             return publications;
@@ -92,7 +137,10 @@ impl JobMonitors {
     /// Forgets inactive jobs without news for a day.
     pub fn forget_old(&mut self, now_us: i64) {
         self.jobs.retain(|name, job| {
-            self.active.contains(name) || now_us.saturating_sub(job.newest_us()) < JOB_RETENTION_US
+            let keeps =
+                self.active.contains(name) || now_us.saturating_sub(job.newest_us()) < JOB_RETENTION_US;
+            self.bytes -= if keeps { 0 } else { job.recount().0 };
+            keeps
         });
     }
 }

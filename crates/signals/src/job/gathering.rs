@@ -6,7 +6,13 @@ use serde::{Deserialize, Serialize};
 use tidegate_events::v1;
 
 use super::MAX_RANKS;
+use crate::budget;
 use crate::roles::{RankLocation, RankPosition, Roles};
+
+/// Ranks beside eight for each that was heard: a small job whose other ranks report late.
+const UNHEARD_RANKS: u32 = 64;
+/// Names in a report: job, node, device, and those of its envelope.
+const REPORT_NAMES: usize = 6;
 
 /// Reports of an attempt whose layout is unknown.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -32,12 +38,19 @@ impl Gathering {
         self.heard.len() >= world || self.reports.len() > 4 * world + 4_096
     }
 
+    /// Memory of the reports, bytes.
+    pub fn bytes(&self) -> usize {
+        let report = size_of::<(v1::StepReport, i64)>() + REPORT_NAMES * budget::NAME_BYTES;
+        self.reports.len() * report + self.heard.len() * budget::ENTRY_BYTES
+    }
+
     /// Location of each rank, and which ranks are peers, by the reports and the `hosts` of the
     /// allocation.
     pub fn layout(&self, hosts: &[String]) -> (Vec<RankLocation>, Roles) {
         let most = self.heard.last().map_or(0, |rank| rank.saturating_add(1));
-        // One report that claims a huge world or rank must not make a huge job.
-        let credible = 8 * self.heard.len() as u32 + 1_024;
+        // Memory is taken for ranks that were heard, not for those that a report claims: where one
+        // rank of each node reports, for all eight of it.
+        let credible = 8 * self.heard.len() as u32 + UNHEARD_RANKS;
         let ranks = self.world.unwrap_or(most).min(credible).min(MAX_RANKS);
         let mut locations = vec![RankLocation::default(); ranks as usize];
         for (report, _) in &self.reports {

@@ -19,6 +19,8 @@ pub struct Buffer {
     pub by_job: BTreeMap<JobKey, BTreeSet<OrderKey>>,
     /// Jobs that received an event since their early steps were last processed.
     pub received: BTreeSet<JobKey>,
+    /// Memory of the events that are [`bounded`](Input::bounded_bytes).
+    bytes: usize,
 }
 
 impl Buffer {
@@ -32,7 +34,26 @@ impl Buffer {
             self.by_job.entry(job.clone()).or_default().insert(key);
             self.received.insert(job);
         }
+        self.bytes += input.bounded_bytes();
         self.events.insert(key, (cluster, input));
+    }
+
+    /// Memory of the events that are [`bounded`](Input::bounded_bytes).
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Drops bounded events until they take `most` bytes or less: those of the latest time, which
+    /// would wait for longest. Returns how many.
+    pub fn shrink_to(&mut self, most: usize) -> u64 {
+        let mut dropped = 0;
+        while self.bytes > most {
+            let bounded = |(_, (_, input)): &(&OrderKey, &(String, Input))| input.bounded_bytes() > 0;
+            let Some(last) = self.events.iter().rev().find(bounded).map(|(key, _)| *key) else { break };
+            self.remove(last);
+            dropped += 1;
+        }
+        dropped
     }
 
     /// Place of the earliest event.
@@ -43,6 +64,7 @@ impl Buffer {
     /// Removes an event when the order has come to it.
     pub fn remove(&mut self, key: OrderKey) -> Option<(String, Input)> {
         let (cluster, input) = self.events.remove(&key)?;
+        self.bytes -= input.bounded_bytes();
         if let Some(job_id) = input.ordered_job() {
             self.remove_from_job(&(cluster.clone(), job_id.to_owned()), &[key]);
         }

@@ -39,6 +39,9 @@ impl Reorder {
             }
             match self.buffer.events.get_mut(key) {
                 Some((_, Input::Step { report, processed_in })) if job.is_of_current_run(report) => {
+                    if self.watch.enter_event(key.2) {
+                        continue;
+                    }
                     job.observe_early(report, key.0, end_us);
                     *processed_in = Some(run);
                     processed.push(*key);
@@ -50,10 +53,12 @@ impl Reorder {
                 _ => break,
             }
         }
+        self.watch.enter_job(name);
         let signals = job.settle(end_us);
         if self.buffer.remove_from_job(name, &processed) {
             self.buffer.received.insert(name.clone());
         }
         self.detectors.emit(name, signals);
+        self.detectors.recount(name);
     }
 }

@@ -14,6 +14,7 @@ use super::*;
 mod forecasts;
 mod jobs_and_nodes;
 mod live;
+mod memory;
 mod pipelines;
 mod scaling;
 mod sizing;
@@ -308,9 +309,22 @@ fn late_and_repeated_events_do_no_harm() {
 }
 
 #[test]
-fn without_job_events_steps_alone_are_enough() {
+fn steps_of_a_job_that_nobody_has_named_are_counted_and_change_nothing() {
     let [_, _, steps, ..] = input();
-    let (output, _) = all_at_once(steps);
+    let mut reorder = Reorder::new(i64::MIN);
+    for event in steps.iter().cloned() {
+        reorder.push(event, NOW_MS);
+    }
+    reorder.advance(end_us());
+    assert_eq!((reorder.take(), reorder.memory().held_bytes), (Vec::new(), 0));
+    assert_eq!(reorder.memory().unknown_jobs, steps.len() as u64);
+}
+
+#[test]
+fn a_start_and_steps_are_enough() {
+    let [mut jobs, _, steps, ..] = input();
+    jobs.truncate(2);
+    let (output, _) = all_at_once(jobs.into_iter().chain(steps));
     let signals = stragglers(&output);
     assert!(signals.iter().any(|s| s.state() == v1::SignalState::Confirmed && s.rank == Some(SLOW_RANK)));
     assert!(signals.iter().all(|s| s.class == "COMPUTE_SILENT"), "clocks were not sampled: {signals:#?}");

@@ -17,7 +17,7 @@ use crate::reorder::Reorder;
 /// Version of the state's layout. Raise it with any change of a type that is part of [`Reorder`],
 /// or of what its fields mean, and write the fixture anew (`tests/snapshots`): snapshots of another
 /// version are skipped, and the log is read instead.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// How often the state is saved: what a start reads again.
 const SAVE_EVERY: Duration = Duration::from_secs(600);
 
@@ -107,6 +107,9 @@ impl SignalService {
                 hold_log(self.log.as_ref(), &snapshots.group, &before)?;
                 self.older_sources = std::mem::take(&mut self.known_sources);
                 self.stats.saved += 1;
+                if let Some(mut watch) = self.watch.lock() {
+                    watch.saved();
+                }
             }
             Err(why) => tracing::warn!(
                 "the state of the signals cannot be saved (at most {MAX_STATE_BYTES} bytes): {why}; a start reads the log from \

@@ -59,8 +59,11 @@ impl NodeSizes {
                 if self.partitions.len() < MAX_NODES || self.partitions.contains_key(&pool) =>
             {
                 let names = event.nodes.as_deref().unwrap_or("").split(',').map(str::trim);
-                let nodes =
-                    names.filter(|node| !node.is_empty()).take(MAX_NODES).map(str::to_owned).collect();
+                // Partitions overlap, so all of them together may name more than there are.
+                let others = self.partitions.iter().filter(|(other, _)| **other != pool);
+                let named = others.map(|(_, partition)| partition.nodes.len()).sum::<usize>();
+                let most = (16 * MAX_NODES).saturating_sub(named).min(MAX_NODES);
+                let nodes = names.filter(|node| !node.is_empty()).take(most).map(str::to_owned).collect();
                 let (gpus_milli, model) = (event.gpus_milli, event.gpu_model.clone());
                 self.partitions.insert(pool, Partition { nodes, gpus_milli, model });
             }

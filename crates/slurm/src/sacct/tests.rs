@@ -60,8 +60,7 @@ fn names(kept: &[Kept], delimiter: &str) -> String {
 }
 
 fn read(kept: &[Kept], delimiter: &str) -> Attempts {
-    let facts = parse_facts(&facts(kept), true, |_| true).unwrap();
-    facts.named(&Names::parse(&names(kept, delimiter), delimiter))
+    parse_attempts(&facts(kept), &names(kept, delimiter), delimiter, true).unwrap()
 }
 
 #[test]

@@ -16,12 +16,13 @@ use tidegate_autopilot::scorecard::{summary, trust};
 use tidegate_control::authority::{self, ApprovalStatement, SignedText, SwitchStatement};
 use tidegate_control::service::{Service, ServiceConfig};
 use tidegate_control::{ControlFolder, PlanArchive};
-use tidegate_server::{Metrics, serve};
+use tidegate_lake::catalog::CatalogSource;
+use tidegate_server::{Metrics, QueryLimits, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, LogArgs, Workspace, ask, bind, block_on, chain, committed, policy,
-    rollout, stop_on_signals,
+    CommandError, CommandResult, DataArgs, DoorArgs, LogArgs, Workspace, ask, block_on, chain, committed,
+    policy, query_worker, rollout, stop_on_signals,
 };
 use crate::autopilot::service;
 
@@ -70,6 +71,8 @@ policy only suggests.")]
         /// Serve GET /metrics, and SQL on the tables as of the start, at this address
         #[arg(long, value_name = "HOST:PORT")]
         listen: Option<String>,
+        #[command(flatten)]
+        door: Box<DoorArgs>,
         #[command(flatten)]
         data: DataArgs,
         #[command(flatten)]
@@ -155,9 +158,9 @@ alert: in its journal, on /metrics, and through the [pager] of the deployment fi
 
 pub fn run(args: AutopilotArgs) -> CommandResult {
     match args.command {
-        Command::Run { config, once, shadow, listen, data, log } => {
+        Command::Run { config, once, shadow, listen, door, data, log } => {
             let config = ServiceConfig::read(&config)?.shadowed_by(shadow);
-            act(config, once, listen.as_deref(), &data, &log)?;
+            act(config, once, listen.as_deref().map(|listen| (listen, door.as_ref())), &data, &log)?;
         }
         Command::Pause { why, data } => {
             let control = ControlFolder::in_data(&data.data);
@@ -189,7 +192,7 @@ pub fn run(args: AutopilotArgs) -> CommandResult {
 fn act(
     config: ServiceConfig,
     once: bool,
-    listen: Option<&str>,
+    listen: Option<(&str, &DoorArgs)>,
     data: &DataArgs,
     log: &LogArgs,
 ) -> Result<(), CommandError> {
@@ -205,12 +208,14 @@ fn act(
         match committed(data).await {
             Ok(tables) => {
                 service::learn_from(&mut autopilot, &tables).await;
-                if let Some(listen) = listen {
-                    let listener = bind(listen).await?;
-                    say!("metrics http://{}/metrics", listener.local_addr()?);
+                if let Some((listen, door)) = listen {
+                    let door = door.open(listen).await?;
+                    say!("metrics {}://{}/metrics", door.scheme(), door.listener.local_addr()?);
                     let mut until = stopped.clone();
                     let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
-                    tokio::spawn(serve(listener, tables, Arc::clone(&metrics), None, until));
+                    let source = CatalogSource::fixed(tables.catalog().as_ref().clone());
+                    let workers = query_worker::workers(data, source, QueryLimits::default())?;
+                    tokio::spawn(serve(door, workers, Arc::clone(&metrics), None, until));
                 }
             }
             Err(error) if listen.is_some() => return Err(error),

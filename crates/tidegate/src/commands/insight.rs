@@ -1,5 +1,6 @@
 //! `tidegate insight`: computes signals and forecasts from the log and appends them to it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,15 +9,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use tidegate_lake::runner::Pace as RunnerPace;
+use tidegate_log::poison::DeathWatch;
 use tidegate_log::{EventLog, LogError};
 use tokio::sync::watch;
 
 use super::{
     CommandError, CommandResult, DataArgs, LogArgs, Workspace, block_on, block_on_one_thread, chain,
-    name_full_disk, stop_on_signals,
+    name_full_disk, query_memory, stop_on_signals,
 };
-use tidegate_signals::{RunMode, ServiceStats, SignalService};
+use tidegate_server::{Metrics, SignalsMemory};
+use tidegate_signals::{MemoryUse, RunMode, ServiceStats, SignalService};
 
+/// Panics of one process after which insight stops.
+const MAX_PANICS: u32 = 8;
 /// Period of polling the log. A signal of a step is emitted as soon as its last report is read.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
@@ -44,24 +49,35 @@ enum Command {
         data: DataArgs,
         #[command(flatten)]
         log: LogArgs,
+        #[command(flatten)]
+        memory: MemoryArgs,
         /// Exit once the whole log is processed, tables included
         #[arg(long)]
         once: bool,
     },
 }
 
+/// Memory of the signals.
+#[derive(Debug, Args)]
+pub struct MemoryArgs {
+    /// Memory for what the signals keep of jobs, nodes and waiting events, e.g. 512M or 4G; beyond
+    /// it the least useful is forgotten (tidegate_signals in /metrics)
+    #[arg(long, value_name = "BYTES", default_value = "2G", value_parser = query_memory)]
+    signals_memory: usize,
+}
+
 pub fn run(args: InsightArgs) -> CommandResult {
     match args.command {
-        Command::Run { data, log, once: true } => once(&data, &log),
-        Command::Run { data, log, once: false } => follow(&data, &log),
+        Command::Run { data, log, memory, once: true } => once(&data, &log, &memory),
+        Command::Run { data, log, memory, once: false } => follow(&data, &log, &memory),
     }
 }
 
-fn once(data: &DataArgs, log: &LogArgs) -> CommandResult {
+fn once(data: &DataArgs, log: &LogArgs, memory: &MemoryArgs) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let workspace = Workspace::open(&data.data, log)?;
     workspace.create_topics()?;
-    let published = catch_up(&Source::of(&workspace)?).map_err(|e| name_full_disk(e, &data.data))?;
+    let published = catch_up(&Source::of(&workspace, memory)?).map_err(|e| name_full_disk(e, &data.data))?;
     block_on_one_thread(async {
         let mut runner =
             workspace.runner(pipelines, RunnerPace { refresh_every: None, ..RunnerPace::default() }).await?;
@@ -73,7 +89,7 @@ fn once(data: &DataArgs, log: &LogArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn follow(data: &DataArgs, log: &LogArgs) -> CommandResult {
+fn follow(data: &DataArgs, log: &LogArgs, memory: &MemoryArgs) -> CommandResult {
     if log.kafka().is_none() {
         return Err("the log in a data folder is open in one process only: `tidegate up` runs insight beside the pipelines; \
                     use --once to work through what is there, or --log kafka://HOST:PORT"
@@ -84,8 +100,8 @@ fn follow(data: &DataArgs, log: &LogArgs) -> CommandResult {
     block_on(async {
         let (stop, stopped) = watch::channel(false);
         stop_on_signals(stop)?;
-        let source = Source::of(&workspace)?;
-        tokio::task::spawn_blocking(move || keep_up(&source, &stopped)).await??;
+        let source = Source::of(&workspace, memory)?;
+        tokio::task::spawn_blocking(move || keep_up(&source, &stopped, &|_| {})).await??;
         Ok::<_, CommandError>(())
     })??;
     Ok(ExitCode::SUCCESS)
@@ -96,6 +112,8 @@ pub struct Source {
     log: Arc<dyn EventLog>,
     snapshots: PathBuf,
     group: String,
+    memory_bytes: usize,
+    deaths: PathBuf,
 }
 
 impl Source {
@@ -103,13 +121,15 @@ impl Source {
     ///
     /// # Errors
     /// The folder's origin cannot be read.
-    pub fn of(workspace: &Workspace) -> Result<Self, CommandError> {
+    pub fn of(workspace: &Workspace, memory: &MemoryArgs) -> Result<Self, CommandError> {
         let (log, snapshots) = (Arc::clone(&workspace.log), workspace.snapshots());
-        Ok(Self { log, snapshots, group: workspace.reader_group("signals")? })
+        let group = workspace.reader_group("signals")?;
+        Ok(Self { log, snapshots, group, memory_bytes: memory.signals_memory, deaths: workspace.deaths() })
     }
 
     fn open(&self) -> Result<SignalService, LogError> {
-        SignalService::with_snapshots(Arc::clone(&self.log), &self.snapshots, &self.group)
+        let service = SignalService::with_snapshots(Arc::clone(&self.log), &self.snapshots, &self.group)?;
+        Ok(service.limited_to(self.memory_bytes).watched_by(DeathWatch::begin(&self.deaths, "signals")))
     }
 }
 
@@ -119,22 +139,41 @@ pub fn catch_up(source: &Source) -> Result<ServiceStats, CommandError> {
     Ok(service.catch_up(RunMode::Replay, now_ms()?)?)
 }
 
-/// Follows the log on a thread until stopped. A failure is logged and stops nothing else.
-pub fn spawn(source: Source, stopped: watch::Receiver<bool>) -> JoinHandle<()> {
+/// Follows the log on a thread until stopped, and exports what memory it takes. A failure is logged
+/// and stops nothing else.
+pub fn spawn(source: Source, stopped: watch::Receiver<bool>, metrics: Arc<Metrics>) -> JoinHandle<()> {
     std::thread::spawn(move || {
-        if let Err(error) = keep_up(&source, &stopped) {
+        let observe = |stats: &ServiceStats| metrics.observe_signals(&signals_memory(&stats.memory));
+        if let Err(error) = keep_up(&source, &stopped, &observe) {
             tracing::error!("insight has stopped, all else goes on: {}", chain(error.as_ref()));
         }
     })
 }
 
 /// Follows the log until stopped. Waits while the log is unreachable.
-fn keep_up(source: &Source, stopped: &watch::Receiver<bool>) -> Result<(), CommandError> {
+fn keep_up(
+    source: &Source,
+    stopped: &watch::Receiver<bool>,
+    observe: &dyn Fn(&ServiceStats),
+) -> Result<(), CommandError> {
     let mut service: Option<SignalService> = None;
+    let mut panics = 0;
     while !*stopped.borrow() {
-        let caught_up = match &mut service {
-            Some(service) => service.catch_up(RunMode::Live, now_ms()?).map(|_| ()),
+        let now_ms = now_ms()?;
+        // After a panic the service is dropped; the next one is made of its snapshot and the log.
+        let caught_up = catch_unwind(AssertUnwindSafe(|| match &mut service {
+            Some(service) => service.catch_up(RunMode::Live, now_ms).map(|stats| observe(&stats)),
             None => source.open().map(|opened| service = Some(opened)),
+        }));
+        let caught_up = match caught_up {
+            Ok(caught_up) => caught_up,
+            Err(panic) if panics >= MAX_PANICS => resume_unwind(panic),
+            Err(_) => {
+                panics += 1;
+                service.take().into_iter().for_each(SignalService::panicked);
+                tracing::error!("insight has panicked and begins again at its last snapshot");
+                continue;
+            }
         };
         match caught_up {
             Err(away) if away.is_passing() || matches!(away, LogError::UnknownTopic(_)) => {
@@ -161,7 +200,7 @@ fn keep_up(source: &Source, stopped: &watch::Receiver<bool>) -> Result<(), Comma
 }
 
 fn report(published: &ServiceStats) {
-    let ServiceStats { read, written, duplicates, undecodable, counts, .. } = published;
+    let ServiceStats { read, written, duplicates, undecodable, poison, counts, memory, .. } = published;
     say!(
         "{read} records read, {undecodable} undecodable; {} events used, {} of them late, {} refused",
         counts.used,
@@ -169,6 +208,33 @@ fn report(published: &ServiceStats) {
         counts.rejected
     );
     say!("{written} signals and forecasts written, {duplicates} were known");
+    if *poison > 0 {
+        say!("{poison} records skipped that insight died of; `tidegate status` names them");
+    }
+    if memory.unknown_jobs > 0 {
+        say!("{} step reports of jobs that neither a scheduler nor a hold has named", memory.unknown_jobs);
+    }
+    let forgotten = memory.evicted_jobs + memory.evicted_nodes + memory.refused;
+    if forgotten > 0 {
+        say!(
+            "over {} bytes of memory: {} jobs and {} nodes forgotten, {} events left out; --signals-memory sets the limit",
+            memory.limit_bytes,
+            memory.evicted_jobs,
+            memory.evicted_nodes,
+            memory.refused
+        );
+    }
+}
+
+fn signals_memory(memory: &MemoryUse) -> SignalsMemory {
+    SignalsMemory {
+        held_bytes: memory.held_bytes,
+        limit_bytes: memory.limit_bytes,
+        evicted_jobs: memory.evicted_jobs,
+        evicted_nodes: memory.evicted_nodes,
+        refused: memory.refused,
+        unknown_jobs: memory.unknown_jobs,
+    }
 }
 
 fn now_ms() -> Result<i64, CommandError> {

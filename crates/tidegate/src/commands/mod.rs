@@ -10,11 +10,13 @@ pub mod pipeline;
 pub mod plan;
 pub mod policy;
 pub mod price;
+pub mod query_worker;
 mod rollout;
 pub mod schema;
 pub mod sim;
 pub mod sql;
 pub mod status;
+pub mod token;
 pub mod topology;
 pub mod up;
 

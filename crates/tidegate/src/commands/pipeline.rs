@@ -13,12 +13,12 @@ use clap::{Args, Subcommand};
 use tidegate_lake::pipeline::graph::duration;
 use tidegate_lake::pipeline::{Pipeline, Plan, Shape};
 use tidegate_lake::runner::{Pace, Progress};
-use tidegate_server::{Metrics, QueryLimits, QueryService, serve};
+use tidegate_server::{Metrics, QueryLimits, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, KeepArgs, LogArgs, PaceArgs, Workspace, bind, block_on,
-    block_on_one_thread, name_full_disk, stop_on_signals,
+    CommandError, CommandResult, DataArgs, DoorArgs, KeepArgs, LogArgs, PaceArgs, Workspace, block_on,
+    block_on_one_thread, name_full_disk, query_worker, stop_on_signals,
 };
 
 /// List, draw, check, run, backfill and test pipelines
@@ -72,6 +72,8 @@ enum PipelineCommand {
         #[arg(long, value_name = "HOST:PORT", requires = "follow")]
         listen: Option<String>,
         #[command(flatten)]
+        door: DoorArgs,
+        #[command(flatten)]
         pace: PaceArgs,
         #[command(flatten)]
         keep: KeepArgs,
@@ -108,8 +110,8 @@ pub fn run(args: PipelineArgs) -> CommandResult {
         PipelineCommand::Run { data, log, follow: false, pace, keep, .. } => {
             catch_up(&data, &log, pace.pace(), &keep)
         }
-        PipelineCommand::Run { data, log, follow: true, listen, pace, keep } => {
-            follow(&data, &log, listen.as_deref(), pace.pace(), &keep)
+        PipelineCommand::Run { data, log, follow: true, listen, door, pace, keep } => {
+            follow(&data, &log, listen.as_deref().map(|listen| (listen, &door)), pace.pace(), &keep)
         }
         PipelineCommand::Backfill { data, log, from_what_is_left, ratio_step } => {
             backfill::run(&data, &log, from_what_is_left, ratio_step)
@@ -166,7 +168,7 @@ fn catch_up(data: &DataArgs, log: &LogArgs, pace: Pace, keep: &KeepArgs) -> Comm
 fn follow(
     data: &DataArgs,
     log: &LogArgs,
-    listen: Option<&str>,
+    listen: Option<(&str, &DoorArgs)>,
     pace: Pace,
     keep: &KeepArgs,
 ) -> CommandResult {
@@ -181,13 +183,13 @@ fn follow(
         let refresh_every = listen.and(pace.refresh_every);
         let mut runner = workspace.runner(pipelines, Pace { refresh_every, maintenance, ..pace }).await?;
         let metrics = Arc::new(Metrics::default());
-        if let Some(listen) = listen {
-            let listener = bind(listen).await?;
-            say!("SQL     http://{}/v1/sql", listener.local_addr()?);
-            let service = QueryService::new(runner.catalog(), QueryLimits::default())?;
+        if let Some((listen, door)) = listen {
+            let door = door.open(listen).await?;
+            say!("SQL     {}://{}/v1/sql", door.scheme(), door.listener.local_addr()?);
+            let service = query_worker::workers(data, runner.catalog(), QueryLimits::default())?;
             let mut until = stopped.clone();
             let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
-            tokio::spawn(serve(listener, service, Arc::clone(&metrics), None, until));
+            tokio::spawn(serve(door, service, Arc::clone(&metrics), None, until));
         }
         runner.run(stopped, &mut |p| metrics.observe(p)).await?;
         Ok::<_, CommandError>(runner.progress().clone())

@@ -2,6 +2,7 @@
 //! still needs the log, and disk use.
 
 mod disk;
+mod poison;
 mod readers;
 
 use std::collections::BTreeMap;
@@ -65,6 +66,8 @@ struct Status {
     members: Vec<Keeper>,
     /// Who reads the log, and how far each has come.
     readers: Vec<Reader>,
+    /// What readers skip because they died of it.
+    skipped: Vec<poison::Skipped>,
     /// How far tables over several topics are up to date.
     table_lag: Vec<TableRow>,
     /// Records in the log that are not in the tables.
@@ -234,6 +237,7 @@ async fn read_status(args: &StatusArgs, folder: &DataDir, source: &Source) -> Re
     let readers = readers::readers(source.log(), folder, &rows)?;
     Ok(Status {
         readers,
+        skipped: poison::skipped(folder),
         log: args.log.kafka().map_or_else(|| folder.log().display().to_string(), ToString::to_string),
         log_asked: source.log().is_some(),
         lag: rows.iter().map(|row| row.lag).sum(),
@@ -300,6 +304,7 @@ fn print(status: &Status, args: &StatusArgs) {
         );
     }
     readers::print(&status.readers);
+    poison::print(&status.skipped);
     print_table_lag(&status.table_lag);
 }
 

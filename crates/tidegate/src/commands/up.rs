@@ -19,8 +19,8 @@ use tidegate_server::{Ingest, Metrics, QueryLimits, QueryService, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, CommitArgs, DataArgs, KeepArgs, LogArgs, Workspace, bind, block_on, insight,
-    name_full_disk, query_memory, stop_on_signals, table_counts,
+    CommandError, CommandResult, CommitArgs, DataArgs, DoorArgs, KeepArgs, LogArgs, Workspace, block_on,
+    insight, name_full_disk, query_memory, query_worker, stop_on_signals, table_counts,
 };
 use crate::autopilot::demo as demo_cluster;
 use crate::autopilot::service as autopilot_service;
@@ -33,8 +33,10 @@ const REFRESH_EVERY: Duration = Duration::from_millis(500);
 /// Shortest time a row of the autopilot's display stays; a simulated night takes 15 s.
 const ROW_TAKES: Duration = Duration::from_millis(700);
 
-/// Shortest accepted token; a shorter one could be guessed.
-const MIN_TOKEN_BYTES: usize = 16;
+/// One token for all nodes let each node write everything.
+const ONE_TOKEN: &str = "--ingest-token-file is no more: its one token let every node write everything. Make a token for each \
+    node (tidegate token new --tokens tokens.toml --role agent --cluster NAME --node NODE), give it to the agent with \
+    --log-token-file, and start `up` with --tokens tokens.toml";
 
 /// Run everything in one process: event log, pipelines, tables, SQL over HTTP
 #[derive(Debug, Args)]
@@ -43,6 +45,8 @@ const MIN_TOKEN_BYTES: usize = 16;
   tidegate up --demo --speed 1d/s --data demo-data
   tidegate up --data tidegate-data --listen 127.0.0.1:9000
   tidegate up --data tidegate-data --ingest --keep gpu_samples=30 --keep gpu_1m=400
+  tidegate up --data tidegate-data --ingest --listen 0.0.0.0:8428 --tokens tokens.toml \\
+      --host tide.example --tls-cert tide.pem --tls-key tide.key
 
 Ctrl-C and SIGTERM commit received events and exit; a second one exits at once. kill -9 loses
 nothing either: acknowledged records are still in the log after a restart.
@@ -58,9 +62,10 @@ pub struct UpArgs {
     /// Receive events over HTTP from agents with --log http://HOST:PORT
     #[arg(long)]
     ingest: bool,
-    /// File with the token that senders must present; required unless --listen is a loopback
-    /// address
-    #[arg(long, value_name = "FILE", requires = "ingest")]
+    #[command(flatten)]
+    door: DoorArgs,
+    /// Replaced by --tokens
+    #[arg(long, value_name = "FILE", hide = true)]
     ingest_token_file: Option<PathBuf>,
     /// Replay a real trace; the default for an empty data folder. An interrupted replay continues
     #[arg(long)]
@@ -83,6 +88,8 @@ pub struct UpArgs {
     /// to the temporary folder
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = query_memory)]
     query_memory: usize,
+    #[command(flatten)]
+    signals_memory: insight::MemoryArgs,
     /// Also run the autopilot with this TOML file, like `tidegate autopilot run --config FILE`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["demo", "trace", "speed"])]
     autopilot: Option<PathBuf>,
@@ -104,12 +111,14 @@ pub fn run(args: UpArgs) -> CommandResult {
 
 async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender<bool>) -> CommandResult {
     let pipelines = args.data.load_pipelines()?;
-    let listener = bind(&args.listen).await?;
-    let address = listener.local_addr()?;
-    let token = ingest_token(args, address)?;
+    if args.ingest_token_file.is_some() {
+        return Err(ONE_TOKEN.into());
+    }
+    let door = args.door.open(&args.listen).await?;
+    let (address, scheme) = (door.listener.local_addr()?, door.scheme());
     let maintenance = args.keep.maintenance(&pipelines).await?;
     let workspace = Workspace::open(&args.data.data, &args.log)?;
-    let ingest = args.ingest.then(|| Ingest::new(Arc::clone(&workspace.log), token.as_deref()));
+    let ingest = args.ingest.then(|| Ingest::new(Arc::clone(&workspace.log)));
     let asked_for = args.demo || args.trace.is_some() || args.speed.is_some();
     // A site that receives events has a cluster of its own to show.
     let with_demo =
@@ -129,12 +138,13 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let mut until = stopped.clone();
     let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
     let metrics = Arc::new(Metrics::default());
-    let server = tokio::spawn(serve(listener, service.clone(), Arc::clone(&metrics), ingest, until));
+    let workers = query_worker::workers(&args.data, runner.catalog(), limits)?;
+    let server = tokio::spawn(serve(door, workers, Arc::clone(&metrics), ingest, until));
 
     let data = args.data.data.display();
-    say!("data    {data}\npage    http://{address}/\nSQL     http://{address}/v1/sql");
+    say!("data    {data}\npage    {scheme}://{address}/\nSQL     {scheme}://{address}/v1/sql");
     if args.ingest {
-        say!("events  http://{address}  (tidegate agent --log http://{address})");
+        say!("events  {scheme}://{address}  (tidegate agent --log {scheme}://{address})");
     }
     for line in live.iter().flat_map(Service::describe) {
         say!("{line}");
@@ -167,13 +177,13 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let insight = !args.no_insight && !*stopped.borrow();
     if args.exit_when_done && !*stopped.borrow() {
         if insight && !with_demo {
-            let source = insight::Source::of(&workspace)?;
+            let source = insight::Source::of(&workspace, &args.signals_memory)?;
             tokio::task::spawn_blocking(move || insight::catch_up(&source)).await??;
         }
         runner.catch_up(&mut |p| metrics.observe(p)).await?;
     } else {
-        let source = insight.then(|| insight::Source::of(&workspace)).transpose()?;
-        let insight = source.map(|source| insight::spawn(source, stopped.clone()));
+        let source = insight.then(|| insight::Source::of(&workspace, &args.signals_memory)).transpose()?;
+        let insight = source.map(|source| insight::spawn(source, stopped.clone(), Arc::clone(&metrics)));
         let autopilot = match live {
             Some(mut live) => {
                 autopilot_service::learn_from(&mut live, &service).await;
@@ -187,33 +197,8 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
         }
     }
     stop.send_replace(true);
-    server.await??;
+    server.await?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Reads the token for senders. Without one the address must be a loopback address.
-fn ingest_token(args: &UpArgs, address: SocketAddr) -> Result<Option<String>, CommandError> {
-    let Some(file) = &args.ingest_token_file else {
-        return match args.ingest && !address.ip().is_loopback() {
-            true => Err(format!(
-                "--ingest on {address} asks for a token: write one to a file (openssl rand -hex 32) and name it with \
-                 --ingest-token-file"
-            )
-            .into()),
-            false => Ok(None),
-        };
-    };
-    let text =
-        std::fs::read_to_string(file).map_err(|e| format!("read the token {}: {e}", file.display()))?;
-    let token = text.trim();
-    if token.len() < MIN_TOKEN_BYTES {
-        return Err(format!(
-            "the token in {} is shorter than {MIN_TOKEN_BYTES} characters; make one with openssl rand -hex 32",
-            file.display()
-        )
-        .into());
-    }
-    Ok(Some(token.into()))
 }
 
 /// Replays the trace while the runner processes it and the view shows it. Returns whether the whole

@@ -15,16 +15,28 @@ mod tokens;
 /// gets a line here.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-units", &[]),
+    ("tidegate-text", &[]),
     ("tidegate-events", &["tidegate-units"]),
     ("tidegate-log", &["tidegate-events"]),
     ("tidegate-testing", &["tidegate-log"]),
-    // Only its tests use import: what the watcher records and a later import must agree.
-    ("tidegate-collect", &["tidegate-events", "tidegate-log", "tidegate-slurm", "tidegate-import"]),
+    // Only its tests use import: what the watcher records and a later import must agree. So do its
+    // fuzzers, which try the parsers of control and autopilot as well.
+    (
+        "tidegate-collect",
+        &[
+            "tidegate-events",
+            "tidegate-log",
+            "tidegate-slurm",
+            "tidegate-import",
+            "tidegate-control",
+            "tidegate-autopilot",
+        ],
+    ),
     ("tidegate-import", &["tidegate-events", "tidegate-log", "tidegate-slurm"]),
     ("tidegate-slurm", &["tidegate-events"]),
-    ("tidegate-node", &["tidegate-events", "tidegate-log", "tidegate-collect"]),
+    ("tidegate-node", &["tidegate-events", "tidegate-log", "tidegate-text", "tidegate-collect"]),
     ("tidegate-lake", &["tidegate-events", "tidegate-log"]),
-    ("tidegate-server", &["tidegate-events", "tidegate-log", "tidegate-lake"]),
+    ("tidegate-server", &["tidegate-events", "tidegate-log", "tidegate-text", "tidegate-lake"]),
     ("tidegate-insight", &[]),
     ("tidegate-signals", &["tidegate-events", "tidegate-log", "tidegate-insight"]),
     ("tidegate-evaluation", &["tidegate-insight", "tidegate-autopilot", "tidegate-sim"]),
@@ -33,7 +45,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-control", &["tidegate-events", "tidegate-log", "tidegate-slurm", "tidegate-autopilot"]),
     (
         "tidegate-workspace",
-        &["tidegate-events", "tidegate-log", "tidegate-node", "tidegate-lake", "tidegate-server"],
+        &[
+            "tidegate-events",
+            "tidegate-log",
+            "tidegate-text",
+            "tidegate-node",
+            "tidegate-lake",
+            "tidegate-server",
+        ],
     ),
     (
         "tidegate-lab",
@@ -57,6 +76,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "tidegate-events",
             "tidegate-log",
+            "tidegate-text",
             "tidegate-collect",
             "tidegate-import",
             "tidegate-node",

@@ -75,13 +75,12 @@ fn results_without_rows_are_whole_too() {
 }
 
 #[test]
-fn requests_come_as_text_json_or_in_the_address() {
+fn requests_come_as_text_or_json() {
     let server = server();
     let body = br#"{"sql": "SELECT 1 AS one", "format": "csv", "max_rows": 1, "timeout_ms": 30000}"#;
     let json = ["Content-Type: application/json; charset=utf-8"];
     assert_eq!(server.request("POST /v1/sql", &json, body).text(), "one\n1\n");
-    assert_eq!(server.request("GET /v1/sql?q=SELECT+1+AS+one", &[], b"").json(), json!([{"one": 1}]));
-    assert_eq!(server.request("GET /v1/sql?q=SELECT%201&format=table", &[], b"").status, 200);
+    assert_eq!(server.request("POST /v1/sql", &[], b"SELECT 1 AS one").json(), json!([{"one": 1}]));
 
     let (status, code, text) =
         server.request("POST /v1/sql", &json, br#"{"sql": "SELECT 1", "limit": 1}"#).refusal();
@@ -89,10 +88,50 @@ fn requests_come_as_text_json_or_in_the_address() {
     assert!(text.contains("limit") && text.contains("max_rows"), "{text}");
     let (status, code, _) = server.sql("image/png", "SELECT 1").refusal();
     assert_eq!((status, code.as_str()), (406, "not_acceptable"));
-    let (status, code, _) = server.request("GET /v1/sql?q=SELECT+1&format=xml", &[], b"").refusal();
+    let xml = br#"{"sql": "SELECT 1", "format": "xml"}"#;
+    let (status, code, _) = server.request("POST /v1/sql", &json, xml).refusal();
     assert_eq!((status, code.as_str()), (400, "bad_request"));
     let (status, code, _) = server.request("POST /v1/sql", &[], &vec![b' '; MAX_BODY_BYTES + 1]).refusal();
     assert_eq!((status, code.as_str()), (413, "body_too_large"));
+}
+
+/// A page that somebody visits can send GET requests to any address, without asking.
+#[test]
+fn get_runs_no_query() {
+    let server = server();
+    for method in ["GET", "HEAD"] {
+        let refused = server.request(&format!("{method} /v1/sql?q=SELECT+1"), &[], b"");
+        assert_eq!(refused.status, 405, "{}", refused.head);
+        assert!(refused.head.contains("allow: post"), "{}", refused.head);
+    }
+    let (_, code, text) = server.request("GET /v1/sql?q=SELECT+1", &[], b"").refusal();
+    assert!(code == "method" && text.contains("POST") && text.contains("curl --data"), "{code}: {text}");
+}
+
+#[test]
+fn the_page_runs_its_own_script_and_no_other() {
+    let server = server();
+    let page = || server.request("GET /", &["Accept: text/html"], b"");
+    let nonce = |page: &Response| {
+        let (_, rest) = page.head.split_once("script-src 'nonce-").expect("a nonce");
+        rest.split('\'').next().unwrap().to_owned()
+    };
+    let (first, second) = (page(), page());
+    assert_ne!(nonce(&first), nonce(&second));
+    assert!(!first.head.contains("unsafe-inline"), "{}", first.head);
+    let script = format!("<script nonce=\"{}\">", nonce(&first));
+    assert!(first.text().contains(&script) && !first.text().contains("NONCE"));
+    assert!(!first.text().contains("style="), "the policy allows no style in an attribute");
+    let paths =
+        [("GET /healthz", ""), ("GET /v1/tables", ""), ("POST /v1/sql", "SELECT 1"), ("GET /none", "")];
+    let others = paths.map(|(line, body)| server.request(line, &[], body.as_bytes()));
+    for response in others.iter().chain([&first]) {
+        for header in
+            ["x-content-type-options: nosniff", "referrer-policy: no-referrer", "frame-ancestors 'none'"]
+        {
+            assert!(response.head.contains(header), "{header} in {}", response.head);
+        }
+    }
 }
 
 #[test]
@@ -182,18 +221,15 @@ fn limits_hold() {
     assert_eq!((status, code.as_str()), (422, "rows_limit"), "{text}");
     assert!(text.contains("1000") && text.contains("max_rows"), "{text}");
     assert_eq!(server.sql("text/csv", "SELECT * FROM generate_series(1, 1000)").text().lines().count(), 1001);
-    let more = server.request(
-        "GET /v1/sql?q=SELECT+*+FROM+generate_series(1,1001)&max_rows=2000&format=csv",
-        &[],
-        b"",
-    );
+    let json = ["Content-Type: application/json"];
+    let more = r#"{"sql": "SELECT * FROM generate_series(1, 1001)", "max_rows": 2000, "format": "csv"}"#;
+    let more = server.request("POST /v1/sql", &json, more.as_bytes());
     assert_eq!(more.text().lines().count(), 1002);
 
     let join = "SELECT count(*) FROM generate_series(1, 4000000) a JOIN generate_series(1, 4000000) b ON a.value = b.value";
     let (status, code, text) = server.sql("*/*", join).refusal();
     assert_eq!((status, code.as_str()), (503, "memory_limit"), "{text}");
 
-    let json = ["Content-Type: application/json"];
     let body = json!({"sql": ENDLESS, "timeout_ms": 300}).to_string();
     let began = Instant::now();
     let (status, code, text) = server.request("POST /v1/sql", &json, body.as_bytes()).refusal();
@@ -204,7 +240,7 @@ fn limits_hold() {
         began.elapsed()
     );
     let (status, code, text) =
-        server.request("GET /v1/sql?q=SELECT+1&timeout_ms=99000000", &[], b"").refusal();
+        server.request("POST /v1/sql", &json, br#"{"sql": "SELECT 1", "timeout_ms": 99000000}"#).refusal();
     assert_eq!((status, code.as_str()), (400, "time_not_allowed"), "{text}");
 }
 
@@ -220,7 +256,9 @@ fn a_query_nobody_waits_for_frees_its_place() {
         let leaver = server.send("POST /v1/sql HTTP/1.1", &[connection], ENDLESS.as_bytes());
         // On a busy machine what was sent second may be looked at first.
         wait_until("the endless query to hold the only place", || {
-            let waiting = server.request("GET /v1/sql?q=SELECT+1&timeout_ms=300", &[], b"");
+            let json = ["Content-Type: application/json"];
+            let asked = br#"{"sql": "SELECT 1", "timeout_ms": 300}"#;
+            let waiting = server.request("POST /v1/sql", &json, asked);
             waiting.status == 504 && waiting.refusal().1 == "time_limit"
         });
         drop(leaver);
@@ -315,6 +353,7 @@ fn names_that_others_point_here_are_not_answered() {
         ("evil.example", 421),
         ("localhost.evil.example:80", 421),
         ("127.0.0.1:1", 200),
+        ("10.0.0.7:8428", 200),
         ("[::1]:8080", 200),
         ("LOCALHOST", 200),
     ] {

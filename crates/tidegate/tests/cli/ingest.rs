@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,27 +18,28 @@ use tidegate_events::{Event, SchemaId};
 use tidegate_log::wire::{AppendRecord, AppendRequest};
 use tidegate_log::{Batch, EmbeddedLog, EventLog, LogError, Producer, Record, TopicPartition};
 
-use crate::program::{run, tidegate, wait_until};
+use crate::program::{tidegate, wait_until};
 use crate::support::{PATIENCE, Response};
 
-const TOKEN: &str = "a token of more than sixteen characters";
 const PROTOBUF: &str = "Content-Type: application/x-protobuf";
 
 /// A server that receives events.
-struct Up {
+pub struct Up {
     child: Child,
     _stdout: BufReader<ChildStdout>,
-    address: String,
+    pub address: String,
 }
 
 impl Up {
-    fn start(data: &Path, listen: &str, token: Option<&Path>) -> Self {
+    fn start(data: &Path, listen: &str) -> Self {
         let mut command = tidegate();
         command.args(["up", "--ingest", "--listen", listen, "--data"]).arg(data);
-        if let Some(file) = token {
-            command.arg("--ingest-token-file").arg(file);
-        }
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        Self::spawn(command)
+    }
+
+    /// Runs a command that is or becomes `tidegate up --ingest`.
+    pub fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         while !line.starts_with("events") {
@@ -48,6 +49,10 @@ impl Up {
         let address =
             line.split(['/', ' ']).find(|word| word.contains(':') && !word.contains("http")).unwrap();
         Self { address: address.into(), child, _stdout: stdout }
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     fn url(&self) -> String {
@@ -108,11 +113,11 @@ fn nodes() -> TopicPartition {
     TopicPartition { topic: "nodes".into(), partition: 0 }
 }
 
-fn start(url: &str, spool: &Path, token: Option<&'static str>) -> Agent {
+fn start(url: &str, spool: &Path) -> Agent {
     let spool = SpoolOptions { dir: spool.into(), limit_bytes: 1 << 30, take_over: false };
     let options = AgentOptions { deliver_every: Duration::ZERO, ..AgentOptions::for_node("c", "n1", spool) };
     let url = url.to_owned();
-    Agent::start(options, Box::new(move || Ok(Box::new(HttpLogSink::new(&url, token)) as Box<dyn LogSink>)))
+    Agent::start(options, Box::new(move || Ok(Box::new(HttpLogSink::new(&url, None)) as Box<dyn LogSink>)))
         .unwrap()
 }
 
@@ -132,7 +137,7 @@ fn stored(data: &Path) -> Vec<u64> {
 #[test]
 fn refusals_of_the_log_come_back_as_what_they_are() {
     let folder = tempfile::tempdir().unwrap();
-    let up = Up::start(&folder.path().join("data"), "127.0.0.1:0", None);
+    let up = Up::start(&folder.path().join("data"), "127.0.0.1:0");
     let log = HttpLogSink::new(&up.url(), None);
     for schema in SchemaId::ALL {
         assert_eq!(log.partitions(schema.topic()).unwrap(), 1);
@@ -162,7 +167,7 @@ fn refusals_of_the_log_come_back_as_what_they_are() {
 #[test]
 fn what_is_no_append_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let up = Up::start(&folder.path().join("data"), "127.0.0.1:0", None);
+    let up = Up::start(&folder.path().join("data"), "127.0.0.1:0");
     let (status, code, said) = up.post(&["Content-Type: text/plain"], b"").refusal();
     assert_eq!((status, code.as_str()), (415, "media_type"), "{said}");
     let (status, code, said) = up.post(&[PROTOBUF], b"\xff\xff\xff").refusal();
@@ -196,29 +201,6 @@ fn what_is_no_append_is_refused() {
 }
 
 #[test]
-fn a_token_is_asked_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let (data, file) = (folder.path().join("data"), folder.path().join("token"));
-    std::fs::write(&file, "short").unwrap();
-    run(tidegate().args(["up", "--ingest", "--ingest-token-file"]).arg(&file).arg("--data").arg(&data))
-        .refused(&["shorter than 16", "openssl rand"]);
-    run(tidegate().args(["up", "--ingest", "--listen", "0.0.0.0:0", "--data"]).arg(&data))
-        .refused(&["asks for a token", "--ingest-token-file"]);
-    assert!(!data.exists());
-
-    std::fs::write(&file, format!("{TOKEN}\n")).unwrap();
-    let up = Up::start(&data, "127.0.0.1:0", Some(&file));
-    for token in [None, Some("a token of more than sixteen letters"), Some("")] {
-        let refused = HttpLogSink::new(&up.url(), token).partitions("nodes").unwrap_err().to_string();
-        assert!(refused.contains("401") && refused.contains("--log-token-file"), "{refused}");
-    }
-    assert_eq!(up.post(&[PROTOBUF], b"").status, 401);
-    let log = HttpLogSink::new(&up.url(), Some(TOKEN));
-    assert_eq!(log.partitions("nodes").unwrap(), 1);
-    assert_eq!(log.append(&nodes(), batch(1, 0, 1)).unwrap().written, 1);
-}
-
-#[test]
 fn without_being_asked_to_it_takes_nothing_in() {
     let server = crate::support::Server::start(tidegate_server::QueryLimits::default());
     let refused =
@@ -233,11 +215,11 @@ fn a_server_that_is_killed_gets_everything_once() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let agent = start(&format!("http://{listen}"), &folder.path().join("spool"), None);
+    let agent = start(&format!("http://{listen}"), &folder.path().join("spool"));
     let sink: Arc<dyn Sink> = agent.sink();
     let mut sent = 0;
     for _ in 0..4 {
-        let up = Up::start(&data, &listen, None);
+        let up = Up::start(&data, &listen);
         let before = agent.stats().delivered;
         wait_until("the agent to get on", || {
             sink.event(numbered(sent));
@@ -252,10 +234,49 @@ fn a_server_that_is_killed_gets_everything_once() {
         }
         agent.store().unwrap();
     }
-    let up = Up::start(&data, &listen, None);
+    let up = Up::start(&data, &listen);
     wait_until("all to be delivered", || agent.is_drained());
     assert_eq!(agent.ended(), None::<End>);
     assert!(agent.stop(PATIENCE, "the end"));
     up.kill();
     assert_eq!(stored(&data), (0..sent).collect::<Vec<_>>());
+}
+
+/// Most memory that the server has held, MiB.
+fn peak_mib(up: &Up) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", up.child.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB")).unwrap();
+    peak.trim().parse::<u64>().unwrap() / 1024
+}
+
+/// The attack: two bytes for each record on the wire became ninety in memory.
+#[test]
+fn records_are_counted_before_they_are_decoded() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Up::start(&folder.path().join("data"), "127.0.0.1:0");
+    let before = peak_mib(&up);
+    let empty_records = [0x32, 0].repeat((9 << 20) / 2);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let (status, code, said) = up.post(&[PROTOBUF], &empty_records).refusal();
+                assert_eq!((status, code.as_str()), (400, "bad_request"), "{said}");
+                assert!(said.contains("`records` stands more than 65536 times"), "{said}");
+            });
+        }
+    });
+    // An event with as many columns.
+    let payload = [0x32, 0].repeat((4 << 20) / 2);
+    let record = AppendRecord {
+        schema: SchemaId::GpuSampleBatch.number(),
+        payload: payload.into(),
+        ..Default::default()
+    };
+    let request = AppendRequest { topic: "gpu-samples".into(), records: vec![record], ..Default::default() };
+    let (status, _, said) = up.post(&[PROTOBUF], &request.encode_to_vec()).refusal();
+    assert!(status == 400 && said.contains("`columns` stands more than 512 times"), "{said}");
+    let grown = peak_mib(&up) - before;
+    assert!(grown < 128, "{grown} MiB more for four bodies of 9 MiB");
+    let log = HttpLogSink::new(&up.url(), None);
+    assert_eq!(log.append(&nodes(), batch(1, 0, 2)).unwrap().written, 2, "it goes on");
 }

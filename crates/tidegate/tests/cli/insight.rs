@@ -217,9 +217,8 @@ fn up_says_it_beside_the_pipelines_and_ends_when_told() {
     let address = line.split('/').nth(2).unwrap();
     wait_until("a straggler that is over", || {
         let mut socket = TcpStream::connect(address).unwrap();
-        let request = "GET /v1/sql?q=SELECT+rank,state+FROM+stragglers+WHERE+confirmed_time+IS+NOT+NULL&format=csv \
-                       HTTP/1.0\r\nHost: localhost\r\n\r\n";
-        socket.write_all(request.as_bytes()).unwrap();
+        let sql = "SELECT rank, state FROM stragglers WHERE confirmed_time IS NOT NULL";
+        socket.write_all(crate::program::post(sql, "text/csv").as_bytes()).unwrap();
         Response::read(socket).text() == format!("rank,state\n{SLOW_RANK},CLEARED\n")
     });
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();

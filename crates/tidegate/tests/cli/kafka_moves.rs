@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::broker;
 use crate::kafka::{self, TRACE, contents, log, pipeline_run, trace};
-use crate::program::{Place, assert_same_tables, import, jobs, run, succeed, tidegate, wait_until};
+use crate::program::{Place, assert_same_tables, import, jobs, post, run, succeed, tidegate, wait_until};
 
 #[test]
 fn a_log_that_moved_to_kafka_goes_on_where_it_was() {
@@ -137,8 +137,16 @@ impl Worker {
     }
 
     fn get(&self, path: &str) -> String {
+        self.answer(&format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n"))
+    }
+
+    fn csv(&self, sql: &str) -> String {
+        self.answer(&post(sql, "text/csv"))
+    }
+
+    fn answer(&self, request: &str) -> String {
         let mut socket = TcpStream::connect(&self.address).unwrap();
-        write!(socket, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
         answer
@@ -199,14 +207,14 @@ fn a_broker_that_is_away_for_long_is_waited_for() {
     wait_until("the worker gave up a request", || {
         worker.said.lock().unwrap().contains("waiting for the log")
     });
-    assert!(worker.get("/v1/sql?q=SELECT+count(*)+FROM+jobs&format=csv").contains("2077"));
+    assert!(worker.csv("SELECT count(*) FROM jobs").contains("2077"));
     assert!(worker.child.try_wait().unwrap().is_none(), "the worker gave up");
     cluster.start_node(0);
     cluster.wait_until_ready();
     let more = place.file("more.csv", jobs(50));
     succeed(import(&more, "jobs_csv", &data).args(["--no-run", "--log", &log]));
     wait_until("what came after is in the tables", || kafka::status(&log, &data)["lag"] == 0);
-    let answer = worker.get("/v1/sql?q=SELECT+count(*)+FROM+jobs&format=csv");
+    let answer = worker.csv("SELECT count(*) FROM jobs");
     assert!(answer.contains("2127"), "{answer}");
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod access;
 mod architecture;
 mod autopilot;
 mod autopilot_slurm;
@@ -15,6 +16,8 @@ mod broker;
 mod case_data;
 mod collectors;
 mod crash;
+mod doors;
+mod escapes;
 mod evaluation;
 mod explain;
 mod future;
@@ -23,15 +26,18 @@ mod http;
 mod ingest;
 mod insight;
 mod kafka;
+mod kafka_acls;
 mod kafka_moves;
 mod ledger;
 mod log;
 mod mishaps;
 mod pending;
 mod pipelines;
+mod poison;
 mod prices;
 mod private_files;
 mod program;
+mod query_workers;
 mod reference;
 mod retention;
 mod schema;
@@ -39,5 +45,6 @@ mod sim;
 mod sql;
 mod status;
 mod support;
+mod teams;
 mod up;
 mod year;

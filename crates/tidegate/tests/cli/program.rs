@@ -35,6 +35,14 @@ pub fn tidegate() -> Command {
     command
 }
 
+/// An HTTP request that runs a query.
+pub fn post(sql: &str, accept: &str) -> String {
+    let length = sql.len();
+    format!(
+        "POST /v1/sql HTTP/1.0\r\nHost: localhost\r\nAccept: {accept}\r\nContent-Length: {length}\r\n\r\n{sql}"
+    )
+}
+
 /// `tidegate import jobs FILE --map MAP --data DATA`.
 pub fn import(file: impl AsRef<Path>, map: impl AsRef<Path>, data: &Path) -> Command {
     let mut command = tidegate();

@@ -8,6 +8,7 @@ use tidegate_lake::catalog::{CatalogSource, committed_catalog};
 use tidegate_lake::engine::Limits;
 use tidegate_lake::pipeline::Plan;
 use tidegate_lake::pipeline::shipped;
+use tidegate_server::access::permissions_page;
 use tidegate_server::{Overrides, QueryLimits, QueryService, reference};
 use url::Url;
 
@@ -92,6 +93,7 @@ async fn the_documentation_is_up_to_date() {
     let tables = plan().await.tables();
     is_as_written("tables.md", &reference::markdown(tables.iter().map(AsRef::as_ref)));
     is_as_written("questions.md", &reference::questions(shipped().iter()));
+    is_as_written("permissions.md", &permissions_page());
     is_as_written("pipelines.md", &reference::pipelines(&shipped()).unwrap());
 }
 

@@ -12,7 +12,7 @@ use datafusion::datasource::MemTable;
 use tidegate_lake::catalog::Catalog;
 use tidegate_lake::catalog::CatalogSource;
 use tidegate_lake::table::{Column, Layout, TableSpec, timestamp_type};
-use tidegate_server::{QueryLimits, QueryService, serve};
+use tidegate_server::{Door, QueryLimits, QueryService, serve};
 use tokio::sync::oneshot;
 
 /// No answer takes this long; a test that waits longer fails.
@@ -59,6 +59,11 @@ pub struct Server {
 
 impl Server {
     pub fn start(limits: QueryLimits) -> Self {
+        Self::start_with(limits, |_| ())
+    }
+
+    /// A server whose door is changed before it opens.
+    pub fn start_with(limits: QueryLimits, change: impl FnOnce(&mut Door) + Send + 'static) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -69,7 +74,9 @@ impl Server {
                 let service = QueryService::new(CatalogSource::fixed(catalog()), limits).unwrap();
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 let until = async { stopped.await.unwrap_or_default() };
-                serve(listener, service, Arc::default(), None, until).await.unwrap();
+                let mut door = Door::open(listener);
+                change(&mut door);
+                serve(door, service, Arc::default(), None, until).await;
             });
         });
         Self { address, stop: Some(stop), thread: Some(thread) }
@@ -77,24 +84,9 @@ impl Server {
 
     /// Opens a connection and sends a request; HTTP/1.0 unless the request line says otherwise.
     pub fn send(&self, request_line: &str, headers: &[&str], body: &[u8]) -> TcpStream {
-        let mut socket = TcpStream::connect(self.address).unwrap();
+        let socket = TcpStream::connect(self.address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let version = if request_line.ends_with("HTTP/1.1") { "" } else { " HTTP/1.0" };
-        let mut head = format!("{request_line}{version}\r\nContent-Length: {}\r\n", body.len());
-        if !headers.iter().any(|h| h.starts_with("Host:")) {
-            head.push_str("Host: localhost\r\n");
-        }
-        if !headers.iter().any(|h| h.starts_with("Connection:")) {
-            head.push_str("Connection: close\r\n");
-        }
-        for header in headers {
-            head.push_str(&format!("{header}\r\n"));
-        }
-        head.push_str("\r\n");
-        socket.write_all(head.as_bytes()).unwrap();
-        // A server that refuses the request by its head may stop reading.
-        socket.write_all(body).ok();
-        socket
+        request(socket, request_line, headers, body)
     }
 
     pub fn request(&self, request_line: &str, headers: &[&str], body: &[u8]) -> Response {
@@ -113,6 +105,26 @@ impl Drop for Server {
     }
 }
 
+/// Sends a request; HTTP/1.0 unless the request line says otherwise.
+pub fn request<S: Write>(mut socket: S, request_line: &str, headers: &[&str], body: &[u8]) -> S {
+    let version = if request_line.ends_with("HTTP/1.1") { "" } else { " HTTP/1.0" };
+    let mut head = format!("{request_line}{version}\r\nContent-Length: {}\r\n", body.len());
+    if !headers.iter().any(|h| h.starts_with("Host:")) {
+        head.push_str("Host: localhost\r\n");
+    }
+    if !headers.iter().any(|h| h.starts_with("Connection:")) {
+        head.push_str("Connection: close\r\n");
+    }
+    for header in headers {
+        head.push_str(&format!("{header}\r\n"));
+    }
+    head.push_str("\r\n");
+    socket.write_all(head.as_bytes()).unwrap();
+    // A server that refuses the request by its head may stop reading.
+    socket.write_all(body).ok();
+    socket
+}
+
 /// A response as it came, up to where the server closed the connection.
 #[derive(Debug)]
 pub struct Response {
@@ -122,7 +134,7 @@ pub struct Response {
 }
 
 impl Response {
-    pub fn read(mut socket: TcpStream) -> Self {
+    pub fn read(mut socket: impl Read) -> Self {
         let mut bytes = Vec::new();
         let mut block = [0; 64 << 10];
         loop {

@@ -44,9 +44,8 @@ impl Running {
     /// Events that queries see.
     fn events(&self) -> u64 {
         let mut socket = TcpStream::connect(&self.address).unwrap();
-        let request =
-            "GET /v1/sql?q=SELECT+count(*)+FROM+job_events&format=csv HTTP/1.0\r\nHost: localhost\r\n\r\n";
-        socket.write_all(request.as_bytes()).unwrap();
+        let sql = "SELECT count(*) FROM job_events";
+        socket.write_all(crate::program::post(sql, "text/csv").as_bytes()).unwrap();
         Response::read(socket).text().lines().nth(1).unwrap().parse().unwrap()
     }
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::cusum::{CusumBank, Tuning};
 use super::device::Devices;
 use super::episode::{Episode, Kind};
-use super::history::{History, Step};
+use super::history::{self, History, Step};
 use super::layout::Layout;
 use super::order_statistics;
 use super::settings::Settings;
@@ -107,6 +107,16 @@ impl Job {
             workers: Vec::with_capacity(ranks),
             layout,
         }
+    }
+
+    /// Memory of the run, bytes: rows of 256 steps (computing time, and three banks), what else
+    /// there is of each rank, device windows as if all were full, and the open steps.
+    pub fn bytes(&self) -> usize {
+        const SERIES: usize = 4;
+        const OTHERS: usize = 640;
+        let rank = SERIES * history::DEPTH * size_of::<f32>() + OTHERS + Devices::BYTES_PER_RANK;
+        let classes = self.layout.classes.len() * history::DEPTH * size_of::<f32>();
+        self.layout.ranks() * rank + classes + self.step_buffer.bytes()
     }
 
     pub fn bank(&mut self, kind: Kind) -> &mut CusumBank {

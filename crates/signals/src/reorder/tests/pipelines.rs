@@ -23,7 +23,12 @@ const SLOW_STEPS: Range<u64> = 260..360;
 /// Reports of a job whose stage 2 has half as much work again.
 fn steps(tells_place: bool, slow_rank: Option<u32>) -> Vec<Event> {
     let mut random = ChaCha8Rng::seed_from_u64(11);
-    let (mut events, mut at_us) = (Vec::new(), START_MS * 1_000);
+    let started = v1::JobEvent {
+        kind: v1::JobEventKind::Started.into(),
+        job_id: "j".into(),
+        ..v1::JobEvent::default()
+    };
+    let (mut events, mut at_us) = (vec![sealed(Event::Job(started), START_MS)], START_MS * 1_000);
     for step in 0..450_u64 {
         let compute: Vec<f64> = (0..RANKS)
             .map(|rank| {

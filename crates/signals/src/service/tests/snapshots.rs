@@ -15,8 +15,8 @@ use super::super::*;
 use crate::reorder::tests::{NOW_MS, input_where};
 
 const GROUP: &str = "tidegate-signals";
-/// The committed snapshot of version 1, taken at half of [`history`].
-const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/signals-v1.snapshot");
+/// The committed snapshot of version 2, taken at half of [`history`].
+const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/signals-v2.snapshot");
 
 /// A job of 16 ranks with a straggler, device samples, a fault and an end, in the order in which
 /// time passed.

@@ -6,7 +6,7 @@ use super::gpu_time::{Bottleneck, GpuTime, Mfu};
 pub fn print(held: &GpuTime, gpu_ms_held: i64) {
     ledger(held, gpu_ms_held);
     goodput(held);
-    say!();
+    say!("");
     mfu(&held.mfu);
     walls(&held.walls);
     places(held);

@@ -85,7 +85,8 @@ async fn rebuild(
     let folder = workspace.rebuilt_lake();
     std::fs::create_dir(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
     let lake = Lake::open(&folder_url(&folder)?, plan, Limits::default(), Sharing::Exclusive).await?;
-    let mut runner = Runner::start_exclusive(workspace.log.clone(), lake, Pace::default()).await?;
+    let pace = Pace { oldest_ms: workspace.oldest_ms(), ..Pace::default() };
+    let mut runner = Runner::start_exclusive(workspace.log.clone(), lake, pace).await?;
     let progress = runner.catch_up(on_progress).await?;
     runner.maintain().await?;
     let service = QueryService::new(runner.catalog(), QueryLimits::default())?;

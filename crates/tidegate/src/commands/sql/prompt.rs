@@ -6,6 +6,7 @@ use std::time::Instant;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use tidegate_server::Format;
+use tidegate_text::shown_lines;
 
 use super::Session;
 use crate::commands::{CommandError, chain};
@@ -43,7 +44,7 @@ pub(super) async fn run(session: &mut Session, mut format: Format) -> Result<(),
                     eprintln!("arrow is not for terminals; use --format arrow --output FILE")
                 }
                 Ok(chosen) => format = chosen,
-                Err(e) => eprintln!("{e}"),
+                Err(e) => eprintln!("{}", shown_lines(&e.to_string())),
             },
             _ if entry.starts_with('\\') => eprintln!("unknown command {entry}; \\? lists them"),
             _ => answer(session, &entry, format).await,
@@ -96,7 +97,7 @@ async fn answer(session: &mut Session, sql: &str, format: Format) {
         Ok(rows) => {
             eprintln!("{} rows in {:.3} s", rows.unwrap_or_default(), started.elapsed().as_secs_f64())
         }
-        Err(error) => eprintln!("{}", chain(error.as_ref())),
+        Err(error) => eprintln!("{}", shown_lines(&chain(error.as_ref()))),
     }
 }
 

@@ -7,6 +7,7 @@ use chrono::DateTime;
 use console::{Term, style, truncate_str};
 use indicatif::{HumanBytes, HumanCount};
 use tidegate_server::QueryService;
+use tidegate_text::shown;
 use tokio::sync::watch;
 
 use super::ledger::{Ledger, Team};
@@ -164,10 +165,10 @@ fn line(ledger: &Ledger, events_per_s: u64) -> String {
 }
 
 fn team_line(team: &Team, most: i64, all: i64) -> String {
-    let name = team.team.as_deref().unwrap_or("(no team)");
+    let name = shown(team.team.as_deref().unwrap_or("(no team)"));
     let length = team.gpu_ms_held as f64 / most as f64;
     let share = team.gpu_ms_held as f64 / all.max(1) as f64;
-    let name = console::pad_str(name, 10, console::Alignment::Left, Some("…"));
+    let name = console::pad_str(&name, 10, console::Alignment::Left, Some("…"));
     let figures = format!("{:>9} {:>7}", HumanCount(hours(team.gpu_ms_held)).to_string(), percent(share));
     format!("  {name} {} {figures}", style(bar(length, BAR)).green())
 }

@@ -1,5 +1,6 @@
-//! Future guard: rejects events whose time lies in the future or in no calendar. If absorbed, such
-//! an event would make windows up to that time be computed, and move its cluster's watermark there.
+//! Time guard: rejects events whose time lies in the future, before the horizon or in no calendar.
+//! If absorbed, an event of the future would make windows up to that time be computed, and move its
+//! cluster's watermark there; one of a past long before anything else, a window for each day since.
 
 use tidegate_events::Event;
 
@@ -15,17 +16,27 @@ pub(super) struct OutOfRange {
     pub reason: String,
 }
 
-/// Rejects an event that reaches more than [`MAX_AHEAD_MS`] beyond the time it was observed. If the
-/// observer's clock is ahead as well, or the observer gives no time, `now_ms`, the clock of this
-/// process, counts.
-pub(super) fn check_time(event: &Event, now_ms: i64) -> Option<OutOfRange> {
+/// Rejects an event that begins before `oldest_ms`, or that reaches more than [`MAX_AHEAD_MS`]
+/// beyond the time it was observed. If the observer's clock is ahead as well, or the observer gives
+/// no time, `now_ms`, the clock of this process, counts.
+pub(super) fn check_time(event: &Event, now_ms: i64, oldest_ms: i64) -> Option<OutOfRange> {
     if let Event::DeadLetter(_) = event {
         return None;
     }
-    let (from_ms, to_ms) = (event.event_time_ms(), reach_ms(event));
+    let (from_ms, to_ms) = span_ms(event);
     if let Some(at_ms) = [from_ms, to_ms].into_iter().find(|at_ms| !YEARS_MS.contains(at_ms)) {
         let reason = format!("{at_ms} ms since 1970 is outside the years 1 to 9999; the event was left out");
         return Some(OutOfRange { code: "TIME_OUT_OF_RANGE", reason });
+    }
+    if from_ms < oldest_ms {
+        let reason = format!(
+            "its time is {}, before {}, the oldest that counts; correct the clock of {}, or set --oldest if it is history; the \
+             event was left out",
+            date(from_ms),
+            date(oldest_ms),
+            event.envelope().map_or("its source", |envelope| envelope.source.as_str())
+        );
+        return Some(OutOfRange { code: "TIME_BEFORE_OLDEST", reason });
     }
     let stated_ms = event.envelope().map_or(0, |envelope| envelope.observed_time_ms);
     let observed_ms = if stated_ms > 0 { stated_ms.min(now_ms) } else { now_ms };
@@ -46,33 +57,40 @@ pub(super) fn check_time(event: &Event, now_ms: i64) -> Option<OutOfRange> {
     })
 }
 
-/// The latest time an event speaks for, ms.
-fn reach_ms(event: &Event) -> i64 {
-    let from_ms = event.event_time_ms();
+/// The first and the last time that an event speaks for, ms.
+fn span_ms(event: &Event) -> (i64, i64) {
+    let at_ms = event.event_time_ms();
     let ms = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     match event {
-        Event::Step(step) => from_ms.saturating_add(ms(step.duration_us / 1_000)),
-        Event::PoolSample(sample) => from_ms.saturating_add(ms(sample.interval_ms)),
+        Event::Step(step) => (at_ms, at_ms.saturating_add(ms(step.duration_us / 1_000))),
+        Event::PoolSample(sample) => (at_ms, at_ms.saturating_add(ms(sample.interval_ms))),
         Event::GpuSamples(batch) => {
             let mut tick_ms = batch.first_tick_ms;
             let later = batch.tick_delta_ms.iter().map(|delta| {
                 tick_ms = tick_ms.saturating_add(*delta);
                 tick_ms
             });
-            later.chain([from_ms, batch.first_tick_ms]).max().unwrap_or(from_ms)
+            let ticks = later.chain([batch.first_tick_ms]);
+            ticks.fold((at_ms, at_ms), |(from, to), tick| (from.min(tick), to.max(tick)))
         }
-        _ => from_ms,
+        _ => (at_ms, at_ms),
     }
+}
+
+fn date(at_ms: i64) -> String {
+    let time = chrono::DateTime::from_timestamp_millis(at_ms);
+    time.map_or_else(|| format!("{at_ms} ms"), |time| time.format("%Y-%m-%d").to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use tidegate_events::v1::{CapacityEvent, Envelope, JobEvent, StepReport};
+    use tidegate_events::v1::{CapacityEvent, Envelope, GpuSampleBatch, JobEvent, StepReport};
 
     use super::*;
 
     const NOW_MS: i64 = 1_700_000_000_000;
     const DAY_MS: i64 = 86_400_000;
+    const OLDEST_MS: i64 = NOW_MS - 3_000 * DAY_MS;
 
     fn envelope(event_time_ms: i64, observed_time_ms: i64) -> Option<Envelope> {
         Some(Envelope { event_time_ms, observed_time_ms, ..Envelope::default() })
@@ -83,7 +101,7 @@ mod tests {
     }
 
     fn code(event: &Event) -> Option<&'static str> {
-        check_time(event, NOW_MS).map(|why| why.code)
+        check_time(event, NOW_MS, OLDEST_MS).map(|why| why.code)
     }
 
     #[test]
@@ -124,5 +142,25 @@ mod tests {
         assert_eq!(code(&price(Some(NOW_MS))), None);
         assert_eq!(code(&price(Some(NOW_MS + 2 * DAY_MS))), Some("TIME_AHEAD"));
         assert_eq!(code(&price(None)), Some("TIME_AHEAD"));
+    }
+
+    #[test]
+    fn an_event_before_the_horizon_is_rejected_whatever_its_observer_says() {
+        assert_eq!(code(&job(OLDEST_MS, OLDEST_MS)), None);
+        assert_eq!(code(&job(OLDEST_MS - 1, OLDEST_MS - 1)), Some("TIME_BEFORE_OLDEST"));
+        assert_eq!(code(&job(-62_135_596_800_000, NOW_MS)), Some("TIME_BEFORE_OLDEST"));
+        // A batch of now, with a sample of long ago in the middle.
+        let batch = |back_ms: i64| {
+            Event::GpuSamples(GpuSampleBatch {
+                envelope: envelope(NOW_MS, NOW_MS),
+                first_tick_ms: NOW_MS,
+                tick_delta_ms: vec![-back_ms, back_ms],
+                ..GpuSampleBatch::default()
+            })
+        };
+        assert_eq!(code(&batch(DAY_MS)), None);
+        assert_eq!(code(&batch(3_001 * DAY_MS)), Some("TIME_BEFORE_OLDEST"));
+        let why = check_time(&job(0, NOW_MS), NOW_MS, OLDEST_MS).expect("rejected").reason;
+        assert!(why.contains("1970-01-01") && why.contains("--oldest"), "{why}");
     }
 }

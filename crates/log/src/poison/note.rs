@@ -1,0 +1,91 @@
+//! The note of what a reader works on: a file of fixed length that is written in place.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::Place;
+
+/// Length of the file. A place that is longer is noted as work.
+const BYTES: usize = 1_024;
+
+/// The file, and what stands in it.
+#[derive(Debug)]
+pub(super) struct Note {
+    path: PathBuf,
+    file: Option<File>,
+    last: Option<Place>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    process: u32,
+    place: Place,
+}
+
+impl Note {
+    /// Opens the note of a reader. Returns it with the place that a life left which died.
+    pub fn open(folder: &Path, reader: &str) -> (Self, Option<Place>) {
+        let path = folder.join(format!("{reader}.at"));
+        let left = match fs::read(&path) {
+            Ok(bytes) => died_at(&bytes),
+            Err(_) => None,
+        };
+        let open = |path: &Path| {
+            fs::create_dir_all(folder)?;
+            OpenOptions::new().create(true).write(true).truncate(false).open(path)
+        };
+        let file = open(&path).inspect_err(|error| {
+            tracing::warn!(%error, "{} cannot be written: a death leaves no trace", path.display());
+        });
+        (Self { path, file: file.ok(), last: None }, left)
+    }
+
+    /// Writes the place over the last one.
+    pub fn write(&mut self, place: &Place) {
+        if self.last.as_ref() == Some(place) {
+            return;
+        }
+        let text = |place: &Place| {
+            serde_json::to_vec(&Line { process: std::process::id(), place: place.clone() })
+                .unwrap_or_default()
+        };
+        let mut line = text(place);
+        if line.len() > BYTES {
+            line = text(&Place::Work);
+        }
+        line.resize(BYTES, b' ');
+        if let Some(file) = &self.file
+            && let Err(error) = file.write_all_at(&line, 0)
+        {
+            tracing::warn!(%error, "{} cannot be written: a death leaves no trace", self.path.display());
+            self.file = None;
+        }
+        self.last = Some(place.clone());
+    }
+
+    /// What was written last.
+    pub fn last(&self) -> Option<Place> {
+        self.last.clone()
+    }
+
+    pub fn remove(&mut self) {
+        if let Err(error) = fs::remove_file(&self.path)
+            && error.kind() != ErrorKind::NotFound
+            && self.file.is_some()
+        {
+            tracing::warn!(%error, "{} cannot be removed", self.path.display());
+        }
+    }
+}
+
+/// Where the life that left these bytes died. `None` if its process is at work: several may share a
+/// folder whose log is on Kafka.
+fn died_at(bytes: &[u8]) -> Option<Place> {
+    let Ok(Line { process, place }) = serde_json::from_slice(bytes) else { return Some(Place::Work) };
+    let is_alive = process != std::process::id() && Path::new(&format!("/proc/{process}")).exists();
+    (!is_alive).then_some(place)
+}

@@ -1,0 +1,99 @@
+//! Where queries over HTTP are run: in this process, or in workers.
+
+use std::sync::Arc;
+
+use tidegate_lake::catalog::{Catalog, CatalogSource};
+
+use crate::encode::Encoded;
+use crate::error::QueryError;
+use crate::format::Format;
+use crate::query::{Overrides, QueryService};
+use crate::workers::{WorkerAnswer, Workers};
+
+/// What answers queries over HTTP.
+#[derive(Debug, Clone)]
+pub enum Answers {
+    /// This process itself: for tests, and where nothing else runs in it.
+    Here(QueryService),
+    /// Processes of their own.
+    Workers(Workers),
+}
+
+impl From<QueryService> for Answers {
+    fn from(service: QueryService) -> Self {
+        Self::Here(service)
+    }
+}
+
+impl From<Workers> for Answers {
+    fn from(workers: Workers) -> Self {
+        Self::Workers(workers)
+    }
+}
+
+impl Answers {
+    /// Tables that a query would see now.
+    ///
+    /// # Errors
+    /// They cannot be cut by team.
+    pub(crate) fn catalog(&self) -> Result<Arc<Catalog>, QueryError> {
+        match self {
+            Self::Here(service) => Ok(service.catalog()),
+            Self::Workers(workers) => workers.catalog(),
+        }
+    }
+
+    /// The same with the rows of these teams alone.
+    ///
+    /// # Errors
+    /// The tables cannot be cut by team.
+    pub(crate) fn of_teams(&self, teams: &[String]) -> Result<Self, QueryError> {
+        Ok(match self {
+            Self::Here(service) => {
+                let catalog = service.catalog().of_teams(teams);
+                let catalog = catalog.map_err(|e| QueryError::Internal(e.to_string()))?;
+                Self::Here(service.over(CatalogSource::fixed(catalog)))
+            }
+            Self::Workers(workers) => Self::Workers(workers.of_teams(teams)),
+        })
+    }
+
+    /// Starts a query. Dropping the future or the answer ends it.
+    pub(crate) async fn answer(
+        &self,
+        sql: &str,
+        overrides: Overrides,
+        format: Format,
+    ) -> Result<Answer, QueryError> {
+        Ok(match self {
+            Self::Here(service) => {
+                Answer::Here(Box::new(Encoded::new(service.query(sql, overrides).await?, format)?))
+            }
+            Self::Workers(workers) => Answer::Worker(workers.answer(sql, overrides, format).await?),
+        })
+    }
+}
+
+/// The bytes of an answer, piece by piece.
+pub(crate) enum Answer {
+    Here(Box<Encoded>),
+    Worker(WorkerAnswer),
+}
+
+impl Answer {
+    /// The next piece, never empty; `None` after the last one. After an error nothing more comes.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, QueryError> {
+        match self {
+            Self::Here(encoded) => encoded.next().await,
+            Self::Worker(answer) => answer.next().await,
+        }
+    }
+
+    /// The result of the work, if it is done within the query's time limit.
+    pub(crate) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, QueryError> {
+        match self {
+            Self::Here(encoded) => encoded.in_time(work).await,
+            Self::Worker(answer) => answer.in_time(work).await,
+        }
+    }
+}

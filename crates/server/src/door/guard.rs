@@ -1,0 +1,84 @@
+//! What every request passes first: names, origin, token, and what its principal may do.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::names::HostNames;
+use crate::access::{Access, Action, Forbidden, Principal};
+use crate::http::HttpError;
+use crate::metrics::Metrics;
+
+/// Refusals are logged this often at most; the metric counts each.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// The rules of one server.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    pub names: HostNames,
+    pub access: Access,
+    pub metrics: Arc<Metrics>,
+    logged: Mutex<Option<Instant>>,
+}
+
+impl Guard {
+    pub fn new(names: HostNames, access: Access, metrics: Arc<Metrics>) -> Self {
+        Self { names, access, metrics, logged: Mutex::default() }
+    }
+
+    /// Finds out who asks, and whether they may. What depends on the body is checked where that is
+    /// read, with the [`Principal`] in the request's extensions.
+    fn admit(&self, request: &mut Request) -> Result<(), HttpError> {
+        self.names.check(request)?;
+        let path = request.uri().path();
+        if matches!(path, "/" | "/healthz" | "/readyz") {
+            return Ok(());
+        }
+        let principal = self.access.principal(request.headers());
+        let principal = principal
+            .map_err(|error| HttpError::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string()))?;
+        check_at(path, &principal)?;
+        request.extensions_mut().insert::<Principal>(principal);
+        Ok(())
+    }
+
+    /// Counts a refusal, and logs it unless one was logged just before.
+    fn note(&self, path: &str, status: StatusCode) {
+        self.metrics.count_refused(status.as_u16());
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+            *logged = Some(Instant::now());
+            let path: String = path.chars().filter(|letter| !letter.is_control()).take(80).collect();
+            tracing::warn!(%status, path, "refused a request; tidegate_http_refused counts others like it");
+        }
+    }
+}
+
+/// Refuses what the principal may not do at this path, whatever its request holds. Paths that are
+/// nobody's door are answered with 404 later.
+fn check_at(path: &str, principal: &Principal) -> Result<(), Forbidden> {
+    let here = |action: &Action| action.door().split(", ").any(|door| door == path);
+    let mut checks = Action::ALL.into_iter().filter(here).map(|action| principal.check(action));
+    match checks.next() {
+        Some(Err(refused)) if !checks.any(|check| check.is_ok()) => Err(refused),
+        _ => Ok(()),
+    }
+}
+
+/// The middleware around all routes.
+pub(crate) async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    let response = match guard.admit(&mut request) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => refused.into_response(),
+    };
+    let status = response.status();
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST) {
+        guard.note(&path, status);
+    }
+    response
+}

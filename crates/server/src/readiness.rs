@@ -1,0 +1,28 @@
+//! Whether queries can be answered: a real one is asked.
+
+use std::time::Duration;
+
+use crate::answers::Answers;
+use crate::format::Format;
+use crate::query::Overrides;
+
+/// An answer that takes longer is none: who asks has a limit of their own, often a second or two.
+const WITHIN: Duration = Duration::from_secs(2);
+/// It is planned, run and encoded where all queries are, and there are its tables always.
+const ASKED: &str = "SELECT count(*) AS tables FROM information_schema.tables";
+
+/// The number of tables, or why no query is answered.
+pub(crate) async fn tables(answers: &Answers) -> Result<usize, String> {
+    let tables = answers.catalog().map_err(|e| e.to_string())?.tables.len();
+    if tables == 0 {
+        return Err("the tables are not open yet".into());
+    }
+    let overrides = Overrides { rows_max: None, time_max: Some(WITHIN) };
+    let asked = async {
+        let mut answer = answers.answer(ASKED, overrides, Format::Csv).await?;
+        while answer.next().await?.is_some() {}
+        Ok::<_, crate::QueryError>(())
+    };
+    asked.await.map_err(|e| format!("a query of the tables' names was not answered: {e}"))?;
+    Ok(tables)
+}

@@ -1,0 +1,54 @@
+//! Hard limits of a worker. The kernel enforces them, whatever the query does.
+
+use std::io;
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
+use nix::sys::time::TimeValLike;
+
+use crate::query::QueryLimits;
+
+/// Address space for what is not counted as a query's memory: stacks of threads for file access,
+/// which are hardly ever touched, plans, and pages of the allocator that are freed and kept.
+const BESIDE_BYTES: u64 = 320 << 20;
+
+/// Confines this process: to the memory it has by now, its queries' share and half as much again,
+/// and [`BESIDE_BYTES`]; and to no core dumps. To be called once its threads have started.
+///
+/// This limits private writable memory (`RLIMIT_DATA`), where the limit of the whole address space
+/// would count the program and mapped files too. A control group would need rights that only a
+/// service manager grants.
+///
+/// # Errors
+/// The system refuses a limit.
+pub(super) fn confine(limits: &QueryLimits) -> io::Result<()> {
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    let share = limits.memory_bytes as u64;
+    let most = private_bytes()? + share + share / 2 + BESIDE_BYTES;
+    setrlimit(Resource::RLIMIT_DATA, most, most)?;
+    // If the machine runs out of memory, the kernel looks here first.
+    std::fs::write("/proc/self/oom_score_adj", "800").ok();
+    Ok(())
+}
+
+/// Private writable memory of this process.
+fn private_bytes() -> io::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let data = status.lines().find_map(|line| line.strip_prefix("VmData:"));
+    let kib = data.and_then(|data| data.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.map(|kib| kib << 10).ok_or_else(|| io::Error::other("/proc/self/status has no VmData"))
+}
+
+/// Lets this process use as much CPU time from now on as its threads can in so much time. It is
+/// killed then; before that, its parent kills it.
+///
+/// # Errors
+/// The system refuses the limit.
+pub(super) fn allow_cpu(time: Duration, threads: usize) -> io::Result<()> {
+    let used = getrusage(UsageWho::RUSAGE_SELF)?;
+    let used = (used.user_time() + used.system_time()).num_seconds().max(0) as u64;
+    let more = (time.as_secs() + 2).saturating_mul(threads as u64 + 2);
+    let (_, hard) = nix::sys::resource::getrlimit(Resource::RLIMIT_CPU)?;
+    setrlimit(Resource::RLIMIT_CPU, used.saturating_add(more).min(hard), hard)?;
+    Ok(())
+}

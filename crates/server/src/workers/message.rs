@@ -1,0 +1,40 @@
+//! What the serving process and its workers tell each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use tidegate_lake::catalog::TableLag;
+use tidegate_lake::catalog::pinned::Place;
+
+use crate::format::Format;
+
+/// A query for a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Ask {
+    /// Number of the catalog to read: equal numbers are the same tables with the same rows.
+    pub(super) catalog: u64,
+    pub(super) sql: String,
+    pub(super) format: Format,
+    /// Whose rows the query sees; `None`: everybody's.
+    pub(super) teams: Option<Vec<String>>,
+    pub(super) rows_max: u64,
+    pub(super) time_ms: u64,
+}
+
+/// Where the tables of a query are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Places {
+    pub(super) stored: BTreeMap<String, Place>,
+    pub(super) lag: Vec<TableLag>,
+}
+
+/// Stored tables that a worker needs.
+pub(super) type Needed = BTreeSet<String>;
+
+/// Rows of a table that are not committed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct WantedTail {
+    pub(super) table: String,
+    /// Places of the columns in the table's full schema.
+    pub(super) columns: Vec<usize>,
+}

@@ -1,0 +1,73 @@
+//! The serving process's part of a query: rows that are not committed, for the worker that asks.
+
+use std::io;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::ipc::writer::StreamWriter;
+use datafusion::execution::TaskContext;
+use futures::StreamExt;
+use tidegate_lake::catalog::Catalog;
+
+use super::frame::Kind;
+use super::message::WantedTail;
+use super::process::Worker;
+
+/// Sends the rows as an Arrow stream, batch by batch.
+pub(super) async fn send(worker: &mut Worker, catalog: &Catalog, wanted: &WantedTail) -> io::Result<()> {
+    let stored = catalog.stored.get(&wanted.table);
+    let spec = catalog.specs.get(&wanted.table);
+    let (Some(stored), Some(spec)) = (stored, spec) else {
+        return Err(io::Error::other(format!("a worker asked for the table {:?}", wanted.table)));
+    };
+    let schema = Arc::new(spec.full_schema().project(&wanted.columns).map_err(io::Error::other)?);
+    let mut encoder = Encoder::new(&schema)?;
+    for rows in &stored.overlay.rows {
+        send_batch(worker, &mut encoder, rows, wanted).await?;
+    }
+    for stream in &stored.overlay.streams {
+        let mut rows = stream.execute(Arc::new(TaskContext::default()));
+        while let Some(rows) = rows.next().await {
+            send_batch(worker, &mut encoder, &rows.map_err(io::Error::other)?, wanted).await?;
+        }
+    }
+    let last = encoder.finish()?;
+    worker.write(Kind::Tail, &last).await?;
+    worker.write(Kind::TailEnd, &[]).await
+}
+
+async fn send_batch(
+    worker: &mut Worker,
+    encoder: &mut Encoder,
+    rows: &RecordBatch,
+    wanted: &WantedTail,
+) -> io::Result<()> {
+    if rows.num_rows() == 0 {
+        return Ok(());
+    }
+    let rows = rows.project(&wanted.columns).map_err(io::Error::other)?;
+    let bytes = encoder.encode(&rows)?;
+    worker.write(Kind::Tail, &bytes).await
+}
+
+/// Batches as pieces of one Arrow stream.
+struct Encoder(StreamWriter<Vec<u8>>);
+
+impl Encoder {
+    fn new(schema: &SchemaRef) -> io::Result<Self> {
+        StreamWriter::try_new(Vec::new(), schema).map(Self).map_err(io::Error::other)
+    }
+
+    fn encode(&mut self, rows: &RecordBatch) -> io::Result<Vec<u8>> {
+        self.0.write(rows).map_err(io::Error::other)?;
+        Ok(std::mem::take(self.0.get_mut()))
+    }
+
+    fn finish(mut self) -> io::Result<Vec<u8>> {
+        let finished: Result<(), ArrowError> = self.0.finish();
+        finished.map_err(io::Error::other)?;
+        self.0.into_inner().map_err(io::Error::other)
+    }
+}

@@ -1,0 +1,146 @@
+//! A worker: answers the queries of the serving process, one at a time.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_lake::catalog::pinned::PinnedLake;
+use tidegate_lake::catalog::{Catalog, CatalogSource};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+use super::frame::{Kind, MAX_FROM_WORKER};
+use super::limits;
+use super::link::{Link, Order};
+use super::message::Ask;
+use super::remote_rows::RemoteRows;
+use crate::encode::Encoded;
+use crate::error::QueryError;
+use crate::query::{self, Overrides, QueryLimits, QueryService};
+
+/// How often a worker looks whether its last query still runs.
+const LOOK_EVERY: Duration = Duration::from_millis(3);
+
+/// Answers queries until the serving process ends, with these limits; the memory is also a hard
+/// limit of this process from now on. Returns where the process should end: threads may still run
+/// what a query left.
+///
+/// # Errors
+/// The system refuses threads or limits.
+pub async fn work(stream: UnixStream, lake: PinnedLake, limits: QueryLimits) -> Result<(), QueryError> {
+    let limits = QueryLimits { concurrent: 1, ..limits };
+    let service = QueryService::new(CatalogSource::fixed(Catalog::default()), limits)?;
+    limits::confine(&limits).map_err(|e| QueryError::Internal(format!("limit the process: {e}")))?;
+    let (link, mut orders) = Link::over(stream);
+    let mut worker = WorkerState { link, lake, limits, service, opened: Opened::default() };
+    while let Some(order) = orders.recv().await {
+        if let Order::Ask(frame) = order {
+            let ask: Ask = frame.message().map_err(|e| QueryError::Internal(e.to_string()))?;
+            if worker.answer(&ask, &mut orders).await.is_err() {
+                // Nobody is there to be told.
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct WorkerState {
+    link: Arc<Link>,
+    lake: PinnedLake,
+    limits: QueryLimits,
+    service: QueryService,
+    opened: Opened,
+}
+
+/// The catalog of the last query, and which stored tables can be read in it.
+#[derive(Default)]
+struct Opened {
+    number: u64,
+    tables: BTreeSet<String>,
+    catalog: Option<CatalogSource>,
+}
+
+impl WorkerState {
+    /// Runs a query to its end, or until it is cancelled.
+    async fn answer(&mut self, ask: &Ask, orders: &mut mpsc::UnboundedReceiver<Order>) -> io::Result<()> {
+        self.link.begin_query();
+        let link = Arc::clone(&self.link);
+        let (cancelled, ended) = tokio::select! {
+            ended = self.run(ask) => (false, ended),
+            order = orders.recv() => match order {
+                Some(_) => (true, Ok(())),
+                None => return Err(io::Error::other("the serving process has ended")),
+            },
+        };
+        match ended {
+            _ if cancelled => {}
+            Ok(()) => link.send(Kind::Whole, Vec::new()).await?,
+            Err(error) => link.send(Kind::Failed, serde_json::to_vec(&error)?).await?,
+        }
+        while self.service.is_running() {
+            if orders.is_closed() {
+                return Err(io::Error::other("the serving process has ended"));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        link.send(Kind::Idle, Vec::new()).await
+    }
+
+    async fn run(&mut self, ask: &Ask) -> Result<(), QueryError> {
+        let time_max = Duration::from_millis(ask.time_ms);
+        limits::allow_cpu(time_max, self.limits.threads)
+            .map_err(|e| QueryError::Internal(format!("limit the process: {e}")))?;
+        let mut catalog = self.catalog(ask).await?;
+        if let Some(teams) = &ask.teams {
+            let cut = catalog.current().of_teams(teams);
+            catalog = CatalogSource::fixed(cut.map_err(|e| QueryError::Storage(causes(&e)))?);
+        }
+        let overrides = Overrides { rows_max: Some(ask.rows_max), time_max: Some(time_max) };
+        let rows = self.service.over(catalog).query(&ask.sql, overrides).await?;
+        let mut encoded = Encoded::new(rows, ask.format)?;
+        while let Some(piece) = encoded.next().await? {
+            for part in piece.chunks(MAX_FROM_WORKER) {
+                let sent = self.link.send(Kind::Piece, part.to_vec()).await;
+                sent.map_err(|e| QueryError::Internal(e.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The catalog of the query's number, with the tables it reads opened.
+    async fn catalog(&mut self, ask: &Ask) -> Result<CatalogSource, QueryError> {
+        // A text that names no tables is refused later, or describes them.
+        let named = query::tables_named(&ask.sql).unwrap_or_default();
+        let mut needed = self.lake.stored_behind(named);
+        let same = self.opened.number == ask.catalog;
+        if let Some(catalog) = self.opened.catalog.as_ref()
+            && same
+            && needed.is_subset(&self.opened.tables)
+        {
+            return Ok(catalog.clone());
+        }
+        if same {
+            needed.append(&mut self.opened.tables);
+        }
+        self.opened = Opened::default();
+        let places = self.link.places(&needed).await.map_err(|e| QueryError::Internal(e.to_string()))?;
+        let link = &self.link;
+        let tail = |spec: &tidegate_lake::table::TableSpec| {
+            let (link, table, schema) = (Arc::clone(link), spec.name.clone(), spec.full_schema());
+            Arc::new(RemoteRows { link, table, schema }) as _
+        };
+        let catalog = self.lake.catalog(&places.stored, places.lag, tail).await;
+        let catalog = catalog.map_err(|e| QueryError::Storage(causes(&e)))?;
+        let catalog = CatalogSource::fixed(catalog);
+        self.opened = Opened { number: ask.catalog, tables: needed, catalog: Some(catalog.clone()) };
+        Ok(catalog)
+    }
+}
+
+/// An error with its causes.
+fn causes(error: &dyn std::error::Error) -> String {
+    let all = std::iter::successors(Some(error), |error| error.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -1,0 +1,93 @@
+//! The process in which queries of users run, see `tidegate_server::workers`. Started by the
+//! processes that serve SQL.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tidegate_lake::catalog::CatalogSource;
+use tidegate_lake::catalog::pinned::PinnedLake;
+use tidegate_lake::pipeline::Plan;
+use tidegate_log::DataDir;
+use tidegate_server::QueryLimits;
+use tidegate_server::workers::{Program, Workers, work};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{CommandError, CommandResult, DataArgs, block_on_one_thread, lake_url};
+
+/// Stack of the thread that parses what users wrote.
+const STACK_BYTES: usize = 64 << 20;
+
+/// Answer queries that come on standard input, a socket
+#[derive(Debug, Args)]
+#[command(hide = true)]
+pub struct QueryWorkerArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Bytes that a query may hold
+    #[arg(long)]
+    memory: usize,
+    /// Threads of a query
+    #[arg(long)]
+    threads: usize,
+    /// Longest time limit of a query, ms
+    #[arg(long)]
+    time_max_ms: u64,
+}
+
+/// Starts the workers of a process that serves SQL.
+pub fn workers(data: &DataArgs, source: CatalogSource, limits: QueryLimits) -> Result<Workers, CommandError> {
+    let data = data.clone();
+    let program: Program = Arc::new(move |memory_bytes| {
+        // This program, also after another one was installed in its place.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("tidegate").arg("query-worker").arg("--data").arg(&data.data);
+        for folder in &data.pipelines {
+            command.arg("--pipelines").arg(folder);
+        }
+        if let Some(peaks) = &data.peaks {
+            command.arg("--peaks").arg(peaks);
+        }
+        command.args(["--memory", &memory_bytes.to_string(), "--threads", &limits.threads.to_string()]);
+        command.args(["--time-max-ms", &limits.time_max.as_millis().to_string()]);
+        command
+    });
+    let workers = Workers::start(source, limits, program);
+    workers.map_err(|e| format!("start the processes for queries: {e}").into())
+}
+
+pub fn run(args: QueryWorkerArgs) -> CommandResult {
+    let answering = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
+        let answered = block_on_one_thread(answer(&args)).and_then(|answered| answered);
+        answered.map_err(|e| tidegate_workspace::chain(e.as_ref()))
+    })?;
+    match answering.join() {
+        // Threads of a query that was given up may still compute.
+        Ok(Ok(())) => std::process::exit(0),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_panicked) => Err("the process for queries failed".into()),
+    }
+}
+
+async fn answer(args: &QueryWorkerArgs) -> Result<(), CommandError> {
+    // A terminal and systemd send these to all processes; a worker ends when its parent has.
+    let _ignored = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    socket.set_nonblocking(true)?;
+    let socket = tokio::net::UnixStream::from_std(socket)?;
+    let folder = DataDir::open_shared(&args.data.data)?;
+    let plan = Plan::compile(args.data.load_pipelines()?).await?;
+    let lake = PinnedLake::new(lake_url(&folder)?, plan)?;
+    let limits = QueryLimits {
+        memory_bytes: args.memory,
+        threads: args.threads,
+        rows_max: u64::MAX,
+        time_max: Duration::from_millis(args.time_max_ms),
+        ..QueryLimits::default()
+    };
+    Ok(work(socket, lake, limits).await?)
+}

@@ -1,0 +1,207 @@
+//! Queries run in processes of their own: whatever one does, the server goes on.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use crate::program::{Place, jobs, tidegate, wait_until};
+use crate::support::{PATIENCE, Response};
+
+const QUERY_MEMORY_MIB: u64 = 128;
+/// A single call that computes for minutes, and pauses nowhere.
+const SPINS: &str =
+    "SELECT sum(levenshtein(repeat('x', 200000), repeat('y', 200000) || value)) FROM generate_series(1, 8)";
+/// 9 million million times.
+const WINDOWS: &str = "SELECT array_length(window_starts(timestamp '1970-01-01', timestamp '2262-01-01', 1, \
+                       timestamp '1970-01-01', timestamp '2262-01-01'))";
+
+/// `tidegate up` over 500 jobs.
+struct Up {
+    _place: Place,
+    child: Child,
+    /// Keeps the program's stdout open.
+    _stdout: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Up {
+    fn start() -> Self {
+        let place = Place::new();
+        assert_eq!(place.import(place.file("jobs.csv", jobs(500)), "jobs_csv").status, Some(0));
+        let mut command = tidegate();
+        command.args(["up", "--listen", "127.0.0.1:0", "--ingest", "--no-insight", "--query-memory"]);
+        command.arg(format!("{QUERY_MEMORY_MIB}M")).arg("--data").arg(place.data());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("SQL") {
+            line.clear();
+            assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended before it listened");
+        }
+        let address = line.split('/').nth(2).unwrap().to_owned();
+        Self { _place: place, child, _stdout: stdout, address }
+    }
+
+    fn send(&self, sql: &str, time: Duration) -> TcpStream {
+        let body = json!({"sql": sql, "format": "csv", "timeout_ms": time.as_millis() as u64}).to_string();
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let length = body.len();
+        let request = format!(
+            "POST /v1/sql HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        socket.write_all(request.as_bytes()).unwrap();
+        socket
+    }
+
+    fn ask(&self, sql: &str, time: Duration) -> Response {
+        Response::read(self.send(sql, time))
+    }
+
+    /// The server counts its jobs.
+    fn goes_on(&mut self, after: &str) {
+        assert!(self.child.try_wait().unwrap().is_none(), "it ended after {after:.80}");
+        let counted = self.ask("SELECT count(*) FROM jobs", PATIENCE);
+        assert_eq!((counted.status, counted.text()), (200, "count(*)\n500\n"), "after {after:.80}");
+    }
+
+    fn ready(&self) -> (u16, String) {
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        socket.write_all(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+        let ready = Response::read(socket);
+        (ready.status, ready.text().to_owned())
+    }
+
+    fn workers(&self) -> Vec<i32> {
+        children(self.child.id() as i32)
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Processes that a process started and that have not ended.
+pub fn children(of: i32) -> Vec<i32> {
+    let threads = std::fs::read_dir(format!("/proc/{of}/task")).into_iter().flatten().flatten();
+    let lists = threads.map(|thread| std::fs::read_to_string(thread.path().join("children")));
+    let lists: Vec<String> = lists.flatten().collect();
+    lists.iter().flat_map(|list| list.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// 26 WITH queries of which each names the one before it twice, hidden from a count that folds
+/// their case.
+fn doubling() -> String {
+    let with = (1..26).map(|n| {
+        format!(", \"T{n}\" AS (SELECT l.x FROM \"T{0}\" l, \"T{0}\" r), t{n} AS (SELECT 1 AS x)", n - 1)
+    });
+    format!("WITH \"T0\" AS (SELECT 1 AS x){} SELECT * FROM \"T25\"", with.collect::<String>())
+}
+
+#[test]
+fn whatever_a_query_does_the_server_goes_on() {
+    let mut up = Up::start();
+    let values = format!("VALUES {}", vec!["(1)"; 10_001].join(","));
+    let doubling = doubling();
+    let refused = [
+        (WINDOWS, "memory_limit", "window_starts would make a value"),
+        ("SELECT lpad('x', 2147483647)", "memory_limit", "lpad would make a value"),
+        ("SELECT repeat('x', 4000000000)", "memory_limit", "repeat would make a value"),
+        (&doubling, "invalid", "more than 500 tables"),
+        (&values, "invalid", "more than 10000 values"),
+    ];
+    for (sql, code, says) in refused {
+        let (status, found, text) = up.ask(sql, PATIENCE).refusal();
+        assert!((400..=503).contains(&status) && found == code, "{sql:.80}: {status} {found}: {text}");
+        assert!(text.contains(says), "{sql:.80}: {text}");
+        up.goes_on(sql);
+    }
+
+    // As many that spin as there may be processes, and more: each is ended at its time.
+    let time = Duration::from_millis(500);
+    let began = Instant::now();
+    let spinning: Vec<TcpStream> = (0..6).map(|_| up.send(SPINS, time)).collect();
+    for spins in spinning {
+        assert_eq!(Response::read(spins).refusal().1, "time_limit");
+    }
+    assert!(began.elapsed() < PATIENCE / 4, "{:?}", began.elapsed());
+    up.goes_on(SPINS);
+    assert_eq!(up.ready().0, 200);
+
+    // 200 at once: each is answered or told that there are too many.
+    let many: Vec<TcpStream> = (0..200).map(|_| up.send("SELECT count(*) FROM jobs", PATIENCE)).collect();
+    let (mut answered, mut busy) = (0, 0);
+    for one in many {
+        match Response::read(one) {
+            response if response.status == 200 => answered += 1,
+            response => {
+                let (status, code, text) = response.refusal();
+                assert_eq!((status, code.as_str()), (503, "busy"), "{text}");
+                busy += 1;
+            }
+        }
+    }
+    assert!(answered >= 100 && answered + busy == 200, "{answered} answered, {busy} refused");
+    up.goes_on("two hundred at once");
+}
+
+#[test]
+fn a_worker_has_hard_limits_and_is_replaced() {
+    let mut up = Up::start();
+    up.goes_on("the start");
+    for worker in up.workers() {
+        let limits = std::fs::read_to_string(format!("/proc/{worker}/limits")).unwrap();
+        let hard = |name: &str| {
+            let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().to_owned()
+        };
+        let most_mib: u64 = hard("Max data size").parse::<u64>().expect("a limit") >> 20;
+        assert!(most_mib < 2_048, "{most_mib} MiB");
+        assert_eq!(hard("Max core file size"), "0");
+    }
+    let before = up.workers();
+    let running = up.send(SPINS, PATIENCE);
+    std::thread::sleep(Duration::from_millis(500));
+    for worker in &before {
+        kill(Pid::from_raw(*worker), Signal::SIGKILL).unwrap();
+    }
+    let (status, code, text) = Response::read(running).refusal();
+    assert_eq!((status, code.as_str()), (500, "query_died"), "{text}");
+    assert!(text.contains("signal: 9") && text.contains("only this query is lost"), "{text}");
+    // What waited in a dead worker's place gets another one.
+    wait_until("the workers are replaced", || up.ask("SELECT 1 AS one", PATIENCE).status == 200);
+    up.goes_on("its workers were killed");
+}
+
+#[test]
+fn workers_end_with_their_server_and_readiness_asks_them() {
+    let mut up = Up::start();
+    up.goes_on("the start");
+    assert_eq!(up.ready().0, 200);
+    let workers = up.workers();
+    assert!(workers.len() >= 2, "{workers:?}");
+    // With all of them busy no query is answered in time, and that is what it says.
+    let spinning: Vec<TcpStream> = (0..16).map(|_| up.send(SPINS, PATIENCE)).collect();
+    let mut ready = (200, String::new());
+    wait_until("it is not ready", || {
+        ready = up.ready();
+        ready.0 == 503
+    });
+    assert!(ready.1.contains("not_ready") && ready.1.contains("ran longer than 2 s"), "{}", ready.1);
+    up.child.kill().unwrap();
+    up.child.wait().unwrap();
+    drop(spinning);
+    let alive = |worker: &i32| {
+        // A process that ended and is not waited for has no command line.
+        std::fs::read(format!("/proc/{worker}/cmdline")).is_ok_and(|line| !line.is_empty())
+    };
+    wait_until("the workers to end, also those that spin", || !workers.iter().any(alive));
+}

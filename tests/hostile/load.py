@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Slow connections, many queries and a flood of events at once, beside the flood alone.
+
+    tests/hostile/load.py --tidegate target/release/tidegate [--minutes 10]
+
+Two agents' worth of events arrive as fast as they are acknowledged, first alone, then beside 1,000
+connections that send a byte a second and 200 clients that ask expensive queries again and again.
+Prints how much slower events were acknowledged, what became of the queries, and the memory that
+the server and its query processes took; then counts every acknowledged event in the tables.
+"""
+
+import argparse
+import http.client
+import multiprocessing
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import wire  # noqa: E402
+from victim import Broken, Site, now_ms, wait_until  # noqa: E402
+
+CONNECTIONS, CLIENTS = 1000, 200
+BATCH = 200
+EXPENSIVE = [
+    "SELECT count(*) FROM node_events a JOIN node_events b ON a.fault_class < b.fault_class",
+    "SELECT a.fault_class, count(*) FROM node_events a, node_events b GROUP BY 1 ORDER BY 2 DESC LIMIT 5",
+    "SELECT levenshtein(lpad(v, 90000, 'ab'), lpad(v, 90000, 'ba')) FROM (VALUES ('x'), ('y')) AS t(v)",
+    "SELECT length(repeat(v, 100000000)) FROM (VALUES ('0123456789')) AS t(v)",
+    "SELECT count(*) FROM node_events",
+]
+# Less of a slowdown than this is what the issue asks for.
+SLOWER_MAX = 0.10
+
+
+class Flood:
+    """One agent that appends as fast as it is acknowledged; in a process of its own, so that the
+    attackers' threads do not slow it."""
+
+    def __init__(self, site: Site, node: str):
+        self.node, self.port = node, site.port
+        self.count = multiprocessing.Value("Q", 0)
+        self.ends = multiprocessing.Event()
+        self.thread = multiprocessing.Process(target=self.run)
+
+    @property
+    def acknowledged(self) -> int:
+        return self.count.value
+
+    def run(self) -> None:
+        source = f"agent/{self.node}@tidegate"
+        door = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        while not self.ends.is_set():
+            numbers = range(self.acknowledged, self.acknowledged + BATCH)
+            records = [wire.record("node", f"tidegate/{self.node}", now_ms(),
+                                   {2: 19, 3: self.node, 11: f"flood-{n}"}, source, n) for n in numbers]
+            body = wire.append("node", source, self.acknowledged, records)
+            door.request("POST", "/v1/events", body, {"Content-Type": "application/x-protobuf"})
+            answer = door.getresponse()
+            said = answer.read()
+            if answer.status == 200:
+                self.count.value += BATCH
+            elif answer.status not in (429, 503):
+                raise Broken(f"an append was answered {answer.status}: {said[:200]!r}")
+
+
+class SlowConnections:
+    """Clients that send a request's head, one byte a second, and come again when they are cut off."""
+
+    HEAD = b"POST /v1/sql HTTP/1.1\r\nHost: localhost\r\n" + b"X-Slow: " + b"x" * 600
+
+    def __init__(self, site: Site):
+        self.site, self.cut = site, 0
+        self.ends = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self) -> None:
+        sent: dict[socket.socket, int] = {}
+        while not self.ends.is_set():
+            since = time.monotonic()
+            while len(sent) < CONNECTIONS:
+                try:
+                    sent[socket.create_connection(("127.0.0.1", self.site.port), timeout=1)] = 0
+                except OSError:
+                    break
+            for slow, position in list(sent.items()):
+                try:
+                    slow.setblocking(False)
+                    slow.send(self.HEAD[position:position + 1])
+                    sent[slow] = (position + 1) % len(self.HEAD)
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    slow.close()
+                    del sent[slow]
+                    self.cut += 1
+            self.ends.wait(max(0, 1 - (time.monotonic() - since)))
+        for slow in sent:
+            slow.close()
+
+
+class Readers:
+    """Clients that ask expensive queries, one after the other."""
+
+    def __init__(self, site: Site):
+        self.site, self.answers = site, Counter()
+        self.ends = threading.Event()
+        self.threads = [threading.Thread(target=self.run, args=(number,)) for number in range(CLIENTS)]
+
+    def run(self, number: int) -> None:
+        while not self.ends.is_set():
+            number += 1
+            status, _ = self.site.sql(EXPENSIVE[number % len(EXPENSIVE)], patience_s=120, limit_s=10)
+            self.answers[status] += 1
+            if status in (0, 429, 503):
+                self.ends.wait(0.5)
+
+
+def family_mib(site: Site) -> float:
+    """Memory of the server and of all processes that it started, proportional shares, MiB."""
+    total = 0.0
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and belongs(int(process.name), site.server.pid):
+            try:
+                lines = (process / "smaps_rollup").read_text(encoding="utf-8").splitlines()
+            except OSError:
+                continue
+            total += next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0) / 1024
+    return total
+
+
+def belongs(pid: int, ancestor: int) -> bool:
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            return False
+    return False
+
+
+def flood(site: Site, floods: list[Flood], seconds: float) -> tuple[float, float]:
+    """Events acknowledged a second over that time, and the most memory of the family, MiB."""
+    before, since, peak = sum(f.acknowledged for f in floods), time.monotonic(), 0.0
+    while time.monotonic() - since < seconds:
+        if site.server.poll() is not None:
+            raise Broken(f"the server ended with status {site.server.returncode}")
+        peak = max(peak, family_mib(site))
+        time.sleep(1)
+    return (sum(f.acknowledged for f in floods) - before) / (time.monotonic() - since), peak
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tidegate", type=Path, required=True, help="the program to attack")
+    parser.add_argument("--minutes", type=float, default=10, help="how long the attack lasts")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tidegate-load-") as scratch:
+        site = Site(Path(scratch), options.tidegate.resolve())
+        try:
+            return play(site, options.minutes * 60)
+        finally:
+            site.close()
+
+
+def play(site: Site, seconds: float) -> int:
+    site.check()
+    floods = [Flood(site, node) for node in ("n1-flood", "n2-flood")]
+    slow, readers = SlowConnections(site), Readers(site)
+    started = [f.thread for f in floods]
+    for thread in started:
+        thread.start()
+    try:
+        alone, peak_alone = flood(site, floods, min(60, seconds))
+        for thread in (slow.thread, *readers.threads):
+            thread.start()
+            started.append(thread)
+        beside, peak_beside = flood(site, floods, seconds)
+    finally:
+        for part in (*floods, slow, readers):
+            part.ends.set()
+        for thread in started:
+            thread.join()
+    promised = sum(f.acknowledged for f in floods)
+    stored = "SELECT count(*) AS n FROM (SELECT DISTINCT node, fault_class FROM node_events WHERE fault_class LIKE 'flood-%')"
+    wait_until("acknowledged events are in the tables", lambda: site.rows(stored)[0]["n"] == promised, 120)
+    site.check()
+    slower = 1 - beside / alone
+    print(f"events a second, alone                 {alone:12,.0f}   memory {peak_alone:6,.0f} MiB")
+    print(f"events a second, under attack          {beside:12,.0f}   memory {peak_beside:6,.0f} MiB")
+    print(f"slower by                              {slower:12.1%}")
+    print(f"acknowledged and in the tables         {promised:12,}")
+    print(f"slow connections that were cut off     {slow.cut:12,}")
+    print(f"answers to queries                     {dict(readers.answers)}")
+    return 0 if slower < SLOWER_MAX else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
