@@ -289,7 +289,9 @@ async fn undecodable_batches_become_dead_letters() {
     let at = TopicPartition { topic: TOPIC.into(), partition: 0 };
     log.append(&at, Batch { producer, first_seq: 0, records: records.collect() }).unwrap();
 
-    let mut runner = Runner::start_exclusive(log, open(&root).await, Pace::default()).await.unwrap();
+    // Its batches are of 1970.
+    let pace = Pace { oldest_ms: 0, ..Pace::default() };
+    let mut runner = Runner::start_exclusive(log, open(&root).await, pace).await.unwrap();
     let progress = runner.catch_up(&mut |_| {}).await.unwrap();
     assert_eq!((progress.undecodable, progress.records), (3, 5 + 3));
     let reasons =
