@@ -27,15 +27,14 @@ def checksums():
     return {(it["name"], it["version"]): it.get("checksum") for it in lock["package"]}
 
 
-def linked(nodes, root):
-    """Ids of packages that `root` needs to be built or to run; not those of its tests alone."""
-    found, todo = set(), [root]
-    while todo:
-        package = todo.pop()
-        if package not in found:
-            found.add(package)
-            todo += needs(nodes[package])
-    return found
+def linked(packages, name):
+    """Ids of packages that `name` needs to be built or to run. Asked of `cargo tree`: metadata
+    unites the features of the whole workspace, and with them what tests alone need."""
+    command = ["cargo", "tree", "--locked", "--package", name, "--edges", "normal,build", "--target", TARGET,
+               "--prefix", "none", "--format", "{p}"]
+    lines = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    named = {tuple(line.split()[:2]) for line in lines if line}
+    return {id for id, it in packages.items() if (it["name"], f"v{it['version']}") in named}
 
 
 def needs(node):
@@ -69,7 +68,7 @@ def main():
     roots = [id for id in data["workspace_members"] if packages[id]["name"] == sys.argv[1]]
     if not roots:
         sys.exit(f"{sys.argv[1]} is no package of this workspace")
-    known, ids = checksums(), linked(nodes, roots[0])
+    known, ids = checksums(), linked(packages, sys.argv[1])
     told = {id: component(packages[id], known.get((packages[id]["name"], packages[id]["version"]))) for id in ids}
     main_component = {**told[roots[0]], "type": "application"}
     libraries = sorted((told[id] for id in ids - {roots[0]}), key=lambda it: it["bom-ref"])
