@@ -21,7 +21,7 @@ use tidegate_events::v1::{DeadLetter, Envelope};
 use tidegate_events::{Event, SchemaId};
 
 use crate::{Batch, EventLog, LogError, Producer, StoredRecord, TopicPartition};
-pub use hook::die_if_told;
+pub use hook::die_for_test;
 use note::Note;
 
 /// Deaths at the same record after which it is set aside.

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, Micros};
-use tidegate_log::poison::{Place, die_if_told};
+use tidegate_log::poison::{Place, die_for_test};
 
 use crate::budget::{MemoryUse, Shares};
 use crate::detectors::{Detectors, JobKey};
@@ -150,7 +150,7 @@ impl Reorder {
             self.counts.late += u64::from(late);
             let closed_us = self.tick_us.unwrap_or(i64::MIN);
             if !self.watch.enter_event(key.2) && !self.skips_step(&cluster, &input) {
-                die_if_told("signals", || format!("{cluster}/{}", input.ordered_job().unwrap_or_default()));
+                die_for_test("signals", || format!("{cluster}/{}", input.ordered_job().unwrap_or_default()));
                 self.detectors.apply(cluster, input, (at_us, closed_us), late);
             }
         }

@@ -22,8 +22,8 @@ use saved::Snapshots;
 
 /// Payload bytes per read of a partition of jobs, nodes and capacity, or of outputs.
 const READ_BYTES: usize = 4 << 20;
-/// Times as much memory as its payload that a step report takes while it waits. What is read of all
-/// streams waits until the slowest has come as far, so one read of each must fit.
+/// Memory that a waiting step report takes, as a multiple of its payload. Events wait until every
+/// stream has been read as far, so one read of each stream must fit into the budget.
 const WAITING_FACTOR: usize = 32;
 /// Fewest payload bytes per read of a stream.
 const LEAST_READ_BYTES: usize = 64 << 10;

@@ -48,8 +48,8 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether a terminal does something other than draw the character in its place: C0, DEL, C1, marks
-/// and overrides of the direction of text, and separators of lines.
+/// Whether a terminal obeys the character instead of drawing it: C0, DEL, C1, line separators, and
+/// what changes the direction of text.
 fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(

@@ -1,7 +1,7 @@
 //! Records become rows, or go elsewhere: to dead letters, or to the partition of their key.
 
 use tidegate_events::Event;
-use tidegate_log::poison::{CODE, die_if_told};
+use tidegate_log::poison::{CODE, die_for_test};
 use tidegate_log::{StoredRecord, TopicPartition};
 
 use super::dead_letter::RecordRouter;
@@ -51,7 +51,7 @@ impl Runner {
                     router.dead_letter(offset, record, None, why.code, &why.reason)?;
                 }
                 Ok(event) if router.belongs_here(&event) => {
-                    die_if_told(poison::READER, || event.key());
+                    die_for_test(poison::READER, || event.key());
                     intake.push(offset, &event);
                     self.unflushed += weight(&event);
                 }

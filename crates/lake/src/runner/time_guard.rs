@@ -17,8 +17,8 @@ pub(super) struct OutOfRange {
 }
 
 /// Rejects an event that begins before `oldest_ms`, or that reaches more than [`MAX_AHEAD_MS`]
-/// beyond the time it was observed. If the observer's clock is ahead as well, or the observer gives
-/// no time, `now_ms`, the clock of this process, counts.
+/// beyond the time it was observed. Without an observation time, or if that is later than `now_ms`,
+/// the clock of this process, `now_ms` counts instead.
 pub(super) fn check_time(event: &Event, now_ms: i64, oldest_ms: i64) -> Option<OutOfRange> {
     if let Event::DeadLetter(_) = event {
         return None;

@@ -4,22 +4,22 @@
 /// the key of the event that it works on, and this is a debug build.
 ///
 /// # Panics
-/// If told to.
-pub fn die_if_told(reader: &str, key: impl FnOnce() -> String) {
+/// If the variable asks for it.
+pub fn die_for_test(reader: &str, key: impl FnOnce() -> String) {
     if !cfg!(debug_assertions) {
         return;
     }
-    static TOLD: std::sync::LazyLock<Option<[String; 3]>> = std::sync::LazyLock::new(|| {
-        let told = std::env::var("TIDEGATE_TEST_POISON").ok()?;
-        let parts: Vec<String> = told.splitn(3, ':').map(str::to_owned).collect();
+    static WANTED: std::sync::LazyLock<Option<[String; 3]>> = std::sync::LazyLock::new(|| {
+        let wanted = std::env::var("TIDEGATE_TEST_POISON").ok()?;
+        let parts: Vec<String> = wanted.splitn(3, ':').map(str::to_owned).collect();
         parts.try_into().ok()
     });
-    let Some([whose, how, what]) = TOLD.as_ref() else { return };
+    let Some([whose, how, what]) = WANTED.as_ref() else { return };
     if whose != reader || *what != key() {
         return;
     }
     match how.as_str() {
-        "panic" => panic!("told to by TIDEGATE_TEST_POISON"),
+        "panic" => panic!("TIDEGATE_TEST_POISON asks for it"),
         _ => std::process::abort(),
     }
 }

@@ -82,8 +82,8 @@ impl Note {
     }
 }
 
-/// Where the life that left these bytes died. `None` if its process is at work: several may share a
-/// folder whose log is on Kafka.
+/// Where the process that left this note died. `None` if it still runs: with the log on Kafka,
+/// several processes may share a folder.
 fn died_at(bytes: &[u8]) -> Option<Place> {
     let Ok(Line { process, place }) = serde_json::from_slice(bytes) else { return Some(Place::Work) };
     let is_alive = process != std::process::id() && Path::new(&format!("/proc/{process}")).exists();

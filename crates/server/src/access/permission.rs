@@ -21,7 +21,7 @@ pub enum Role {
     Viewer,
     /// A person who enters prices.
     Operator,
-    /// A person who sees everything, the audit trail included.
+    /// A person who runs the site.
     Administrator,
     /// Whoever reaches a loopback address that asks for no token: the one person of a machine.
     #[serde(skip)]

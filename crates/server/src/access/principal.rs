@@ -10,7 +10,7 @@ use super::permission::{Action, Role};
 /// Who sent a request, as its token or the lack of one says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// Name in the token file, for logs and the audit trail.
+    /// Name in the token file, for logs.
     pub id: Arc<str>,
     /// What it is to the site.
     pub role: Role,
@@ -118,8 +118,9 @@ impl Principal {
     }
 }
 
-/// Whether source and producer of an event are those of the collector `own`: its name, with the
-/// cluster for a producer; or one of a report on a conflict of two collectors, which is of its own.
+/// Whether an event comes from the collector `own`. Its source is then `own`, and its producer
+/// `own@CLUSTER`. A report that two collectors use one name has a source of its own,
+/// `own/conflict/…`, which is its producer too.
 fn speaks_as(own: &str, cluster: &str, source: &str, producer: &str) -> bool {
     let in_conflict = || source.strip_prefix(own).is_some_and(|rest| rest.starts_with("/conflict/"));
     match source == own {

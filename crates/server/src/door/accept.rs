@@ -30,6 +30,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LOG_EVERY: Duration = Duration::from_secs(10);
 /// A connection that is answering a request.
 const BUSY: u64 = u64::MAX;
+/// Set in the idle time of a connection that has sent a request before, so that those that never
+/// did sort before it.
+const HAS_ASKED: u64 = 1 << 63;
 
 /// Accepts connections and answers their requests.
 pub(super) struct Accepting {
@@ -66,7 +69,7 @@ impl Accepting {
                         self.metrics.count_shed();
                     }
                     let idle = Idle { since_ms: Arc::new(AtomicU64::new(0)), began };
-                    idle.begin();
+                    idle.begin(0);
                     connections
                         .add(Arc::clone(&idle.since_ms), self.connection(socket, idle, stopped.clone()));
                 }
@@ -150,8 +153,8 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-/// Since when a connection sends no request, ms after the loop began; [`BUSY`] while one is
-/// answered.
+/// Since when a connection sends no request, ms after the loop began, with [`HAS_ASKED`];
+/// [`BUSY`] while one is answered.
 #[derive(Clone)]
 struct Idle {
     since_ms: Arc<AtomicU64>,
@@ -159,9 +162,9 @@ struct Idle {
 }
 
 impl Idle {
-    fn begin(&self) {
-        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(BUSY - 1);
-        self.since_ms.store(now, Ordering::Relaxed);
+    fn begin(&self, has_asked: u64) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0);
+        self.since_ms.store(now | has_asked, Ordering::Relaxed);
     }
 
     /// Not idle until the guard is dropped.
@@ -175,7 +178,7 @@ struct Busy(Idle);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.begin();
+        self.0.begin(HAS_ASKED);
     }
 }
 
@@ -199,7 +202,8 @@ impl Connections {
         self.open.remove(&id);
     }
 
-    /// The connection that has sent no request for longest; `None` if all are answering one.
+    /// The connection to close first: of those that never sent a request the oldest, else the one
+    /// that has sent none for longest. `None` if all are answering one.
     fn idle_longest(&self) -> Option<Id> {
         let since = |(id, (since_ms, _)): (&Id, &(Arc<AtomicU64>, AbortHandle))| {
             (since_ms.load(Ordering::Relaxed), *id)

@@ -17,7 +17,8 @@ pub(crate) const HEAD_BYTES: usize = 32 << 10;
 /// Bounds of connections.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
-    /// Connections at a time. One more closes the one that has sent no request for longest.
+    /// Connections at a time. One more closes one that never sent a request, or else the
+    /// one that has sent none for longest.
     pub connections: usize,
     /// How long a client may take for a TLS handshake, and for the head of a request; a connection
     /// without a request is closed after this time.

@@ -13,8 +13,8 @@ const SEC_FETCH_SITE: &str = "sec-fetch-site";
 /// Names that requests may ask for as `Host`.
 ///
 /// A web page can let its own name point to an address in its visitor's network (DNS rebinding);
-/// its requests then carry that name. An address in digits cannot be made to point elsewhere, so it
-/// is always accepted, as `localhost` is.
+/// its requests then carry that name. Requests for `localhost` and for an address in digits are
+/// always accepted, because nobody can point those elsewhere.
 #[derive(Debug, Clone, Default)]
 pub struct HostNames(BTreeSet<String>);
 

@@ -30,7 +30,7 @@ impl Doors {
         registry.register("connections", "Open connections", doors.connections.clone());
         registry.register(
             "shed",
-            "Connections closed to make room, the one that had sent no request for longest first",
+            "Connections closed to make room, those that never sent a request first",
             doors.shed.clone(),
         );
         doors

@@ -163,6 +163,9 @@ fn list(path: &Path) -> Result<(), CommandError> {
 }
 
 fn revoke(path: &Path, ids: &[String]) -> Result<(), CommandError> {
+    if !path.exists() {
+        return Err(format!("there is no token file {}; nothing is revoked", path.display()).into());
+    }
     TokenFile::change(path, |file| {
         match ids.iter().find(|id| !file.tokens.iter().any(|entry| entry.id == **id)) {
             Some(unknown) => Err(format!("there is no token {unknown:?}; nothing is revoked")),

@@ -4,7 +4,6 @@ pub mod demo;
 mod ledger;
 mod view;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -115,7 +114,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
         return Err(ONE_TOKEN.into());
     }
     let door = args.door.open(&args.listen).await?;
-    let (address, scheme) = (door.listener.local_addr()?, door.scheme());
+    let url = format!("{}://{}", door.scheme(), door.listener.local_addr()?);
     let maintenance = args.keep.maintenance(&pipelines).await?;
     let workspace = Workspace::open(&args.data.data, &args.log)?;
     let ingest = args.ingest.then(|| Ingest::new(Arc::clone(&workspace.log)));
@@ -142,9 +141,9 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let server = tokio::spawn(serve(door, workers, Arc::clone(&metrics), ingest, until));
 
     let data = args.data.data.display();
-    say!("data    {data}\npage    {scheme}://{address}/\nSQL     {scheme}://{address}/v1/sql");
+    say!("data    {data}\npage    {url}/\nSQL     {url}/v1/sql");
     if args.ingest {
-        say!("events  {scheme}://{address}  (tidegate agent --log {scheme}://{address})");
+        say!("events  {url}  (tidegate agent --log {url})");
     }
     for line in live.iter().flat_map(Service::describe) {
         say!("{line}");
@@ -156,20 +155,15 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
         let trace = args.trace.unwrap_or(Trace::PhillyMultigpuAttempts);
         let demo = Demo::load(trace)?;
         let speed = args.speed.unwrap_or_else(|| demo.default_speed());
-        let view = View::new(
-            service.clone(),
-            trace.name(),
-            demo.span_ms(),
-            workspace.folder.lake(),
-            address.to_string(),
-        );
+        let view =
+            View::new(service.clone(), trace.name(), demo.span_ms(), workspace.folder.lake(), url.clone());
         let whole =
             replay(&mut runner, &metrics, demo, speed, Arc::clone(&workspace.log), view, stopped).await?;
         if whole {
             act(&workspace, speed, stopped).await?;
             runner.catch_up(&mut |p| metrics.observe(p)).await?;
         }
-        say!("{}", what_next(args, address, trace, whole));
+        say!("{}", what_next(args, &url, trace, whole));
     } else {
         show_tables(&service).await?;
     }
@@ -283,7 +277,7 @@ async fn show_tables(service: &QueryService) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn what_next(args: &UpArgs, address: SocketAddr, trace: Trace, whole: bool) -> String {
+fn what_next(args: &UpArgs, url: &str, trace: Trace, whole: bool) -> String {
     let data = args.data.data.display();
     let log = args.log.kafka().map_or_else(String::new, |url| format!(" --log {url}"));
     if !whole {
@@ -297,7 +291,7 @@ fn what_next(args: &UpArgs, address: SocketAddr, trace: Trace, whole: bool) -> S
     let live = if args.exit_when_done {
         format!("tidegate up --data {data}{log}")
     } else {
-        format!("curl --data '{query}' http://{address}/v1/sql   (until Ctrl-C)")
+        format!("curl --data '{query}' {url}/v1/sql   (until Ctrl-C)")
     };
     format!(
         "\nThe whole trace is in the tables. Try next:\n  tidegate sql --data {data} \"{query}\"\n  tidegate sql --data {data} describe\n  {live}"

@@ -4,7 +4,7 @@
 mod hostile;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::program::{Place, jobs, tidegate};
+use crate::program::{Place, address_of, jobs, tidegate};
 use crate::query_workers::children;
 use hostile::{Ends, queries};
 
@@ -54,13 +54,7 @@ impl Watched {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.starts_with("SQL") {
-            line.clear();
-            assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended before it listened");
-        }
-        let address = line.split('/').nth(2).unwrap().to_owned();
+        let (address, stdout) = address_of(&mut child, "SQL");
         let (peak_kib, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let watcher = watch(child.id(), Arc::clone(&peak_kib), Arc::clone(&ended));
         Self {

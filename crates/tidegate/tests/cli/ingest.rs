@@ -1,7 +1,7 @@
 //! Events over HTTP: agents send to `tidegate up --ingest`, which is killed and restarted
 //! meanwhile.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -18,7 +18,7 @@ use tidegate_events::{Event, SchemaId};
 use tidegate_log::wire::{AppendRecord, AppendRequest};
 use tidegate_log::{Batch, EmbeddedLog, EventLog, LogError, Producer, Record, TopicPartition};
 
-use crate::program::{tidegate, wait_until};
+use crate::program::{address_of, tidegate, wait_until};
 use crate::support::{PATIENCE, Response};
 
 const PROTOBUF: &str = "Content-Type: application/x-protobuf";
@@ -40,15 +40,8 @@ impl Up {
     /// Runs a command that is or becomes `tidegate up --ingest`.
     pub fn spawn(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.starts_with("events") {
-            line.clear();
-            assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended before it listened");
-        }
-        let address =
-            line.split(['/', ' ']).find(|word| word.contains(':') && !word.contains("http")).unwrap();
-        Self { address: address.into(), child, _stdout: stdout }
+        let (address, stdout) = address_of(&mut child, "events");
+        Self { address, child, _stdout: stdout }
     }
 
     pub fn is_running(&mut self) -> bool {

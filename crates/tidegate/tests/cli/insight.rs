@@ -1,7 +1,7 @@
 //! Insight through the program: a planted straggler and days of jobs, checked in tables; a second
 //! run changes nothing.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::process::Stdio;
 
@@ -12,7 +12,7 @@ use tidegate_events::{Event, v1};
 use tidegate_insight::straggler::{Class, StepReport};
 
 use crate::case_data::tables_of;
-use crate::program::{Place, query, run, succeed, tidegate, wait_until};
+use crate::program::{Place, address_of, query, run, succeed, tidegate, wait_until};
 use crate::support::Response;
 
 /// 2026-01-01T00:00:00Z, as the scene's jobs begin.
@@ -208,15 +208,9 @@ fn up_says_it_beside_the_pipelines_and_ends_when_told() {
     let mut command = tidegate();
     command.args(["up", "--listen", "127.0.0.1:0", "--data"]).arg(&data).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    while !line.starts_with("SQL") {
-        line.clear();
-        assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended before it listened");
-    }
-    let address = line.split('/').nth(2).unwrap();
+    let (address, _stdout) = address_of(&mut child, "SQL");
     wait_until("a straggler that is over", || {
-        let mut socket = TcpStream::connect(address).unwrap();
+        let mut socket = TcpStream::connect(&address).unwrap();
         let sql = "SELECT rank, state FROM stragglers WHERE confirmed_time IS NOT NULL";
         socket.write_all(crate::program::post(sql, "text/csv").as_bytes()).unwrap();
         Response::read(socket).text() == format!("rank,state\n{SLOW_RANK},CLEARED\n")

@@ -1,8 +1,9 @@
 //! Runs the program: arguments in; exit status, output and tables out.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -23,16 +24,27 @@ pub const GOOD_ROW: &str =
 pub fn tidegate() -> Command {
     let built = env!("CARGO_BIN_EXE_tidegate");
     let mut command = Command::new(std::env::var_os("TIDEGATE_BIN").unwrap_or_else(|| built.into()));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TIDEGATE_") {
+            command.env_remove(name);
+        }
+    }
+    command.env_remove("RUST_LOG").stdin(Stdio::null());
     command
-        .env_remove("TIDEGATE_DATA")
-        .env_remove("TIDEGATE_PIPELINES")
-        .env_remove("TIDEGATE_PEAKS")
-        .env_remove("TIDEGATE_LISTEN")
-        .env_remove("TIDEGATE_LOG")
-        .env_remove("TIDEGATE_KAFKA_CONFIG")
-        .env_remove("RUST_LOG")
-        .stdin(Stdio::null());
-    command
+}
+
+/// Waits until a server prints the line that begins with `door` (`SQL` or `events`). Returns the
+/// address in it, and the rest of the output, which must be kept so that the server can go on
+/// printing.
+pub fn address_of(child: &mut Child, door: &str) -> (String, BufReader<ChildStdout>) {
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with(door) {
+        line.clear();
+        assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended before it listened");
+    }
+    let address = line.split("://").nth(1).and_then(|rest| rest.split(['/', ' ']).next()).unwrap();
+    (address.trim().to_owned(), stdout)
 }
 
 /// An HTTP request that runs a query.

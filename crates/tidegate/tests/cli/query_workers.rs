@@ -1,6 +1,6 @@
 //! Queries run in processes of their own: whatever one does, the server goes on.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::program::{Place, jobs, tidegate, wait_until};
+use crate::program::{Place, address_of, jobs, tidegate, wait_until};
 use crate::support::{PATIENCE, Response};
 
 const QUERY_MEMORY_MIB: u64 = 128;
@@ -37,13 +37,7 @@ impl Up {
         command.args(["up", "--listen", "127.0.0.1:0", "--ingest", "--no-insight", "--query-memory"]);
         command.arg(format!("{QUERY_MEMORY_MIB}M")).arg("--data").arg(place.data());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.starts_with("SQL") {
-            line.clear();
-            assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended before it listened");
-        }
-        let address = line.split('/').nth(2).unwrap().to_owned();
+        let (address, stdout) = address_of(&mut child, "SQL");
         Self { _place: place, child, _stdout: stdout, address }
     }
 
@@ -158,12 +152,14 @@ fn a_worker_has_hard_limits_and_is_replaced() {
     let mut up = Up::start();
     up.goes_on("the start");
     for worker in up.workers() {
-        let limits = std::fs::read_to_string(format!("/proc/{worker}/limits")).unwrap();
         let hard = |name: &str| {
+            let limits = std::fs::read_to_string(format!("/proc/{worker}/limits")).unwrap();
             let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             line.split_whitespace().nth(1).unwrap().to_owned()
         };
-        let most_mib: u64 = hard("Max data size").parse::<u64>().expect("a limit") >> 20;
+        // A worker limits itself once it has started, before it takes a query.
+        wait_until("a worker to be limited", || hard("Max data size") != "unlimited");
+        let most_mib = hard("Max data size").parse::<u64>().unwrap() >> 20;
         assert!(most_mib < 2_048, "{most_mib} MiB");
         assert_eq!(hard("Max core file size"), "0");
     }

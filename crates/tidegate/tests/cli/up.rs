@@ -1,6 +1,6 @@
 //! `tidegate up` and its demo, stopped in every way.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -8,7 +8,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::program::{assert_same_tables, query, run, succeed, table_names, tables, tidegate, wait_until};
+use crate::program::{
+    address_of, assert_same_tables, query, run, succeed, table_names, tables, tidegate, wait_until,
+};
 use crate::support::Response;
 
 /// Records of the demo: 2,077 submissions, start and end of 3,078 attempts, one heartbeat.
@@ -31,13 +33,7 @@ struct Running {
 impl Running {
     fn start(data: &Path) -> Self {
         let mut child = up(data, "4d/s").stdout(Stdio::piped()).spawn().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.starts_with("SQL") {
-            line.clear();
-            assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended before it listened");
-        }
-        let address = line.split('/').nth(2).unwrap().to_owned();
+        let (address, stdout) = address_of(&mut child, "SQL");
         Self { child, _stdout: stdout, address }
     }
 

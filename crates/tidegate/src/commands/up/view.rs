@@ -26,7 +26,8 @@ pub struct View {
     title: &'static str,
     span_ms: (i64, i64),
     lake: PathBuf,
-    address: String,
+    /// Where it is served, e.g. `http://127.0.0.1:8428`.
+    url: String,
     /// Lines of the current frame, which the next one overwrites.
     drawn: usize,
     /// Time of the first figures, and the events then.
@@ -39,9 +40,9 @@ impl View {
         title: &'static str,
         span_ms: (i64, i64),
         lake: PathBuf,
-        address: String,
+        url: String,
     ) -> Self {
-        Self { term: Term::stdout(), service, title, span_ms, lake, address, drawn: 0, begun: None }
+        Self { term: Term::stdout(), service, title, span_ms, lake, url, drawn: 0, begun: None }
     }
 
     /// Shows the figures until stopped. A failed query does not stop recording.
@@ -137,7 +138,7 @@ impl View {
         frame.push(String::new());
         let lake =
             folder_bytes(&self.lake).map_or_else(|_| "…".into(), |bytes| HumanBytes(bytes).to_string());
-        frame.push(style(format!("  lake {lake}   SQL at http://{}/v1/sql", self.address)).dim().to_string());
+        frame.push(style(format!("  lake {lake}   SQL at {}/v1/sql", self.url)).dim().to_string());
         frame
     }
 
