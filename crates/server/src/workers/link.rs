@@ -30,6 +30,7 @@ pub(super) struct Link {
     /// Each reply with the number of the query that was running when it came.
     replies: Mutex<mpsc::UnboundedReceiver<(u64, Frame)>>,
     query: AtomicU64,
+    questions: AtomicU64,
 }
 
 impl Link {
@@ -47,7 +48,15 @@ impl Link {
         let (reply, replies) = mpsc::unbounded_channel();
         let (order, orders) = mpsc::unbounded_channel();
         tokio::spawn(route(from, order, reply));
-        (Arc::new(Self { out, replies: Mutex::new(replies), query: AtomicU64::new(0) }), orders)
+        (
+            Arc::new(Self {
+                out,
+                replies: Mutex::new(replies),
+                query: AtomicU64::new(0),
+                questions: AtomicU64::new(0),
+            }),
+            orders,
+        )
     }
 
     /// From now on replies are to this query.
@@ -59,23 +68,37 @@ impl Link {
         self.out.send((kind, bytes)).await.map_err(|_| gone())
     }
 
+    /// Number of the next question for rows.
+    pub(super) fn next_id(&self) -> u64 {
+        self.questions.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Asks where tables are.
     pub(super) async fn places(&self, needed: &Needed) -> io::Result<Places> {
         let mut replies = self.replies.lock().await;
         self.send(Kind::Need, json(needed)?).await?;
-        self.reply(&mut replies).await?.message()
+        loop {
+            let frame = self.reply(&mut replies).await?;
+            if frame.kind == Kind::Places {
+                return frame.message();
+            }
+        }
     }
 
-    /// Asks for rows that are not committed.
+    /// Asks for rows that are not committed. A part of a query may be dropped while it asks, as
+    /// behind a LIMIT; what comes of its reply is passed over by number.
     pub(super) async fn tail(&self, wanted: &WantedTail) -> io::Result<Vec<RecordBatch>> {
         let mut replies = self.replies.lock().await;
         self.send(Kind::WantTail, json(wanted)?).await?;
         let mut stream = Vec::new();
         loop {
             let Frame { kind, bytes } = self.reply(&mut replies).await?;
-            match kind {
-                Kind::Tail => stream.extend(bytes),
-                _ => break,
+            match bytes.split_first_chunk() {
+                Some((id, rows)) if u64::from_le_bytes(*id) == wanted.id => match kind {
+                    Kind::Tail => stream.extend(rows),
+                    _ => break,
+                },
+                _ => {}
             }
         }
         drop(replies);
@@ -121,5 +144,44 @@ async fn route(
         if !sent {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use arrow::array::{AsArray, Int64Array};
+    use arrow::datatypes::Int64Type;
+    use arrow::ipc::writer::StreamWriter;
+
+    use super::*;
+
+    fn reply(id: u64, value: i64) -> Vec<u8> {
+        let column: arrow::array::ArrayRef = Arc::new(Int64Array::from(vec![value]));
+        let rows = RecordBatch::try_from_iter([("value", column)]).unwrap();
+        let mut writer = StreamWriter::try_new(id.to_le_bytes().to_vec(), &rows.schema()).unwrap();
+        writer.write(&rows).unwrap();
+        writer.finish().unwrap();
+        writer.into_inner().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_reply_to_a_question_that_was_dropped_is_nobodys_rows() {
+        let (here, mut server) = UnixStream::pair().unwrap();
+        let (link, _orders) = Link::over(here);
+        let wanted = |table: &str| WantedTail { id: link.next_id(), table: table.into(), columns: vec![0] };
+        let (dropped, kept) = (wanted("a"), wanted("b"));
+        let asks = tokio::time::timeout(Duration::from_millis(20), link.tail(&dropped));
+        assert!(asks.await.is_err(), "nobody has answered");
+        let answers = async {
+            for (question, value) in [(&dropped, 1), (&kept, 2)] {
+                let rows = reply(question.id, value);
+                frame::write(&mut server, Kind::Tail, &rows).await.unwrap();
+                frame::write(&mut server, Kind::TailEnd, &question.id.to_le_bytes()).await.unwrap();
+            }
+        };
+        let (rows, ()) = tokio::join!(link.tail(&kept), answers);
+        assert_eq!(rows.unwrap()[0].column(0).as_primitive::<Int64Type>().values(), &[2]);
     }
 }

@@ -34,6 +34,8 @@ pub(super) type Needed = BTreeSet<String>;
 /// Rows of a table that are not committed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct WantedTail {
+    /// Number of the question; every frame of the reply begins with it.
+    pub(super) id: u64,
     pub(super) table: String,
     /// Places of the columns in the table's full schema.
     pub(super) columns: Vec<usize>,

@@ -44,7 +44,7 @@ impl TableProvider for RemoteRows {
     ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
         let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
         let schema = Arc::new(self.schema.project(&columns)?);
-        let wanted = WantedTail { table: self.table.clone(), columns };
+        let wanted = WantedTail { id: self.link.next_id(), table: self.table.clone(), columns };
         let rows = TailPartition { link: Arc::clone(&self.link), wanted, schema: Arc::clone(&schema) };
         Ok(Arc::new(StreamingTableExec::try_new(schema, vec![Arc::new(rows)], None, [], false, limit)?))
     }

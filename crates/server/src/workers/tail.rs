@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use arrow::error::ArrowError;
 use arrow::ipc::writer::StreamWriter;
 use datafusion::execution::TaskContext;
 use futures::StreamExt;
@@ -15,7 +14,7 @@ use super::frame::Kind;
 use super::message::WantedTail;
 use super::process::Worker;
 
-/// Sends the rows as an Arrow stream, batch by batch.
+/// Sends the rows as an Arrow stream, batch by batch. Each frame begins with the question's number.
 pub(super) async fn send(worker: &mut Worker, catalog: &Catalog, wanted: &WantedTail) -> io::Result<()> {
     let stored = catalog.stored.get(&wanted.table);
     let spec = catalog.specs.get(&wanted.table);
@@ -23,7 +22,7 @@ pub(super) async fn send(worker: &mut Worker, catalog: &Catalog, wanted: &Wanted
         return Err(io::Error::other(format!("a worker asked for the table {:?}", wanted.table)));
     };
     let schema = Arc::new(spec.full_schema().project(&wanted.columns).map_err(io::Error::other)?);
-    let mut encoder = Encoder::new(&schema)?;
+    let mut encoder = Encoder::new(&schema, wanted.id)?;
     for rows in &stored.overlay.rows {
         send_batch(worker, &mut encoder, rows, wanted).await?;
     }
@@ -35,7 +34,7 @@ pub(super) async fn send(worker: &mut Worker, catalog: &Catalog, wanted: &Wanted
     }
     let last = encoder.finish()?;
     worker.write(Kind::Tail, &last).await?;
-    worker.write(Kind::TailEnd, &[]).await
+    worker.write(Kind::TailEnd, &wanted.id.to_le_bytes()).await
 }
 
 async fn send_batch(
@@ -52,22 +51,31 @@ async fn send_batch(
     worker.write(Kind::Tail, &bytes).await
 }
 
-/// Batches as pieces of one Arrow stream.
-struct Encoder(StreamWriter<Vec<u8>>);
+/// Batches as pieces of one Arrow stream, each behind the number of the question.
+struct Encoder {
+    writer: StreamWriter<Vec<u8>>,
+    id: u64,
+}
 
 impl Encoder {
-    fn new(schema: &SchemaRef) -> io::Result<Self> {
-        StreamWriter::try_new(Vec::new(), schema).map(Self).map_err(io::Error::other)
+    fn new(schema: &SchemaRef, id: u64) -> io::Result<Self> {
+        let writer = StreamWriter::try_new(Vec::new(), schema).map_err(io::Error::other)?;
+        Ok(Self { writer, id })
     }
 
     fn encode(&mut self, rows: &RecordBatch) -> io::Result<Vec<u8>> {
-        self.0.write(rows).map_err(io::Error::other)?;
-        Ok(std::mem::take(self.0.get_mut()))
+        self.writer.write(rows).map_err(io::Error::other)?;
+        Ok(self.piece())
     }
 
     fn finish(mut self) -> io::Result<Vec<u8>> {
-        let finished: Result<(), ArrowError> = self.0.finish();
-        finished.map_err(io::Error::other)?;
-        self.0.into_inner().map_err(io::Error::other)
+        self.writer.finish().map_err(io::Error::other)?;
+        Ok(self.piece())
+    }
+
+    /// What was written since the last piece.
+    fn piece(&mut self) -> Vec<u8> {
+        let written = std::mem::take(self.writer.get_mut());
+        [&self.id.to_le_bytes()[..], &written].concat()
     }
 }
