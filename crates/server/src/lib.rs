@@ -30,6 +30,7 @@ mod cancellation;
 mod door;
 mod encode;
 mod error;
+mod file_threads;
 mod format;
 mod http;
 mod ingest;

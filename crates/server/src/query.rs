@@ -30,17 +30,13 @@ use crate::bounded_functions::Bounds;
 use crate::cancellation::Stop;
 use crate::error::QueryError;
 use crate::memory_meter::{self, Meter};
-use crate::{admission, reference, row_width};
+use crate::{admission, file_threads, reference, row_width};
 
 /// Longest query text, bytes.
 const MAX_SQL_BYTES: usize = 64 << 10;
 /// Stack of a query thread: planning recurses over expressions as deep as [`admission`] lets them
 /// be. Only what is used of it costs memory.
 const STACK_BYTES: usize = 64 << 20;
-/// Threads for file access, which the engine moves out of its way: so many, and for each query that
-/// may run so many.
-const MAX_BLOCKING_THREADS: usize = 32;
-const BLOCKING_THREADS_PER_QUERY: usize = 4;
 /// Batches that wait for a slow reader before the query pauses.
 const BATCHES_AHEAD: usize = 2;
 /// A single step of an operator may make one part in so many of the memory limit, and no more than
@@ -119,11 +115,9 @@ impl QueryService {
     /// Starts the threads for queries. Fails if the system grants none, or on a temporary folder
     /// that cannot be used.
     pub fn new(source: CatalogSource, limits: QueryLimits) -> Result<Self, QueryError> {
-        let threads = Builder::new_multi_thread()
+        let mut threads = Builder::new_multi_thread();
+        let threads = file_threads::configure(&mut threads, file_threads::count(limits.concurrent))
             .worker_threads(limits.threads.max(1))
-            .max_blocking_threads(
-                (limits.concurrent.max(1) * BLOCKING_THREADS_PER_QUERY).min(MAX_BLOCKING_THREADS),
-            )
             .thread_stack_size(STACK_BYTES)
             .thread_name("query")
             .on_thread_start(|| memory_meter::gauge().into_iter().for_each(Gauge::adopt_thread))
@@ -136,6 +130,15 @@ impl QueryService {
         let handle = threads.handle().clone();
         let engine = Engine { limits, memory, slots, handle, threads: Some(threads) };
         Ok(Self { source, engine: Arc::new(engine) })
+    }
+
+    /// Starts all threads for file access now. Without this, they start when they are needed.
+    ///
+    /// # Errors
+    /// The system does not grant them.
+    pub(crate) async fn start_file_threads(&self) -> std::io::Result<()> {
+        let count = file_threads::count(self.engine.limits.concurrent);
+        file_threads::start(&self.engine.handle, count).await
     }
 
     /// The same threads and limits, with other tables.
@@ -340,7 +343,10 @@ async fn start(
         let state = ctx.state_ref();
         let mut state = state.write();
         let rows = ConfigNonZeroUsize::try_new(batch_rows).map_err(explain)?;
-        state.config_mut().options_mut().execution.batch_size = rows;
+        let execution = &mut state.config_mut().options_mut().execution;
+        execution.batch_size = rows;
+        // Planning a stored table holds a thread for files: one at a time leaves others for reading.
+        execution.planning_concurrency = 1;
         state.config_mut().set_extension(Arc::new(QueryViews::guarded(watching.clone())));
     }
     let state = ctx.state();

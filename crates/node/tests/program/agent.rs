@@ -134,15 +134,17 @@ fn kill_again_and_again(runs: u64, log: &str, open: impl Fn() -> Box<dyn EventLo
         child.wait().unwrap();
         reported.extend(prolog.join().unwrap());
     }
-    // What the first run cannot deliver in five seconds, the second does.
-    for _ in 0..2 {
+    // An agent that ends gives its deliveries five seconds; a busy broker needs more of them.
+    let deliver_all = || {
         let child = agent(log).spawn().unwrap();
         wait_until("it has begun", || holds(&child, spool.path()) && has_records(spool.path()));
         wait_until("it listens", || event("release", "0", &socket));
         assert!(reported.iter().all(|(job, _)| event("release", job, &socket)));
         let output = end(child);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    }
+        !stderr(&output).contains("the rest waits in the spool")
+    };
+    assert!((0..12).any(|_| deliver_all()), "the log does not get everything");
 
     let events = check_numbers(&*open(), 0);
     check_holds(&events, &reported);

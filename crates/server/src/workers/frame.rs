@@ -41,9 +41,11 @@ pub(super) enum Kind {
     Failed,
     /// From a worker: nothing of the query runs any more.
     Idle,
+    /// From a worker: as [`Kind::Idle`], but another worker should take the next query.
+    Worn,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::Ask,
     Kind::Places,
     Kind::Tail,
@@ -55,6 +57,7 @@ const KINDS: [Kind; 11] = [
     Kind::Whole,
     Kind::Failed,
     Kind::Idle,
+    Kind::Worn,
 ];
 
 /// A kind with its bytes.
@@ -140,7 +143,7 @@ mod tests {
         assert!(reader.next(&mut from, 5).await.unwrap().is_none(), "the end");
         for (bytes, says) in [
             (&bytes[..], "at most 2"),
-            (&[11, 0, 0, 0, 0], "kind 11"),
+            (&[12, 0, 0, 0, 0], "kind 12"),
             // A length is not believed: no memory is taken for it.
             (&[0, 255, 255, 255, 255], "4294967295 bytes"),
         ] {

@@ -8,27 +8,47 @@ use nix::sys::time::TimeValLike;
 
 use crate::query::QueryLimits;
 
-/// Address space for what is not counted as a query's memory: stacks of threads for file access,
-/// which are hardly ever touched, plans, and pages of the allocator that are freed and kept.
-const BESIDE_BYTES: u64 = 320 << 20;
+/// Address space for what is not counted as a query's memory: plans, and pages of the allocator that
+/// are freed and kept.
+const BESIDE_BYTES: u64 = 128 << 20;
 
-/// Confines this process: to the memory it has by now, its queries' share and half as much again,
-/// and [`BESIDE_BYTES`]; and to no core dumps. To be called once its threads have started.
-///
-/// This limits private writable memory (`RLIMIT_DATA`), where the limit of the whole address space
-/// would count the program and mapped files too. A control group would need rights that only a
-/// service manager grants.
-///
-/// # Errors
-/// The system refuses a limit.
-pub(super) fn confine(limits: &QueryLimits) -> io::Result<()> {
-    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
-    let share = limits.memory_bytes as u64;
-    let most = private_bytes()? + share + share / 2 + BESIDE_BYTES;
-    setrlimit(Resource::RLIMIT_DATA, most, most)?;
-    // If the machine runs out of memory, the kernel looks here first.
-    std::fs::write("/proc/self/oom_score_adj", "800").ok();
-    Ok(())
+/// Limits of this process that it cannot raise.
+#[derive(Debug)]
+pub(super) struct Confined {
+    data_bytes: u64,
+    share_bytes: u64,
+}
+
+impl Confined {
+    /// Confines this process: to the memory it has by now, its queries' share and half as much
+    /// again, and [`BESIDE_BYTES`]; and to no core dumps. To be called once its threads have
+    /// started.
+    ///
+    /// This limits private writable memory (`RLIMIT_DATA`), where the limit of the whole address
+    /// space would count the program and mapped files too. A control group would need rights that
+    /// only a service manager grants.
+    ///
+    /// # Errors
+    /// The system refuses a limit.
+    pub(super) fn confine(limits: &QueryLimits) -> io::Result<Self> {
+        setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+        let share_bytes = limits.memory_bytes as u64;
+        let data_bytes = private_bytes()? + share_bytes + share_bytes / 2 + BESIDE_BYTES;
+        setrlimit(Resource::RLIMIT_DATA, data_bytes, data_bytes)?;
+        // If the machine runs out of memory, the kernel looks here first.
+        std::fs::write("/proc/self/oom_score_adj", "800").ok();
+        Ok(Self { data_bytes, share_bytes })
+    }
+
+    /// Whether queries left so little address space that the next one may meet the hard limit
+    /// without fault. The allocator keeps what it has taken, in pieces that may fit nothing.
+    ///
+    /// # Errors
+    /// The system does not say what this process has.
+    pub(super) fn is_worn(&self) -> io::Result<bool> {
+        let left = self.data_bytes.saturating_sub(private_bytes()?);
+        Ok(left < self.share_bytes / 2 + BESIDE_BYTES / 2)
+    }
 }
 
 /// Private writable memory of this process.

@@ -4,7 +4,7 @@
 //! memory and time, which opens the tables read-only ([`work`]). It is told where they are, and
 //! asks for the rows that are not committed, so that it sees what the serving process would see. A
 //! worker runs one query at a time and is kept for the next one; one that does not end with its
-//! query is killed and replaced.
+//! query is killed and replaced, and so is one with little address space left.
 //!
 //! Most queries need little memory. Half of what queries may hold is divided among the small
 //! workers; the other half is that of one large worker, which takes the queries that were too large
@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout_at};
 pub use self::answer::WorkerAnswer;
 pub use self::process::Program;
 use self::process::Worker;
-pub use self::work::work;
+pub use self::work::{runtime, work};
 use crate::error::QueryError;
 use crate::format::Format;
 use crate::query::{Overrides, QueryLimits};

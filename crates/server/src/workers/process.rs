@@ -87,7 +87,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends its query. Returns it once nothing of the query runs any more, if that is soon.
+    /// Ends its query. Returns it once nothing of the query runs any more, if that is soon and the
+    /// worker is fit for another one.
     pub(super) async fn settled(mut self) -> Option<Self> {
         if self.cut {
             return None;
@@ -95,8 +96,10 @@ impl Worker {
         let settled = async {
             self.write(Kind::Cancel, &[]).await.ok()?;
             while let Ok(Some(frame)) = self.read().await {
-                if frame.kind == Kind::Idle {
-                    return Some(());
+                match frame.kind {
+                    Kind::Idle => return Some(()),
+                    Kind::Worn => return None,
+                    _ => {}
                 }
             }
             None

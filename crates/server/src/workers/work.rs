@@ -8,32 +8,49 @@ use std::time::Duration;
 use tidegate_lake::catalog::pinned::PinnedLake;
 use tidegate_lake::catalog::{Catalog, CatalogSource};
 use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc;
 
 use super::frame::{Kind, MAX_FROM_WORKER};
-use super::limits;
+use super::limits::{self, Confined};
 use super::link::{Link, Order};
 use super::message::Ask;
 use super::remote_rows::RemoteRows;
 use crate::encode::Encoded;
 use crate::error::QueryError;
+use crate::file_threads;
 use crate::query::{self, Overrides, QueryLimits, QueryService};
 
 /// How often a worker looks whether its last query still runs.
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 
+/// The runtime of a worker: it talks to the serving process and opens tables. Queries have threads
+/// of their own.
+///
+/// # Errors
+/// The system grants no threads.
+pub fn runtime() -> io::Result<Runtime> {
+    let mut threads = Builder::new_multi_thread();
+    file_threads::configure(&mut threads, file_threads::count(1)).worker_threads(1).enable_all().build()
+}
+
 /// Answers queries until the serving process ends, with these limits; the memory is also a hard
-/// limit of this process from now on. Returns where the process should end: threads may still run
-/// what a query left.
+/// limit of this process from now on. To be run on [`runtime`]. Returns where the process should
+/// end: threads may still run what a query left.
 ///
 /// # Errors
 /// The system refuses threads or limits.
 pub async fn work(stream: UnixStream, lake: PinnedLake, limits: QueryLimits) -> Result<(), QueryError> {
     let limits = QueryLimits { concurrent: 1, ..limits };
     let service = QueryService::new(CatalogSource::fixed(Catalog::default()), limits)?;
-    limits::confine(&limits).map_err(|e| QueryError::Internal(format!("limit the process: {e}")))?;
+    let confined = async {
+        file_threads::start(&Handle::current(), file_threads::count(1)).await?;
+        service.start_file_threads().await?;
+        Confined::confine(&limits)
+    };
+    let confined = confined.await.map_err(|e| QueryError::Internal(format!("limit the process: {e}")))?;
     let (link, mut orders) = Link::over(stream);
-    let mut worker = WorkerState { link, lake, limits, service, opened: Opened::default() };
+    let mut worker = WorkerState { link, lake, limits, confined, service, opened: Opened::default() };
     while let Some(order) = orders.recv().await {
         if let Order::Ask(frame) = order {
             let ask: Ask = frame.message().map_err(|e| QueryError::Internal(e.to_string()))?;
@@ -50,6 +67,7 @@ struct WorkerState {
     link: Arc<Link>,
     lake: PinnedLake,
     limits: QueryLimits,
+    confined: Confined,
     service: QueryService,
     opened: Opened,
 }
@@ -85,7 +103,8 @@ impl WorkerState {
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        link.send(Kind::Idle, Vec::new()).await
+        let rest = if self.confined.is_worn()? { Kind::Worn } else { Kind::Idle };
+        link.send(rest, Vec::new()).await
     }
 
     async fn run(&mut self, ask: &Ask) -> Result<(), QueryError> {

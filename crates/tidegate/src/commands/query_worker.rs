@@ -14,10 +14,10 @@ use tidegate_lake::catalog::pinned::PinnedLake;
 use tidegate_lake::pipeline::Plan;
 use tidegate_log::DataDir;
 use tidegate_server::QueryLimits;
-use tidegate_server::workers::{Program, Workers, work};
+use tidegate_server::workers::{Program, Workers, runtime, work};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{CommandError, CommandResult, DataArgs, block_on_one_thread, lake_url};
+use super::{CommandError, CommandResult, DataArgs, lake_url};
 
 /// Stack of the thread that parses what users wrote.
 const STACK_BYTES: usize = 64 << 20;
@@ -62,7 +62,8 @@ pub fn workers(data: &DataArgs, source: CatalogSource, limits: QueryLimits) -> R
 
 pub fn run(args: QueryWorkerArgs) -> CommandResult {
     let answering = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
-        let answered = block_on_one_thread(answer(&args)).and_then(|answered| answered);
+        let answered =
+            runtime().map_err(CommandError::from).and_then(|threads| threads.block_on(answer(&args)));
         answered.map_err(|e| tidegate_workspace::chain(e.as_ref()))
     })?;
     match answering.join() {
