@@ -28,6 +28,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 pub use self::answer::WorkerAnswer;
+pub use self::limits::yield_to_others;
 pub use self::process::Program;
 use self::process::Worker;
 pub use self::work::{runtime, work};
