@@ -1,12 +1,13 @@
 //! The accept loop: as many connections as fit, each with deadlines, whatever clients do.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::Body;
+use axum::{Extension, Router};
 use futures::FutureExt;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -33,6 +34,10 @@ const BUSY: u64 = u64::MAX;
 /// Set in the idle time of a connection that has sent a request before, so that those that never
 /// did sort before it.
 const HAS_ASKED: u64 = 1 << 63;
+
+/// Where a request came from: in its extensions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub SocketAddr);
 
 /// Accepts connections and answers their requests.
 pub(super) struct Accepting {
@@ -64,14 +69,14 @@ impl Accepting {
                 accepted = self.listener.accept(), if has_room => accepted,
             };
             match accepted {
-                Ok((socket, _)) => {
+                Ok((socket, peer)) => {
                     if is_full && connections.shed() {
                         self.metrics.count_shed();
                     }
                     let idle = Idle { since_ms: Arc::new(AtomicU64::new(0)), began };
                     idle.begin(0);
-                    connections
-                        .add(Arc::clone(&idle.since_ms), self.connection(socket, idle, stopped.clone()));
+                    let since_ms = Arc::clone(&idle.since_ms);
+                    connections.add(since_ms, self.connection(socket, Peer(peer), idle, stopped.clone()));
                 }
                 Err(error) => {
                     if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
@@ -97,10 +102,11 @@ impl Accepting {
     fn connection(
         &self,
         socket: TcpStream,
+        peer: Peer,
         idle: Idle,
         stopped: watch::Receiver<bool>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let (app, limits) = (self.app.clone(), self.limits);
+        let (app, limits) = (self.app.clone().layer(Extension(peer)), self.limits);
         let acceptor = self.tls.as_ref().map(Tls::acceptor);
         async move {
             // Small answers are sent at once; a socket that refuses the option still works.
