@@ -89,8 +89,8 @@ impl Event {
     }
 
     /// The unit of order: `cluster/job_id`, `cluster/owner`, `cluster/node`, `cluster/name`,
-    /// `cluster/family`, `cluster` alone for what the autopilot does, the source for what people do,
-    /// or the origin of a dead letter.
+    /// `cluster/family`, `cluster` alone for what the autopilot does, the source for what people
+    /// do, or the origin of a dead letter.
     ///
     /// An [`OBSERVED`](v1::JobEventKind::Observed) heartbeat names no job, so its key is
     /// `cluster/`.

@@ -20,8 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::access::{Access, Forbidden, Principal};
 use crate::answers::{Answer, Answers};
-use crate::audit::{Actor, Auditor, Begun, Deed, NotRecorded, Outcome, Text};
-use crate::door::Peer;
+use crate::audit::{Actor, Auditor, Begun, Deed, NotRecorded, Outcome, Peer, Text};
 use crate::error::QueryError;
 use crate::format::Format;
 use crate::metrics::Metrics;

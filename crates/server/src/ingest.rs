@@ -16,8 +16,7 @@ use tidegate_log::{EventLog, LogError};
 use tokio::sync::Semaphore;
 
 use crate::access::{Action, Forbidden, Principal};
-use crate::audit::{Actor, Auditor, Deed, NotRecorded, Outcome};
-use crate::door::Peer;
+use crate::audit::{Actor, Auditor, Deed, NotRecorded, Outcome, Peer};
 use body::{Decoded, Memory};
 
 /// Requests appended at a time; others wait, with their body read.

@@ -1,8 +1,8 @@
 //! The kill switch, as it is found and journaled. Where the site has signers, it is on only by a
 //! person's signature.
 //!
-//! There, whatever else the file holds is off, whoever wrote it: anybody who can reach it may stop the
-//! autopilot. The journal remembers when it was last found off, so that an older signature that is
+//! There, whatever else the file holds is off, whoever wrote it: anybody who can reach it may stop
+//! the autopilot. The journal remembers when it was last found off, so that an older signature that is
 //! put back does not switch it on again.
 
 use chrono::{DateTime, TimeDelta, Utc};

@@ -1,4 +1,4 @@
-//! Retention by table: raw samples for weeks, minutes for a year, hours and days for ever, and audit
+//! Retention by table: raw samples for weeks, minutes for a year, hours and days for ever, audit
 //! records for as long as the log keeps them.
 //!
 //! Whole files of raw rows and whole segments of windows are dropped. A joined window is final once

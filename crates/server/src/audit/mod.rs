@@ -7,8 +7,8 @@
 mod entry;
 mod writer;
 
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use tidegate_events::v1::{AuditEvent, AuditEventKind};
@@ -22,6 +22,10 @@ use writer::{Message, Writer};
 
 /// How long an action waits for its record to be on the log. One that waits longer is refused.
 const WITHIN: Duration = Duration::from_secs(10);
+
+/// Where a request came from: in its extensions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub SocketAddr);
 
 /// Records what people do. Clones share one writer, which ends with the last of them.
 #[derive(Debug, Clone)]

@@ -1,13 +1,12 @@
 //! The accept loop: as many connections as fit, each with deadlines, whatever clients do.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use axum::body::Body;
-use axum::{Extension, Router};
 use futures::FutureExt;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -21,6 +20,7 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 use super::limits::{ConnectionLimits, HEAD_BYTES};
 use super::stream::{HoldingBody, TimedBody, Unstalled};
 use super::tls::Tls;
+use crate::audit::Peer;
 use crate::metrics::Metrics;
 
 /// How long running responses may go on after the stop signal.
@@ -34,10 +34,6 @@ const BUSY: u64 = u64::MAX;
 /// Set in the idle time of a connection that has sent a request before, so that those that never
 /// did sort before it.
 const HAS_ASKED: u64 = 1 << 63;
-
-/// Where a request came from: in its extensions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(pub SocketAddr);
 
 /// Accepts connections and answers their requests.
 pub(super) struct Accepting {
@@ -106,15 +102,15 @@ impl Accepting {
         idle: Idle,
         stopped: watch::Receiver<bool>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let (app, limits) = (self.app.clone().layer(Extension(peer)), self.limits);
+        let (app, limits) = (self.app.clone(), self.limits);
         let acceptor = self.tls.as_ref().map(Tls::acceptor);
         async move {
             // Small answers are sent at once; a socket that refuses the option still works.
             socket.set_nodelay(true).ok();
             match acceptor {
-                None => serve(socket, app, limits, idle, stopped).await,
+                None => serve(socket, peer, app, limits, idle, stopped).await,
                 Some(acceptor) => match tokio::time::timeout(limits.head, acceptor.accept(socket)).await {
-                    Ok(Ok(socket)) => serve(socket, app, limits, idle, stopped).await,
+                    Ok(Ok(socket)) => serve(socket, peer, app, limits, idle, stopped).await,
                     Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
                     Err(_) => tracing::debug!("a TLS handshake took too long"),
                 },
@@ -125,6 +121,7 @@ impl Accepting {
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
+    peer: Peer,
     app: Router,
     limits: ConnectionLimits,
     idle: Idle,
@@ -135,7 +132,9 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         let (app, idle) = (app.clone(), idle.clone());
         async move {
             let busy = idle.interrupt();
-            let answer = app.call(request.map(|body| Body::new(TimedBody::new(body, limits.body)))).await;
+            let mut request = request.map(|body| Body::new(TimedBody::new(body, limits.body)));
+            request.extensions_mut().insert::<Peer>(peer);
+            let answer = app.call(request).await;
             answer.map(|response| response.map(|body| HoldingBody { body, _held: busy }))
         }
     });

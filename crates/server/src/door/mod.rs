@@ -12,7 +12,6 @@ use std::sync::Arc;
 use axum::middleware;
 use tokio::net::TcpListener;
 
-pub(crate) use accept::Peer;
 pub use limits::ConnectionLimits;
 pub use names::HostNames;
 pub use tls::{Tls, TlsError};

@@ -58,8 +58,21 @@ impl Site {
         self.running = Some(Up::spawn(command));
     }
 
+    /// Ends the server as `kill -9` does.
+    pub fn stop(&mut self) {
+        self.running = None;
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.running.as_ref().unwrap().address)
+    }
+
+    pub fn token_of(&self, id: &str) -> &str {
+        &self.tokens[id]
+    }
+
     /// A request as the holder of a token; `""` shows none.
-    fn ask(&self, id: &str, line: &str, headers: &[&str], body: &[u8]) -> Response {
+    pub fn ask(&self, id: &str, line: &str, headers: &[&str], body: &[u8]) -> Response {
         let shown = self.tokens.get(id).map(|token| format!("Authorization: Bearer {token}"));
         let headers: Vec<&str> = headers.iter().copied().chain(shown.as_deref()).collect();
         let socket = TcpStream::connect(&self.running.as_ref().unwrap().address).unwrap();
@@ -75,7 +88,7 @@ impl Site {
         self.ask(id, "POST /v1/sql", &["Accept: text/csv"], sql.as_bytes())
     }
 
-    fn append(&self, id: &str, producer: &str, epoch: u64, mut event: Event) -> Response {
+    pub fn append(&self, id: &str, producer: &str, epoch: u64, mut event: Event) -> Response {
         event.seal();
         let topic = event.schema().topic().to_owned();
         let at = TopicPartition { topic, partition: 0 };
