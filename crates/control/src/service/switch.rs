@@ -2,8 +2,8 @@
 //! person's signature.
 //!
 //! There, whatever else the file holds is off, whoever wrote it: anybody who can reach it may stop
-//! the autopilot. The journal remembers when it was last found off, so that an older signature that is
-//! put back does not switch it on again.
+//! the autopilot. The journal remembers when it was last found off, so that an older signature that
+//! is put back does not switch it on again.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tidegate_autopilot::executor::Switched;

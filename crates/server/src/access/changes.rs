@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::principal::{Bounds, Principal};
-use super::token::TokenHash;
-use super::token_file::TokenHolders;
+use super::token_file::{Entry, TokenFile};
 
 /// A change of a principal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,21 +24,18 @@ impl PrincipalChange {
     }
 }
 
-type Held<'a> = (&'a TokenHash, &'a Principal, &'a Option<i64>);
-
-/// What changed, by name of the principal.
-pub(super) fn between(before: &TokenHolders, after: &TokenHolders) -> Vec<PrincipalChange> {
+/// What changed, by name of the principal; those that are no more first.
+pub(super) fn between(before: &TokenFile, after: &TokenFile) -> Vec<PrincipalChange> {
     let (before, after) = (by_id(before), by_id(after));
     let mut changes = Vec::new();
-    for (id, (.., was, _)) in before.iter().filter(|(id, _)| !after.contains_key(*id)) {
+    for (id, was) in before.iter().filter(|(id, _)| !after.contains_key(*id)) {
         changes.push(PrincipalChange::Removed { id: (*id).to_owned(), what: describe(was) });
     }
     for (id, now) in after {
-        let id = id.to_owned();
-        match before.get(id.as_str()) {
-            None => changes.push(PrincipalChange::Added { id, what: describe(now.1) }),
-            Some(was) if was != &now => {
-                changes.push(PrincipalChange::Changed { id, what: compare(*was, now) });
+        match before.get(id) {
+            None => changes.push(PrincipalChange::Added { id: id.to_owned(), what: describe(now) }),
+            Some(was) if *was != now => {
+                changes.push(PrincipalChange::Changed { id: id.to_owned(), what: compare(was, now) });
             }
             Some(_) => {}
         }
@@ -48,68 +43,68 @@ pub(super) fn between(before: &TokenHolders, after: &TokenHolders) -> Vec<Princi
     changes
 }
 
-fn by_id(holders: &TokenHolders) -> BTreeMap<&str, Held<'_>> {
-    holders.iter().map(|(hash, (principal, expires))| (&*principal.id, (hash, principal, expires))).collect()
+fn by_id(file: &TokenFile) -> BTreeMap<&str, &Entry> {
+    file.tokens.iter().map(|entry| (entry.id.as_str(), entry)).collect()
 }
 
-fn describe(principal: &Principal) -> String {
-    let bound = match &principal.bounds {
-        Bounds::Whole => String::new(),
-        Bounds::Nodes { cluster, nodes } => format!(" of cluster {cluster}, nodes {}", nodes.join(",")),
-        Bounds::Cluster(cluster) => format!(" of cluster {cluster}"),
-        Bounds::Teams(teams) => format!(" of teams {}", teams.join(",")),
-    };
-    format!("{}{bound}", principal.role)
+fn describe(entry: &Entry) -> String {
+    let cluster = entry.cluster.as_ref().map(|cluster| format!("cluster {cluster}"));
+    let nodes = (!entry.nodes.is_empty()).then(|| format!("nodes {}", entry.nodes.join(",")));
+    let teams = (!entry.teams.is_empty()).then(|| format!("teams {}", entry.teams.join(",")));
+    let bounds: Vec<String> = [cluster, nodes, teams].into_iter().flatten().collect();
+    let of = if bounds.is_empty() { "" } else { " of " };
+    format!("{}{of}{}", entry.role, bounds.join(", "))
 }
 
-fn compare(was: Held<'_>, now: Held<'_>) -> String {
+fn compare(was: &Entry, now: &Entry) -> String {
     let mut what = Vec::new();
-    if was.1 != now.1 {
-        what.push(format!("{}, now {}", describe(was.1), describe(now.1)));
+    if describe(was) != describe(now) {
+        what.push(format!("{}, now {}", describe(was), describe(now)));
     }
-    if was.0 != now.0 {
+    if was.sha256 != now.sha256 {
         what.push("another token".to_owned());
     }
-    if was.2 != now.2 {
-        what.push("another end".to_owned());
+    if was.expires != now.expires {
+        let end = now.expires.as_ref().map_or_else(|| "never".to_owned(), ToString::to_string);
+        what.push(format!("ends {end}"));
     }
     what.join("; ")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::permission::Role;
     use super::*;
 
-    fn holders(all: &[(&str, &str, Role)]) -> TokenHolders {
-        let one = |(token, id, role): &(&str, &str, Role)| {
-            let principal = Principal { id: (*id).into(), role: *role, bounds: Bounds::Whole };
-            (TokenHash::of(token.as_bytes()), (principal, None))
+    fn file(entries: &[(&str, &str, &str)]) -> TokenFile {
+        let entry = |(token, id, more): &(&str, &str, &str)| {
+            format!("[[token]]\nid = \"{id}\"\nsha256 = \"{}\"\n{more}\n", token.repeat(64))
         };
-        all.iter().map(one).collect()
+        toml::from_str(&entries.iter().map(entry).collect::<String>()).unwrap()
     }
 
     #[test]
     fn changes_name_principals_and_no_hashes() {
+        let viewer = "role = \"viewer\"";
         let before =
-            holders(&[("1", "ann", Role::Viewer), ("2", "ben", Role::Viewer), ("3", "cleo", Role::Viewer)]);
+            file(&[("1", "ann", viewer), ("2", "ben", viewer), ("3", "cleo", viewer), ("5", "eve", viewer)]);
+        let agent = "role = \"agent\"\ncluster = \"c\"\nnodes = [\"n1\", \"n2\"]";
+        let ends = "role = \"viewer\"\nexpires = 2027-01-01T00:00:00Z";
+        let operator = "role = \"operator\"";
         let after =
-            holders(&[("1", "ann", Role::Operator), ("9", "cleo", Role::Viewer), ("4", "dan", Role::Agent)]);
+            file(&[("4", "dan", agent), ("5", "eve", ends), ("9", "cleo", viewer), ("1", "ann", operator)]);
         assert_eq!(between(&before, &before), []);
-        let of = |id: &str, what: &str| (id.to_owned(), what.to_owned());
-        let found: Vec<_> = between(&before, &after)
-            .into_iter()
-            .map(|change| match change {
-                PrincipalChange::Added { id, what } => of(&id, &format!("added {what}")),
-                PrincipalChange::Removed { id, what } => of(&id, &format!("removed {what}")),
-                PrincipalChange::Changed { id, what } => of(&id, &what),
-            })
-            .collect();
+        let shown = |change: PrincipalChange| match change {
+            PrincipalChange::Added { id, what } => format!("+ {id}: {what}"),
+            PrincipalChange::Removed { id, what } => format!("- {id}: {what}"),
+            PrincipalChange::Changed { id, what } => format!("{id}: {what}"),
+        };
+        let found: Vec<String> = between(&before, &after).into_iter().map(shown).collect();
         let expected = [
-            of("ben", "removed viewer"),
-            of("ann", "viewer, now operator"),
-            of("cleo", "another token"),
-            of("dan", "added agent"),
+            "- ben: viewer",
+            "ann: viewer, now operator",
+            "cleo: another token",
+            "+ dan: agent of cluster c, nodes n1,n2",
+            "eve: ends 2027-01-01T00:00:00Z",
         ];
         assert_eq!(found, expected);
     }

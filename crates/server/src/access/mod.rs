@@ -64,9 +64,10 @@ impl Access {
     /// [`TokenFileError`] if it cannot be read, or an entry is not whole.
     pub fn from_file(file: &Path) -> Result<Self, TokenFileError> {
         let stamp = Stamp::of(file);
-        let (_, known) = TokenFile::load(file)?;
+        let (entries, known) = TokenFile::load(file)?;
         let known = Arc::new(known);
-        let kept = Kept { known, stamp, looked: Instant::now(), broken: None, changes: Vec::new() };
+        let (broken, changes) = Default::default();
+        let kept = Kept { known, entries, stamp, looked: Instant::now(), broken, changes };
         Ok(Self::Tokens(Arc::new(Tokens { file: file.to_owned(), kept: Mutex::new(kept) })))
     }
 
@@ -108,6 +109,8 @@ pub struct Tokens {
 #[derive(Debug)]
 struct Kept {
     known: Arc<TokenHolders>,
+    /// What `known` was made of.
+    entries: TokenFile,
     stamp: Option<Stamp>,
     looked: Instant,
     broken: Option<String>,
@@ -136,10 +139,11 @@ impl Tokens {
             if stamp != kept.stamp {
                 kept.stamp = stamp;
                 match TokenFile::load(&self.file) {
-                    Ok((_, known)) => {
+                    Ok((entries, known)) => {
                         tracing::info!(tokens = known.len(), "read {} again", self.file.display());
-                        let changes = changes::between(&kept.known, &known);
+                        let changes = changes::between(&kept.entries, &entries);
                         kept.changes.extend(changes);
+                        kept.entries = entries;
                         (kept.known, kept.broken) = (Arc::new(known), None);
                     }
                     Err(error) => {

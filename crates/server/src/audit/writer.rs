@@ -141,8 +141,8 @@ impl Writer {
         let appended = self.log.append(&self.at, Batch { producer, first_seq: self.next_seq, records });
         match appended {
             Ok(_) => self.next_seq += count,
-            // It may be on the log all the same. Under its numbers nothing else would be written, so
-            // the next batch begins anew.
+            // It may be on the log all the same. Under its numbers nothing else would be written,
+            // so the next batch begins anew.
             Err(_) => (self.epoch, self.next_seq) = (self.epoch + 1, 0),
         }
         appended.map(|_| ()).map_err(|e| e.to_string())
