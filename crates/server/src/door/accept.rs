@@ -20,6 +20,7 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 use super::limits::{ConnectionLimits, HEAD_BYTES};
 use super::stream::{HoldingBody, TimedBody, Unstalled};
 use super::tls::Tls;
+use crate::audit::Peer;
 use crate::metrics::Metrics;
 
 /// How long running responses may go on after the stop signal.
@@ -64,14 +65,14 @@ impl Accepting {
                 accepted = self.listener.accept(), if has_room => accepted,
             };
             match accepted {
-                Ok((socket, _)) => {
+                Ok((socket, peer)) => {
                     if is_full && connections.shed() {
                         self.metrics.count_shed();
                     }
                     let idle = Idle { since_ms: Arc::new(AtomicU64::new(0)), began };
                     idle.begin(0);
-                    connections
-                        .add(Arc::clone(&idle.since_ms), self.connection(socket, idle, stopped.clone()));
+                    let since_ms = Arc::clone(&idle.since_ms);
+                    connections.add(since_ms, self.connection(socket, Peer(peer), idle, stopped.clone()));
                 }
                 Err(error) => {
                     if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
@@ -97,6 +98,7 @@ impl Accepting {
     fn connection(
         &self,
         socket: TcpStream,
+        peer: Peer,
         idle: Idle,
         stopped: watch::Receiver<bool>,
     ) -> impl Future<Output = ()> + Send + use<> {
@@ -106,9 +108,9 @@ impl Accepting {
             // Small answers are sent at once; a socket that refuses the option still works.
             socket.set_nodelay(true).ok();
             match acceptor {
-                None => serve(socket, app, limits, idle, stopped).await,
+                None => serve(socket, peer, app, limits, idle, stopped).await,
                 Some(acceptor) => match tokio::time::timeout(limits.head, acceptor.accept(socket)).await {
-                    Ok(Ok(socket)) => serve(socket, app, limits, idle, stopped).await,
+                    Ok(Ok(socket)) => serve(socket, peer, app, limits, idle, stopped).await,
                     Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
                     Err(_) => tracing::debug!("a TLS handshake took too long"),
                 },
@@ -119,6 +121,7 @@ impl Accepting {
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
+    peer: Peer,
     app: Router,
     limits: ConnectionLimits,
     idle: Idle,
@@ -129,7 +132,9 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         let (app, idle) = (app.clone(), idle.clone());
         async move {
             let busy = idle.interrupt();
-            let answer = app.call(request.map(|body| Body::new(TimedBody::new(body, limits.body)))).await;
+            let mut request = request.map(|body| Body::new(TimedBody::new(body, limits.body)));
+            request.extensions_mut().insert::<Peer>(peer);
+            let answer = app.call(request).await;
             answer.map(|response| response.map(|body| HoldingBody { body, _held: busy }))
         }
     });

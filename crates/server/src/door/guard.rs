@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::names::HostNames;
 use crate::access::{Access, Action, Forbidden, Principal};
+use crate::audit::{self, Auditor};
 use crate::http::HttpError;
 use crate::metrics::Metrics;
 
@@ -22,12 +23,14 @@ pub(crate) struct Guard {
     pub names: HostNames,
     pub access: Access,
     pub metrics: Arc<Metrics>,
+    /// Records what changed in the token file.
+    audit: Option<Auditor>,
     logged: Mutex<Option<Instant>>,
 }
 
 impl Guard {
-    pub fn new(names: HostNames, access: Access, metrics: Arc<Metrics>) -> Self {
-        Self { names, access, metrics, logged: Mutex::default() }
+    pub fn new(names: HostNames, access: Access, metrics: Arc<Metrics>, audit: Option<Auditor>) -> Self {
+        Self { names, access, metrics, audit, logged: Mutex::default() }
     }
 
     /// Finds out who asks, and whether they may. What depends on the body is checked where that is
@@ -39,6 +42,10 @@ impl Guard {
             return Ok(());
         }
         let principal = self.access.principal(request.headers());
+        if let Some(audit) = &self.audit {
+            let changes = self.access.take_changes();
+            changes.iter().for_each(|change| audit.note(audit::principal_changed(change)));
+        }
         let principal = principal
             .map_err(|error| HttpError::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string()))?;
         check_at(path, &principal)?;
