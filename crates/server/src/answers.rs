@@ -69,7 +69,7 @@ impl Answers {
             Self::Here(service) => {
                 Answer::Here(Box::new(Encoded::new(service.query(sql, overrides).await?, format)?))
             }
-            Self::Workers(workers) => Answer::Worker(workers.answer(sql, overrides, format).await?),
+            Self::Workers(workers) => Answer::Worker(Box::new(workers.answer(sql, overrides, format).await?)),
         })
     }
 }
@@ -77,7 +77,7 @@ impl Answers {
 /// The bytes of an answer, piece by piece.
 pub(crate) enum Answer {
     Here(Box<Encoded>),
-    Worker(WorkerAnswer),
+    Worker(Box<WorkerAnswer>),
 }
 
 impl Answer {

@@ -174,7 +174,7 @@ fn a_renamed_package_and_a_lost_file_are_told_once() {
     let ended = check(folder.path(), None);
     let said = "incompatible  job_event.proto: the package was tidegate.v1, is tidegate.v2";
     assert!(ended.status == INCOMPATIBLE && ended.stdout.contains(said), "{ended:?}");
-    assert_eq!(ended.stdout.lines().count(), 16 + 1, "{ended:?}");
+    assert_eq!(ended.stdout.lines().count(), 17 + 1, "{ended:?}");
 
     let folder = copy();
     std::fs::remove_file(folder.path().join("node_event.proto")).unwrap();
