@@ -44,7 +44,7 @@ mod row_width;
 pub mod workers;
 
 pub use answers::Answers;
-pub use door::{ConnectionLimits, Door, HostNames, Tls, TlsError, serve};
+pub use door::{ClientFiles, ConnectionLimits, Door, HostNames, Tls, TlsError, TlsFiles, serve};
 pub use encode::{Encoded, TABLE_ROWS};
 pub use error::QueryError;
 pub use format::Format;

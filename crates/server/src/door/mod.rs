@@ -1,6 +1,7 @@
 //! The door: a listener with the rules of who comes in, and the loop that serves it.
 
 mod accept;
+mod client;
 mod guard;
 mod limits;
 mod names;
@@ -14,7 +15,7 @@ use tokio::net::TcpListener;
 
 pub use limits::ConnectionLimits;
 pub use names::HostNames;
-pub use tls::{Tls, TlsError};
+pub use tls::{ClientFiles, Tls, TlsError, TlsFiles};
 
 use crate::access::Access;
 use crate::answers::Answers;

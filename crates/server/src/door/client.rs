@@ -1,0 +1,182 @@
+//! Certificates of clients: which the handshake takes, and whether one still counts at a request.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use tidegate_text::shown;
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+use x509_cert::der::oid::db::rfc5280::ID_KP_CLIENT_AUTH;
+use x509_cert::ext::pkix::ExtendedKeyUsage;
+
+use super::tls::Tls;
+use crate::access::{CertificateName, Nameless, Unauthorized};
+
+/// Refused certificates are logged this often at most.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+/// As much of a subject is logged, characters.
+const MAX_SUBJECT: usize = 200;
+
+/// Judges certificates by the authorities and revocation lists of the site.
+///
+/// rustls reads no handshake message above 64 KiB, and so no longer chain; webpki checks at most
+/// 100 signatures for one.
+#[derive(Debug)]
+pub(super) struct ClientVerifier {
+    /// Chain, times, revocation and proof of the key.
+    pub by_authority: Arc<dyn ClientCertVerifier>,
+    pub refusals: Arc<Refusals>,
+}
+
+impl ClientVerifier {
+    /// Whether the certificate counts at this time.
+    fn check(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.by_authority.verify_client_cert(certificate, intermediates, now)?;
+        match is_for_clients(certificate) {
+            true => Ok(verified),
+            false => Err(Error::InvalidCertificate(CertificateError::InvalidPurpose)),
+        }
+    }
+}
+
+/// Whether it says that it is for clients. webpki takes a certificate without any usage for one of
+/// every usage; who shows one of a server, or of no stated use, is not taken for a person.
+fn is_for_clients(certificate: &[u8]) -> bool {
+    let Ok(certificate) = Certificate::from_der(certificate) else { return false };
+    match certificate.tbs_certificate.get::<ExtendedKeyUsage>() {
+        Ok(Some((_, usages))) => usages.0.contains(&ID_KP_CLIENT_AUTH),
+        _ => false,
+    }
+}
+
+/// Everything else is as `by_authority` has it.
+impl ClientCertVerifier for ClientVerifier {
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(certificate, intermediates, now)
+            .inspect_err(|error| self.refusals.note(certificate, error))
+    }
+
+    fn offer_client_auth(&self) -> bool {
+        self.by_authority.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.by_authority.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.by_authority.root_hint_subjects()
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by_authority.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by_authority.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_authority.supported_verify_schemes()
+    }
+}
+
+/// Log of refused certificates, at a bounded rate.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Mutex<Option<Instant>>);
+
+impl Refusals {
+    fn note(&self, certificate: &[u8], error: &Error) {
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+            *logged = Some(Instant::now());
+            let (subject, why) = (subject(certificate), reason(error));
+            tracing::warn!(
+                subject,
+                "refused a client certificate: {why}; tidegate_http_certificates_refused counts others like it"
+            );
+        }
+    }
+}
+
+/// The subject as its certificate, which anybody may have made, says it.
+fn subject(certificate: &[u8]) -> String {
+    let Ok(certificate) = Certificate::from_der(certificate) else { return "unreadable".into() };
+    let subject: String = certificate.tbs_certificate.subject.to_string().chars().take(MAX_SUBJECT).collect();
+    shown(&subject).into_owned()
+}
+
+fn reason(error: &Error) -> String {
+    use CertificateError as Is;
+    let Error::InvalidCertificate(what) = error else { return error.to_string() };
+    let known = match what {
+        Is::Expired | Is::ExpiredContext { .. } => "it has expired",
+        Is::NotValidYet | Is::NotValidYetContext { .. } => "it is not valid yet",
+        Is::Revoked => "its authority has revoked it",
+        Is::UnknownIssuer => "no authority of --tls-client-ca has signed it",
+        Is::InvalidPurpose | Is::InvalidPurposeContext { .. } => {
+            "it is not for clients: its extended key usage lacks clientAuth"
+        }
+        Is::UnknownRevocationStatus => "--tls-client-crl has no list of an authority in its chain",
+        Is::ExpiredRevocationList | Is::ExpiredRevocationListContext { .. } => {
+            "the list of --tls-client-crl has expired; get a newer one from the authority"
+        }
+        _ => return error.to_string(),
+    };
+    known.into()
+}
+
+/// The certificate that the client of a connection has shown.
+#[derive(Debug)]
+pub(super) struct ClientCertificate {
+    /// It, followed by those that lead to its authority.
+    chain: Vec<CertificateDer<'static>>,
+    name: Result<CertificateName, Nameless>,
+    tls: Tls,
+}
+
+impl ClientCertificate {
+    /// A chain that a handshake took, of a client that has proven its key; `None` if it is empty.
+    pub fn new(chain: &[CertificateDer<'_>], tls: Tls) -> Option<Self> {
+        let chain: Vec<_> = chain.iter().map(|one| one.clone().into_owned()).collect();
+        let name = CertificateName::of(chain.first()?);
+        Some(Self { chain, name, tls })
+    }
+
+    /// Its name, if it counts now: connections and sessions of TLS outlive handshakes, and so it is
+    /// judged at each request, by the authorities and lists as the files have them now.
+    ///
+    /// # Errors
+    /// [`Unauthorized::Certificate`] if it does not count any more, or names nobody.
+    pub fn name(&self) -> Result<&CertificateName, Unauthorized> {
+        if let (Some(verifier), [certificate, intermediates @ ..]) = (self.tls.clients(), &self.chain[..]) {
+            let checked = verifier.check(certificate, intermediates, UnixTime::now());
+            checked.map_err(|error| Unauthorized::Certificate(reason(&error)))?;
+        }
+        self.name.as_ref().map_err(|error| Unauthorized::Certificate(error.to_string()))
+    }
+}
