@@ -27,6 +27,7 @@ mod admission;
 mod answers;
 mod bounded_functions;
 mod cancellation;
+mod certificate;
 mod door;
 mod encode;
 mod error;

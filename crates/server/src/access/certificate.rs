@@ -3,21 +3,19 @@
 use std::fmt;
 use std::str::FromStr;
 
+use der::asn1::AnyRef;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tidegate_text::shown;
-use x509_cert::Certificate;
-use x509_cert::der::asn1::{Ia5StringRef, ObjectIdentifier, PrintableStringRef, Utf8StringRef};
-use x509_cert::der::{Decode, Tag, Tagged};
-use x509_cert::ext::pkix::SubjectAltName;
-use x509_cert::ext::pkix::name::GeneralName;
-use x509_cert::name::Name;
+
+use crate::certificate::{ALTERNATIVE_NAMES, COMMON_NAME, Fields, is_at, text_of};
 
 /// Longest name, bytes, with its kind.
 const MAX_BYTES: usize = 512;
-/// Kinds of names, in the order in which a certificate's own is chosen. Those before `cn` are ASCII.
+/// Kinds of names. Those before `cn` are ASCII.
 const KINDS: [&str; 4] = ["email", "uri", "dns", "cn"];
-/// Attribute `commonName` of a subject.
-const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+/// Subject alternative names that count, in that order, with their tag: `rfc822Name`,
+/// `uniformResourceIdentifier` and `dNSName`.
+const ALTERNATIVES: [(&str, u8); 3] = [("email", 1), ("uri", 6), ("dns", 2)];
 
 /// The one name of a certificate: its kind, a colon, and the name itself, as in
 /// `email:ann@example.org`.
@@ -55,11 +53,10 @@ impl CertificateName {
     /// # Errors
     /// [`Nameless`] if it has none.
     pub fn of(der: &[u8]) -> Result<Self, Nameless> {
-        let certificate = Certificate::from_der(der).map_err(|_| Nameless::Unreadable)?;
-        let certificate = certificate.tbs_certificate;
-        let (kind, name) = match certificate.get::<SubjectAltName>().map_err(|_| Nameless::Unreadable)? {
-            Some((_, SubjectAltName(names))) => alternative(&names).ok_or(Nameless::OtherNames)?,
-            None => ("cn", common_name(&certificate.subject).ok_or(Nameless::NoCommonName)?),
+        let fields = Fields::of(der).ok_or(Nameless::Unreadable)?;
+        let (kind, name) = match fields.extension(ALTERNATIVE_NAMES).ok_or(Nameless::Unreadable)? {
+            Some(names) => alternative(&names)?,
+            None => ("cn", common_name(&fields).ok_or(Nameless::NoCommonName)?),
         };
         let whole = format!("{kind}:{name}");
         match !name.is_empty() && whole.len() <= MAX_BYTES {
@@ -70,37 +67,22 @@ impl CertificateName {
 }
 
 /// The name that counts of several, with its kind.
-fn alternative(names: &[GeneralName]) -> Option<(&'static str, String)> {
-    let of_kind = |kind: &&'static str| {
-        let named = |name: &GeneralName| {
-            text_of(name).filter(|(its, _)| its == kind).map(|(_, text)| text.to_owned())
-        };
-        names.iter().find_map(named).map(|text| (*kind, text))
-    };
-    KINDS.iter().find_map(of_kind)
-}
-
-/// Kind and text of an alternative name of a kind that counts.
-fn text_of(name: &GeneralName) -> Option<(&'static str, &str)> {
-    match name {
-        GeneralName::Rfc822Name(text) => Some(("email", text.as_str())),
-        GeneralName::UniformResourceIdentifier(text) => Some(("uri", text.as_str())),
-        GeneralName::DnsName(text) => Some(("dns", text.as_str())),
-        _ => None,
-    }
-}
-
-/// The common name of a subject that has exactly one, in an encoding that is read in one way only.
-fn common_name(subject: &Name) -> Option<String> {
-    let attributes = subject.0.iter().flat_map(|of| of.0.iter());
-    let mut found = attributes.filter(|attribute| attribute.oid == COMMON_NAME);
-    let (one, None) = (found.next()?, found.next()) else { return None };
-    match one.value.tag() {
-        Tag::Utf8String => one.value.decode_as::<Utf8StringRef<'_>>().ok().map(|name| name.to_string()),
-        Tag::PrintableString => {
-            one.value.decode_as::<PrintableStringRef<'_>>().ok().map(|name| name.to_string())
+fn alternative<'a>(names: &[AnyRef<'a>]) -> Result<(&'static str, &'a str), Nameless> {
+    for (kind, tag) in ALTERNATIVES {
+        if let Some(name) = names.iter().find(|name| is_at(name, tag)) {
+            let text = std::str::from_utf8(name.value()).ok().filter(|text| text.is_ascii());
+            return text.map(|text| (kind, text)).ok_or(Nameless::Unreadable);
         }
-        Tag::Ia5String => one.value.decode_as::<Ia5StringRef<'_>>().ok().map(|name| name.to_string()),
+    }
+    Err(Nameless::OtherNames)
+}
+
+/// The common name of a subject that has exactly one.
+fn common_name<'a>(fields: &Fields<'a>) -> Option<&'a str> {
+    let attributes = fields.subject()?;
+    let mut found = attributes.into_iter().filter(|(kind, _)| *kind == COMMON_NAME);
+    match (found.next(), found.next()) {
+        (Some((_, name)), None) => text_of(name),
         _ => None,
     }
 }

@@ -7,19 +7,13 @@ use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
-use tidegate_text::shown;
-use x509_cert::Certificate;
-use x509_cert::der::Decode;
-use x509_cert::der::oid::db::rfc5280::ID_KP_CLIENT_AUTH;
-use x509_cert::ext::pkix::ExtendedKeyUsage;
 
 use super::tls::Tls;
 use crate::access::{CertificateName, Nameless, Unauthorized};
+use crate::certificate::{Fields, subject_shown};
 
 /// Refused certificates are logged this often at most.
 const LOG_EVERY: Duration = Duration::from_secs(10);
-/// As much of a subject is logged, characters.
-const MAX_SUBJECT: usize = 200;
 
 /// Judges certificates by the authorities and revocation lists of the site.
 ///
@@ -33,7 +27,8 @@ pub(super) struct ClientVerifier {
 }
 
 impl ClientVerifier {
-    /// Whether the certificate counts at this time.
+    /// Whether the certificate counts at this time. webpki takes one without any usage for one of
+    /// every usage; who shows one of a server, or of no stated use, is not taken for a person.
     fn check(
         &self,
         certificate: &CertificateDer<'_>,
@@ -41,20 +36,10 @@ impl ClientVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.by_authority.verify_client_cert(certificate, intermediates, now)?;
-        match is_for_clients(certificate) {
+        match Fields::of(certificate).is_some_and(|fields| fields.is_for_clients()) {
             true => Ok(verified),
             false => Err(Error::InvalidCertificate(CertificateError::InvalidPurpose)),
         }
-    }
-}
-
-/// Whether it says that it is for clients. webpki takes a certificate without any usage for one of
-/// every usage; who shows one of a server, or of no stated use, is not taken for a person.
-fn is_for_clients(certificate: &[u8]) -> bool {
-    let Ok(certificate) = Certificate::from_der(certificate) else { return false };
-    match certificate.tbs_certificate.get::<ExtendedKeyUsage>() {
-        Ok(Some((_, usages))) => usages.0.contains(&ID_KP_CLIENT_AUTH),
-        _ => false,
     }
 }
 
@@ -114,20 +99,13 @@ impl Refusals {
         let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
             *logged = Some(Instant::now());
-            let (subject, why) = (subject(certificate), reason(error));
+            let (subject, why) = (subject_shown(certificate), reason(error));
             tracing::warn!(
                 subject,
                 "refused a client certificate: {why}; tidegate_http_certificates_refused counts others like it"
             );
         }
     }
-}
-
-/// The subject as its certificate, which anybody may have made, says it.
-fn subject(certificate: &[u8]) -> String {
-    let Ok(certificate) = Certificate::from_der(certificate) else { return "unreadable".into() };
-    let subject: String = certificate.tbs_certificate.subject.to_string().chars().take(MAX_SUBJECT).collect();
-    shown(&subject).into_owned()
 }
 
 fn reason(error: &Error) -> String {
