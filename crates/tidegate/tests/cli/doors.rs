@@ -185,7 +185,8 @@ fn agents_reach_a_server_over_tls() {
     let up = crate::ingest::Up::spawn(command);
     let url = format!("https://{}", up.address);
     let roots = Roots::from_file(&certificate("ca.pem")).unwrap();
-    assert_eq!(HttpLogSink::over_tls(&url, None, roots).partitions("nodes").unwrap(), 1);
-    let stranger = HttpLogSink::over_tls(&url, None, Roots::of_system()).partitions("nodes").unwrap_err();
+    assert_eq!(HttpLogSink::over_tls(&url, None, roots, None).partitions("nodes").unwrap(), 1);
+    let stranger =
+        HttpLogSink::over_tls(&url, None, Roots::of_system(), None).partitions("nodes").unwrap_err();
     assert!(stranger.is_passing(), "a server that nobody vouches for is not spoken to: {stranger}");
 }

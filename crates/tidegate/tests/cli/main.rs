@@ -14,6 +14,7 @@ mod bounds;
 #[path = "../../../log/tests/kafka/broker.rs"]
 mod broker;
 mod case_data;
+mod certificates;
 mod collectors;
 mod crash;
 mod doors;
