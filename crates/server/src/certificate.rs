@@ -22,8 +22,8 @@ const VERSION: u8 = 0;
 const EXTENSIONS: u8 = 3;
 /// Elements between version and subject: serial number, algorithm, issuer, validity.
 const BEFORE_SUBJECT: usize = 4;
-/// As much of a subject is shown, characters.
-const MAX_SHOWN: usize = 200;
+/// As much of a subject is read as text, characters.
+const MAX_SUBJECT: usize = 200;
 
 /// Subject and extensions of a certificate.
 pub(crate) struct Fields<'a> {
@@ -82,8 +82,9 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The subject of a certificate that anybody may have made, for people who read a log.
-pub(crate) fn subject_shown(certificate: &[u8]) -> String {
+/// The subject of a certificate as text, cut to some length. Anybody may have made it: escape it
+/// where people read it.
+pub(crate) fn subject_text(certificate: &[u8]) -> String {
     let attributes = Fields::of(certificate).and_then(|fields| fields.subject());
     let Some(attributes) = attributes else { return "unreadable".into() };
     let mut whole = String::new();
@@ -96,12 +97,11 @@ pub(crate) fn subject_shown(certificate: &[u8]) -> String {
             false => write!(whole, "{between}{kind}={value}").ok(),
         };
     }
-    let cut: String = whole.chars().take(MAX_SHOWN).collect();
-    tidegate_text::shown(&cut).into_owned()
+    whole.chars().take(MAX_SUBJECT).collect()
 }
 
 /// The text of a string, in an encoding that is read in one way only.
-pub(crate) fn text_of<'a>(string: AnyRef<'a>) -> Option<&'a str> {
+pub(crate) fn text_of(string: AnyRef<'_>) -> Option<&str> {
     match string.tag() {
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String => std::str::from_utf8(string.value()).ok(),
         _ => None,
@@ -127,4 +127,31 @@ fn items(bytes: &[u8]) -> Option<Vec<AnyRef<'_>>> {
         found.push(AnyRef::decode(&mut reader).ok()?);
     }
     Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
+    use super::*;
+    use crate::access::CertificateName;
+
+    #[test]
+    fn no_bytes_end_it() {
+        let whole = CertificateDer::from_pem_file("../tidegate/tests/cli/tls/first.pem").unwrap();
+        assert_eq!(CertificateName::of(&whole).unwrap().to_string(), "dns:localhost");
+        assert!(!Fields::of(&whole).unwrap().is_for_clients());
+        let mut read = 0;
+        for at in 0..whole.len() {
+            for wrong in [0, 1, 0x30, 0x7f, 0x80, 0x81, 0x84, 0xa3, 0xff] {
+                let mut bytes = whole.to_vec();
+                bytes[at] = wrong;
+                read += usize::from(Fields::of(&bytes).is_some_and(|fields| fields.is_for_clients()));
+                read += usize::from(CertificateName::of(&bytes).is_ok() && !subject_text(&bytes).is_empty());
+            }
+            assert!(Fields::of(&whole[..at]).is_none(), "{at} bytes of it");
+        }
+        assert!(read > 1_000, "most bytes are of keys and signatures: {read}");
+    }
 }

@@ -10,7 +10,7 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use super::tls::Tls;
 use crate::access::{CertificateName, Nameless, Unauthorized};
-use crate::certificate::{Fields, subject_shown};
+use crate::certificate::{Fields, subject_text};
 
 /// Refused certificates are logged this often at most.
 const LOG_EVERY: Duration = Duration::from_secs(10);
@@ -99,7 +99,8 @@ impl Refusals {
         let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
             *logged = Some(Instant::now());
-            let (subject, why) = (subject_shown(certificate), reason(error));
+            let (subject, why) = (subject_text(certificate), reason(error));
+            // As a field it is quoted and escaped.
             tracing::warn!(
                 subject,
                 "refused a client certificate: {why}; tidegate_http_certificates_refused counts others like it"

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
@@ -165,7 +165,16 @@ fn verifier(files: &ClientFiles, refusals: &Arc<Refusals>) -> Result<Arc<ClientV
         let lists: Vec<CertificateRevocationListDer<'static>> = all_in(file, "revocation list")?;
         builder = builder.with_crls(lists).enforce_revocation_expiration();
     }
-    let by_authority = builder.allow_unauthenticated().build().map_err(|e| failed(e.to_string()))?;
+    let built = builder.allow_unauthenticated().build();
+    let by_authority = built.map_err(|error| match (error, &files.crl) {
+        (VerifierBuilderError::InvalidCrl(error), Some(crl)) => {
+            let what = format!(
+                "a revocation list is damaged or of version 1 ({error:?}); openssl ca writes version 2 where crlnumber is set"
+            );
+            TlsError { file: crl.clone(), what }
+        }
+        (error, _) => failed(error.to_string()),
+    })?;
     Ok(Arc::new(ClientVerifier { by_authority, refusals: Arc::clone(refusals) }))
 }
 
