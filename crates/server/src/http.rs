@@ -25,7 +25,7 @@ use crate::format::Format;
 use crate::metrics::Metrics;
 use crate::page;
 use crate::query::Overrides;
-use crate::readiness;
+use crate::readiness::Readiness;
 use crate::reference::{self, TableDoc};
 
 /// Longest request body, bytes.
@@ -37,10 +37,11 @@ const HELD_BACK_BYTES: usize = 1 << 20;
 
 pub(crate) fn router(service: Answers, metrics: Arc<Metrics>, access: Access) -> Router {
     let of = Arc::clone(&metrics);
+    let readiness = Arc::<Readiness>::default();
     Router::new()
         .route("/", get(front))
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
+        .route("/readyz", get(move |State(answers)| ready(answers, Arc::clone(&readiness))))
         .route("/metrics", get(move || async move { ([(CONTENT_TYPE, OPEN_METRICS)], of.text()) }))
         .route("/v1/status", get(move || async move { Json(status(&metrics, &access)) }))
         .route("/v1/tables", get(tables))
@@ -85,8 +86,8 @@ const POINTER: &str = "Tidegate
   curl -H 'Accept: text/csv' --data 'select * from usage_1d limit 10' http://localhost:PORT/v1/sql
 ";
 
-async fn ready(State(service): State<Answers>) -> Response {
-    match readiness::tables(&service).await {
+async fn ready(answers: Answers, readiness: Arc<Readiness>) -> Response {
+    match readiness.tables(&answers).await {
         Ok(tables) => Json(json!({"ready": true, "tables": tables})).into_response(),
         Err(why) => HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", why).into_response(),
     }
