@@ -227,10 +227,10 @@ struct Answer {
     error: String,
 }
 
-/// A request on a connection that stays open; returns status and body.
+/// A request on a connection that stays open, which it would not if a refusal left a body unread;
+/// returns status and body.
 fn ask(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> (u16, String) {
-    let sql = b"SELECT 1 AS n";
-    request(&mut *stream, "POST /v1/sql HTTP/1.1", &["Connection: keep-alive", "Accept: text/csv"], sql);
+    request(&mut *stream, "GET /v1/status HTTP/1.1", &["Connection: keep-alive"], b"");
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         let mut byte = [0];
@@ -388,7 +388,7 @@ fn a_certificate_is_taken_back_while_its_connection_is_open() {
     let list = site.file("ca.crl");
     site.start(&["--tls-client-crl", list.to_str().unwrap()]);
     let (mut ann, mut ben) = (site.connect("ann"), site.connect("ben"));
-    assert_eq!(ask(&mut ann), (200, "n\n1\n".to_owned()));
+    assert_eq!(ask(&mut ann).0, 200);
     assert_eq!(ask(&mut ben).0, 200);
 
     site.token(&["revoke", "ann"]);
