@@ -11,8 +11,8 @@ use crate::{CommandError, bind};
 /// Who may reach a listener, and how.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DoorArgs {
-    /// File with those who may come in, by token or certificate, written by `tidegate token`; required unless
-    /// --listen is a loopback address. It is read again when it changes
+    /// File with those who may come in, by token or certificate, written by `tidegate token`;
+    /// required unless --listen is a loopback address. It is read again when it changes
     #[arg(long, value_name = "FILE", env = "TIDEGATE_TOKENS")]
     tokens: Option<PathBuf>,
     /// Name that requests may ask for, beside localhost and addresses in digits; may be given
@@ -25,8 +25,9 @@ pub struct DoorArgs {
     /// Its key (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert", env = "TIDEGATE_TLS_KEY")]
     tls_key: Option<PathBuf>,
-    /// Certificates (PEM) of the authorities whose client certificates are taken in place of tokens,
-    /// from principals that `tidegate token new --certificate` names; read again when they change
+    /// Certificates (PEM) of the authorities whose client certificates are taken in place of
+    /// tokens, from principals that `tidegate token new --certificate` names; read again when they
+    /// change
     #[arg(
         long,
         value_name = "FILE",

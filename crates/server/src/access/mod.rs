@@ -158,8 +158,8 @@ impl Holder {
 }
 
 impl Tokens {
-    /// The principals, after a look at the file if one is due. A file that is broken or away changes
-    /// nothing: a slip of an editor must not lock everybody out, nor let anybody in.
+    /// The principals, after a look at the file if one is due. A file that is broken or away
+    /// changes nothing: a slip of an editor must not lock everybody out, nor let anybody in.
     fn newest(&self) -> (Arc<Holders>, Option<String>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.looked.elapsed() >= LOOK_EVERY {

@@ -1,4 +1,5 @@
-//! What every request passes first: names, origin, token or certificate, and what its principal may do.
+//! What every request passes first: names, origin, token or certificate, and what its principal may
+//! do.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

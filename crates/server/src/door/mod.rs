@@ -7,6 +7,7 @@ mod limits;
 mod names;
 mod stream;
 mod tls;
+mod verifier;
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
-use super::client::{ClientVerifier, Refusals};
+use super::verifier::{ClientVerifier, Refusals};
 
 /// How often the files are looked at, when connections and requests with certificates come.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

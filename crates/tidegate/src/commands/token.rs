@@ -89,8 +89,9 @@ struct NewArgs {
     #[arg(long = "team", value_name = "NAME")]
     teams: Vec<String>,
     /// Name of a certificate that the principal shows in place of a token, to servers with
-    /// --tls-client-ca: email:NAME, uri:NAME or dns:NAME, its first subject alternative name of the
-    /// first of these kinds that it has; or cn:NAME, its common name, if it has no alternative names
+    /// --tls-client-ca: email:NAME, uri:NAME or dns:NAME, its first subject alternative name of
+    /// the first of these kinds that it has; or cn:NAME, its common name, if it has no
+    /// alternative names at all
     #[arg(long, value_name = "KIND:NAME")]
     certificate: Option<CertificateName>,
     /// Make a token beside the certificate; either will do

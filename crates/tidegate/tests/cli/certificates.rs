@@ -29,8 +29,8 @@ struct Site {
 }
 
 impl Site {
-    /// With the authorities `ca`, which the server will take, and `foreign`; `None` where openssl or
-    /// curl is not installed.
+    /// With the authorities `ca`, which the server will take, and `foreign`; `None` where openssl
+    /// or curl is not installed.
     fn new() -> Option<Self> {
         for program in ["openssl", "curl"] {
             if Command::new(program).arg("--version").output().is_err() {

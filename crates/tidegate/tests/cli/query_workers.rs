@@ -255,5 +255,7 @@ fn a_flood_of_readiness_takes_no_place_of_a_query() {
     let flood: Vec<TcpStream> = (0..400).map(|_| up.ask_readiness()).collect();
     let counted = up.ask("SELECT count(*) FROM jobs", PATIENCE);
     assert_eq!((counted.status, counted.text()), (200, "count(*)\n500\n"));
-    assert!(flood.into_iter().all(|socket| Response::read(socket).status == 200));
+    // A machine that is busy may answer late, but not that the places are taken.
+    let refused = |socket| Response::read(socket).text().contains("no more may");
+    assert!(!flood.into_iter().any(refused));
 }
