@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The units of deploy/systemd are sound and closed to others, images do not run as root, and the
-# package of a node holds what it promises and can be taken apart again.
+# The units of deploy/systemd are sound and closed to others, images do not run as root and are
+# built from images that cannot change, and the package of a node holds what it promises and can be
+# taken apart again.
 #
 # Packs what the tests built: only the packing is tried, and built alone the program would have
 # other features.
@@ -42,6 +43,14 @@ for image in deploy/Dockerfile*; do
         "" | root | 0 | 0:*) echo "$image runs as root" >&2; exit 1 ;;
     esac
 done
+# Images of others are named by digest: a tag can come to mean another.
+named=$(sed -nE 's/^(FROM|ARG [A-Z]+_IMAGE=| +image:) *//p' deploy/Dockerfile* deploy/compose.yaml)
+loose=$(grep -vE '^(\$\{[A-Z]+_IMAGE\}|tidegate$|.*@sha256:[0-9a-f]{64}$)' <<<"$named" || true)
+if [ -n "$loose" ]; then
+    echo "images without a digest:" >&2
+    echo "$loose" >&2
+    exit 1
+fi
 
 [ -x "${CARGO_TARGET_DIR:-target}/debug/tidegate-node" ] || cargo build --locked --workspace
 deploy/deb.sh --profile dev --built --output "$work" tidegate-node

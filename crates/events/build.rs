@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use prost::Message;
 
-const SCHEMAS: [&str; 16] = [
+const SCHEMAS: [&str; 17] = [
     "envelope.proto",
     "job_event.proto",
     "capacity_event.proto",
@@ -21,6 +21,7 @@ const SCHEMAS: [&str; 16] = [
     "job_end_signal.proto",
     "scaling_curve.proto",
     "sizing_advice.proto",
+    "audit_event.proto",
 ];
 
 fn main() {

@@ -76,6 +76,7 @@ impl Event {
             SchemaId::JobEndSignal => v1::JobEndSignal::decode(payload).map(Self::JobEnd),
             SchemaId::ScalingCurve => v1::ScalingCurve::decode(payload).map(Self::Scaling),
             SchemaId::SizingAdvice => v1::SizingAdvice::decode(payload).map(Self::Sizing),
+            SchemaId::AuditEvent => v1::AuditEvent::decode(payload).map(Self::Audit),
         }
         .map_err(|reason| DecodeError::Malformed {
             schema: schema.name(),

@@ -37,6 +37,8 @@ pub enum Event {
     Scaling(v1::ScalingCurve),
     /// How much of a pool to commit to for a term.
     Sizing(v1::SizingAdvice),
+    /// What a person did, or how it ended.
+    Audit(v1::AuditEvent),
 }
 
 /// Runs one expression on the message inside an event, whichever it is.
@@ -58,6 +60,7 @@ macro_rules! with_message {
             Event::JobEnd($message) => $body,
             Event::Scaling($message) => $body,
             Event::Sizing($message) => $body,
+            Event::Audit($message) => $body,
         }
     };
 }
@@ -81,12 +84,13 @@ impl Event {
             Self::JobEnd(_) => SchemaId::JobEndSignal,
             Self::Scaling(_) => SchemaId::ScalingCurve,
             Self::Sizing(_) => SchemaId::SizingAdvice,
+            Self::Audit(_) => SchemaId::AuditEvent,
         }
     }
 
     /// The unit of order: `cluster/job_id`, `cluster/owner`, `cluster/node`, `cluster/name`,
-    /// `cluster/family`, `cluster` alone for what the autopilot does, or the origin of a dead
-    /// letter.
+    /// `cluster/family`, `cluster` alone for what the autopilot does, the source for what people
+    /// do, or the origin of a dead letter.
     ///
     /// An [`OBSERVED`](v1::JobEventKind::Observed) heartbeat names no job, so its key is
     /// `cluster/`.
@@ -107,6 +111,7 @@ impl Event {
             Self::Scaling(curve) => &curve.family,
             Self::Sizing(advice) => &advice.name,
             Self::Autopilot(_) => return self.envelope().map_or_else(String::new, |e| e.cluster.clone()),
+            Self::Audit(_) => return self.envelope().map_or_else(String::new, |e| e.source.clone()),
         };
         let cluster = self.envelope().map_or("", |envelope| &envelope.cluster);
         [cluster, "/", object].concat()

@@ -34,6 +34,8 @@ pub enum SchemaId {
     ScalingCurve = 14,
     /// [`v1::SizingAdvice`](crate::v1::SizingAdvice).
     SizingAdvice = 15,
+    /// [`v1::AuditEvent`](crate::v1::AuditEvent).
+    AuditEvent = 16,
 }
 
 /// A record names a schema that this build does not know.
@@ -59,7 +61,7 @@ fn mend(id: u16) -> &'static str {
 
 impl SchemaId {
     /// All schemas, by number.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::JobEvent,
         Self::CapacityEvent,
         Self::PoolSample,
@@ -75,6 +77,7 @@ impl SchemaId {
         Self::JobEndSignal,
         Self::ScalingCurve,
         Self::SizingAdvice,
+        Self::AuditEvent,
     ];
 
     /// Name of the schema's file in `schemas/`, without its ending; also of its folder of fixtures.
@@ -95,6 +98,7 @@ impl SchemaId {
             Self::JobEndSignal => "job_end_signal",
             Self::ScalingCurve => "scaling_curve",
             Self::SizingAdvice => "sizing_advice",
+            Self::AuditEvent => "audit_event",
         }
     }
 
@@ -107,7 +111,8 @@ impl SchemaId {
             | Self::CoverageSignal
             | Self::JobEndSignal
             | Self::ScalingCurve
-            | Self::SizingAdvice => 1,
+            | Self::SizingAdvice
+            | Self::AuditEvent => 1,
             Self::GpuSampleBatch | Self::StragglerSignal | Self::NodeSignal => 2,
             Self::JobEvent | Self::NodeEvent | Self::AutopilotEvent => 3,
             Self::CapacityEvent | Self::StepReport => 4,
@@ -131,6 +136,7 @@ impl SchemaId {
             | Self::SizingAdvice => "signals",
             Self::Forecast => "forecasts",
             Self::AutopilotEvent => "autopilot",
+            Self::AuditEvent => "audit",
         }
     }
 
@@ -146,6 +152,7 @@ impl SchemaId {
             Self::ScalingCurve => "cluster/family",
             Self::DeadLetter => "origin",
             Self::AutopilotEvent => "cluster",
+            Self::AuditEvent => "source",
         }
     }
 
@@ -188,7 +195,7 @@ mod tests {
             numbers,
             [
                 0x1_0003, 0x2_0004, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0004, 0x8_0002, 0x9_0002,
-                0xa_0001, 0xb_0003, 0xc_0001, 0xd_0001, 0xe_0001, 0xf_0001
+                0xa_0001, 0xb_0003, 0xc_0001, 0xd_0001, 0xe_0001, 0xf_0001, 0x10_0001
             ]
         );
     }

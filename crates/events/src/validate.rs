@@ -15,8 +15,8 @@ impl Event {
         if envelope.event_id.len() != EVENT_ID_BYTES {
             return Err(InvalidEvent::EventIdLength { len: envelope.event_id.len() });
         }
-        // A dead letter may come from input without a known cluster.
-        if !matches!(self, Self::DeadLetter(_)) {
+        // A dead letter may come from input without a known cluster, and a query is of none.
+        if !matches!(self, Self::DeadLetter(_) | Self::Audit(_)) {
             filled("envelope.cluster", &envelope.cluster)?;
         }
         match self {
@@ -89,6 +89,11 @@ impl Event {
                         values: advice.regret_ppm.len(),
                     }),
                 }
+            }
+            Self::Audit(event) => {
+                known_kind(event.kind, v1::AuditEventKind::try_from)?;
+                filled("envelope.source", &envelope.source)?;
+                filled("id", &event.id).and(filled("door", &event.door))
             }
             Self::Scaling(curve) => filled("family", &curve.family).and(filled("unit", &curve.unit)),
             Self::GpuSamples(batch) => filled("node", &batch.node).and_then(|()| samples::fits(batch)),

@@ -137,6 +137,11 @@ impl DestinationArgs {
         self.log.is_some()
     }
 
+    /// Whether the log is behind a server, which knows who sends.
+    pub fn is_http(&self) -> bool {
+        matches!(self.log, Some(Destination::Http(_)))
+    }
+
     fn kafka(&self, url: &KafkaUrl) -> Result<KafkaOptions, CommandError> {
         let mut options = KafkaOptions::new(url.clone());
         options.timeout = TIMEOUT;

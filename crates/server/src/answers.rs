@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_lake::catalog::{Catalog, CatalogSource};
+use tidegate_lake::catalog::{Catalog, CatalogSource, Sight};
 
 use crate::encode::Encoded;
 use crate::error::QueryError;
@@ -35,7 +35,7 @@ impl Answers {
     /// Tables that a query would see now.
     ///
     /// # Errors
-    /// They cannot be cut by team.
+    /// They cannot be cut to what the reader sees.
     pub(crate) fn catalog(&self) -> Result<Arc<Catalog>, QueryError> {
         match self {
             Self::Here(service) => Ok(service.catalog()),
@@ -43,18 +43,18 @@ impl Answers {
         }
     }
 
-    /// The same with the rows of these teams alone.
+    /// The same for a reader who sees so much.
     ///
     /// # Errors
-    /// The tables cannot be cut by team.
-    pub(crate) fn of_teams(&self, teams: &[String]) -> Result<Self, QueryError> {
+    /// The tables cannot be cut to that.
+    pub(crate) fn seen_with(&self, sight: Sight) -> Result<Self, QueryError> {
         Ok(match self {
             Self::Here(service) => {
-                let catalog = service.catalog().of_teams(teams);
+                let catalog = service.catalog().seen_with(&sight);
                 let catalog = catalog.map_err(|e| QueryError::Internal(e.to_string()))?;
                 Self::Here(service.over(CatalogSource::fixed(catalog)))
             }
-            Self::Workers(workers) => Self::Workers(workers.of_teams(teams)),
+            Self::Workers(workers) => Self::Workers(workers.seen_with(sight)),
         })
     }
 
@@ -86,6 +86,14 @@ impl Answer {
         match self {
             Self::Here(encoded) => encoded.next().await,
             Self::Worker(answer) => answer.next().await,
+        }
+    }
+
+    /// Rows of the answer; `None` until it is whole.
+    pub(crate) fn rows(&self) -> Option<u64> {
+        match self {
+            Self::Here(encoded) => Some(encoded.rows_written()),
+            Self::Worker(answer) => answer.rows(),
         }
     }
 

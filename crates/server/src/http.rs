@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::access::{Access, Forbidden, Principal};
 use crate::answers::{Answer, Answers};
+use crate::audit::{Actor, Auditor, Begun, Deed, NotRecorded, Outcome, Peer, Text};
 use crate::error::QueryError;
 use crate::format::Format;
 use crate::metrics::Metrics;
@@ -35,13 +36,20 @@ pub const MAX_BODY_BYTES: usize = 256 << 10;
 /// which every HTTP client reports.
 const HELD_BACK_BYTES: usize = 1 << 20;
 
-pub(crate) fn router(service: Answers, metrics: Arc<Metrics>, access: Access) -> Router {
+/// What answers queries, and what records that they were asked.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub answers: Answers,
+    pub audit: Option<Auditor>,
+}
+
+pub(crate) fn router(asked: Asked, metrics: Arc<Metrics>, access: Access) -> Router {
     let of = Arc::clone(&metrics);
     let readiness = Arc::<Readiness>::default();
     Router::new()
         .route("/", get(front))
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(move |State(answers)| ready(answers, Arc::clone(&readiness))))
+        .route("/readyz", get(move |State(asked)| ready(asked, Arc::clone(&readiness))))
         .route("/metrics", get(move || async move { ([(CONTENT_TYPE, OPEN_METRICS)], of.text()) }))
         .route("/v1/status", get(move || async move { Json(status(&metrics, &access)) }))
         .route("/v1/tables", get(tables))
@@ -58,7 +66,7 @@ pub(crate) fn router(service: Answers, metrics: Arc<Metrics>, access: Access) ->
         })
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(middleware::map_response(page::guard))
-        .with_state(service)
+        .with_state(asked)
 }
 
 /// The web page for clients that accept HTML; a list of paths for others.
@@ -86,8 +94,8 @@ const POINTER: &str = "Tidegate
   curl -H 'Accept: text/csv' --data 'select * from usage_1d limit 10' http://localhost:PORT/v1/sql
 ";
 
-async fn ready(answers: Answers, readiness: Arc<Readiness>) -> Response {
-    match readiness.tables(&answers).await {
+async fn ready(asked: Asked, readiness: Arc<Readiness>) -> Response {
+    match readiness.tables(&asked.answers).await {
         Ok(tables) => Json(json!({"ready": true, "tables": tables})).into_response(),
         Err(why) => HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", why).into_response(),
     }
@@ -100,19 +108,11 @@ fn status(metrics: &Metrics, access: &Access) -> serde_json::Value {
     status
 }
 
-/// What answers the principal: with the rows that it may see alone.
-fn seen_by(principal: &Principal, answers: &Answers) -> Result<Answers, HttpError> {
-    Ok(match principal.teams() {
-        Some(teams) => answers.of_teams(teams)?,
-        None => answers.clone(),
-    })
-}
-
 async fn tables(
-    State(answers): State<Answers>,
+    State(asked): State<Asked>,
     Extension(principal): Extension<Principal>,
 ) -> Result<Response, HttpError> {
-    let catalog = seen_by(&principal, &answers)?.catalog()?;
+    let catalog = asked.answers.seen_with(principal.sight())?.catalog()?;
     let tables: Vec<TableDoc> = catalog.specs.values().map(|spec| TableDoc::from(spec.as_ref())).collect();
     Ok(Json(json!({"tables": tables, "functions": reference::functions()})).into_response())
 }
@@ -138,8 +138,9 @@ async fn get_sql() -> Response {
 }
 
 async fn post_sql(
-    State(answers): State<Answers>,
+    State(asked): State<Asked>,
     Extension(principal): Extension<Principal>,
+    Extension(Peer(peer)): Extension<Peer>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, HttpError> {
@@ -159,7 +160,48 @@ async fn post_sql(
             .map_err(|e| HttpError::bad_request(format!("the body is not UTF-8: {e}")))?;
         SqlRequest { sql: sql.to_owned(), ..SqlRequest::default() }
     };
-    respond(&seen_by(&principal, &answers)?, request, &headers).await
+    let actor = Actor::at_door(&principal, peer, door_of(&headers));
+    let begun = match &asked.audit {
+        Some(audit) => Some(audit.begin(Deed::Query, &actor, "", Text::of(&request.sql)).await?),
+        None => None,
+    };
+    let answered = async {
+        let answers = asked.answers.seen_with(principal.sight())?;
+        respond(&answers, request, &headers).await
+    };
+    match answered.await {
+        Ok(Responding::Whole(response, outcome)) => {
+            end(begun, &outcome);
+            Ok(response)
+        }
+        Ok(Responding::Begun(head, rest, format)) => {
+            Ok(([(CONTENT_TYPE, format.media_type())], streamed(head, rest, begun)).into_response())
+        }
+        Err(error) => {
+            end(begun, &Outcome::failed(error.code));
+            Err(error)
+        }
+    }
+}
+
+fn end(begun: Option<Begun>, outcome: &Outcome<'_>) {
+    if let Some(begun) = begun {
+        begun.end(outcome);
+    }
+}
+
+/// Browsers say of the page's requests that they come from a page of this server.
+fn door_of(headers: &HeaderMap) -> &'static str {
+    match headers.get("sec-fetch-site").is_some_and(|site| site.as_bytes() == b"same-origin") {
+        true => "page",
+        false => "/v1/sql",
+    }
+}
+
+/// A response, or what is there of it while the query still runs.
+enum Responding {
+    Whole(Response, Outcome<'static>),
+    Begun(Vec<u8>, Answer, Format),
 }
 
 /// A format in the request takes precedence over its `Accept` header.
@@ -178,7 +220,11 @@ fn chosen_format(request: &SqlRequest, headers: &HeaderMap) -> Result<Format, Ht
     })
 }
 
-async fn respond(service: &Answers, request: SqlRequest, headers: &HeaderMap) -> Result<Response, HttpError> {
+async fn respond(
+    service: &Answers,
+    request: SqlRequest,
+    headers: &HeaderMap,
+) -> Result<Responding, HttpError> {
     let format = chosen_format(&request, headers)?;
     let overrides =
         Overrides { rows_max: request.max_rows, time_max: request.timeout_ms.map(Duration::from_millis) };
@@ -193,15 +239,22 @@ async fn respond(service: &Answers, request: SqlRequest, headers: &HeaderMap) ->
             break false;
         }
     };
-    let body = if whole { Body::from(head) } else { streamed(head, encoded) };
-    Ok(([(CONTENT_TYPE, format.media_type())], body).into_response())
+    if !whole {
+        return Ok(Responding::Begun(head, encoded, format));
+    }
+    let outcome = Outcome { code: "ok", rows: encoded.rows(), bytes: Some(head.len() as u64) };
+    Ok(Responding::Whole(([(CONTENT_TYPE, format.media_type())], head).into_response(), outcome))
 }
 
 /// The response from its first bytes on. A separate task writes it and ends in time: a client that
 /// stalls holds the pieces in flight, not the query's rows.
-fn streamed(head: Vec<u8>, encoded: Answer) -> Body {
+fn streamed(head: Vec<u8>, encoded: Answer, begun: Option<Begun>) -> Body {
     let (sender, receiver) = mpsc::channel(1);
-    tokio::spawn(write(encoded, sender));
+    let bytes = head.len() as u64;
+    tokio::spawn(async move {
+        let outcome = write(encoded, bytes, sender).await;
+        end(begun, &outcome);
+    });
     let rest = stream::try_unfold(receiver, |mut receiver| async move {
         match receiver.recv().await {
             Some(Part::Piece(piece)) => Ok(Some((Bytes::from(piece), receiver))),
@@ -218,25 +271,38 @@ enum Part {
     End,
 }
 
-async fn write(mut encoded: Answer, sender: mpsc::Sender<Part>) {
+/// Writes the rest of an answer of which so many bytes are written; returns how it ended.
+async fn write(mut encoded: Answer, mut bytes: u64, sender: mpsc::Sender<Part>) -> Outcome<'static> {
     let error = loop {
         let piece = tokio::select! {
             piece = encoded.next() => piece,
-            () = sender.closed() => return,
+            () = sender.closed() => break None,
         };
         let part = match piece {
-            Ok(Some(piece)) => Part::Piece(piece),
+            Ok(Some(piece)) => {
+                bytes += piece.len() as u64;
+                Part::Piece(piece)
+            }
             Ok(None) => Part::End,
-            Err(error) => break error,
+            Err(error) => break Some(error),
         };
         let last = matches!(part, Part::End);
         match encoded.in_time(sender.send(part)).await {
             Ok(Ok(())) if !last => {}
-            Ok(_) => return,
-            Err(error) => break error,
+            Ok(Ok(())) => return Outcome { code: "ok", rows: encoded.rows(), bytes: Some(bytes) },
+            Ok(Err(_client_left)) => break None,
+            Err(error) => break Some(error),
         }
     };
-    tracing::warn!(code = error.code(), %error, "query failed after its response had begun; connection cut");
+    let code = match error {
+        None => "cancelled",
+        Some(error) => {
+            let code = error.code();
+            tracing::warn!(code, %error, "query failed after its response had begun; connection cut");
+            code
+        }
+    };
+    Outcome { code, rows: None, bytes: Some(bytes) }
 }
 
 /// Every refusal and failure as JSON: `{"code", "message", "hint"}`.
@@ -261,6 +327,15 @@ impl HttpError {
 impl From<Forbidden> for HttpError {
     fn from(error: Forbidden) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", error.to_string())
+    }
+}
+
+impl From<NotRecorded> for HttpError {
+    fn from(error: NotRecorded) -> Self {
+        let mut refused = Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_recorded", error.to_string());
+        refused.hint =
+            Some("ask again when the log takes records; the server's log says what it lacks".into());
+        refused
     }
 }
 

@@ -15,8 +15,9 @@ use tidegate_log::wire::{self, AppendAnswer, LogAnswer, Refusal, TopicAnswer};
 use tidegate_log::{EventLog, LogError};
 use tokio::sync::Semaphore;
 
-use crate::access::{Forbidden, Principal, Role};
-use body::Memory;
+use crate::access::{Action, Forbidden, Principal};
+use crate::audit::{Actor, Auditor, Deed, NotRecorded, Outcome, Peer};
+use body::{Decoded, Memory};
 
 /// Requests appended at a time; others wait, with their body read.
 const MAX_AT_ONCE: usize = 32;
@@ -25,6 +26,8 @@ const MAX_AT_ONCE: usize = 32;
 #[derive(Clone)]
 pub struct Ingest {
     log: Arc<dyn EventLog>,
+    /// Records who enters prices.
+    audit: Option<Auditor>,
     turns: Arc<Semaphore>,
     memory: Memory,
 }
@@ -32,11 +35,12 @@ pub struct Ingest {
 impl Ingest {
     /// Who may append what is decided at the door, and by what principals are bound to.
     pub fn new(log: Arc<dyn EventLog>) -> Self {
-        Self { log, turns: Arc::new(Semaphore::new(MAX_AT_ONCE)), memory: Memory::default() }
+        Self { log, audit: None, turns: Arc::new(Semaphore::new(MAX_AT_ONCE)), memory: Memory::default() }
     }
 
-    pub(crate) fn router(self) -> Router {
-        Router::new().route("/v1/events", post(append)).route("/v1/log", get(topics)).with_state(self)
+    pub(crate) fn router(self, audit: Option<Auditor>) -> Router {
+        let ingest = Self { audit, ..self };
+        Router::new().route("/v1/events", post(append)).route("/v1/log", get(topics)).with_state(ingest)
     }
 
     /// Runs work that may wait for the disk or Kafka off the threads that answer requests.
@@ -59,8 +63,14 @@ impl std::fmt::Debug for Ingest {
     }
 }
 
-async fn topics(State(ingest): State<Ingest>) -> Result<Response, Refused> {
-    let topics = ingest.with_log(|log| log.topics()).await?;
+/// Topics, those of people's actions for who may write them alone.
+async fn topics(
+    State(ingest): State<Ingest>,
+    Extension(principal): Extension<Principal>,
+) -> Result<Response, Refused> {
+    let mut topics = ingest.with_log(|log| log.topics()).await?;
+    let audit = Action::AuditRecords;
+    topics.retain(|(name, _)| Some(name.as_str()) != audit.topic() || principal.role.may(audit));
     let topic = |(topic, config): (String, tidegate_log::TopicConfig)| TopicAnswer {
         topic,
         partitions: config.partitions,
@@ -73,6 +83,7 @@ async fn topics(State(ingest): State<Ingest>) -> Result<Response, Refused> {
 async fn append(
     State(ingest): State<Ingest>,
     Extension(principal): Extension<Principal>,
+    Extension(Peer(peer)): Extension<Peer>,
     request: Request,
 ) -> Result<Response, Refused> {
     let (head, body) = request.into_parts();
@@ -86,18 +97,27 @@ async fn append(
     // Read before the turn is taken: who sends slowly holds up nobody.
     let sent = ingest.memory.read(body).await?;
     let turn = ingest.turns.acquire().await;
-    let (request, held) = ingest.memory.decode(sent, &principal)?;
-    let topic = request.topic.clone();
+    let Decoded { request, prices, held } = ingest.memory.decode(sent, &principal)?;
+    let begun = match (&ingest.audit, prices) {
+        (Some(audit), Some(prices)) => {
+            let actor = Actor::at_door(&principal, peer, "/v1/events");
+            Some(audit.begin(Deed::Prices, &actor, &prices.cluster, prices.text).await?)
+        }
+        _ => None,
+    };
     let appended = ingest.with_log(move |log| {
         let (at, batch) = request.into_batch();
         log.append(&at, batch)
     });
-    let appended = appended.await?;
+    let appended = appended.await;
     drop((turn, held));
-    // What people enter is rare, and somebody will ask who it was.
-    if matches!(principal.role, Role::Operator | Role::Administrator) {
-        tracing::info!(by = %principal.id, topic, records = appended.written, "entered");
+    if let Some(begun) = begun {
+        begun.end(&match &appended {
+            Ok(appended) => Outcome { code: "ok", rows: Some(appended.written), bytes: None },
+            Err(refused) => Outcome::failed(&refused.refusal.code),
+        });
     }
+    let appended = appended?;
     let answer = AppendAnswer {
         first_offset: appended.first_offset,
         written: appended.written,
@@ -126,6 +146,12 @@ impl Refused {
 impl From<Forbidden> for Refused {
     fn from(error: Forbidden) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", error.to_string())
+    }
+}
+
+impl From<NotRecorded> for Refused {
+    fn from(error: NotRecorded) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, wire::LOG_UNAVAILABLE, error.to_string())
     }
 }
 

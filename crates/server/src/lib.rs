@@ -25,6 +25,7 @@
 pub mod access;
 mod admission;
 mod answers;
+pub mod audit;
 mod bounded_functions;
 mod cancellation;
 mod certificate;

@@ -14,7 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use tidegate_events::Millis;
+use tidegate_events::{Millis, SchemaId};
 use tidegate_lake::runner::{PartitionProgress, Progress};
 
 pub use autopilot::{AutopilotKept, ObjectiveKept};
@@ -126,8 +126,11 @@ impl Metrics {
         self.doors.shed.inc();
     }
 
-    /// Exports the runner's progress from now on.
+    /// Exports the runner's progress from now on, but for audit records: how many there are says
+    /// how many queries others asked.
     pub fn observe(&self, progress: &Progress) {
+        let mut progress = progress.clone();
+        progress.partitions.retain(|kept| kept.at.topic != SchemaId::AuditEvent.topic());
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         self.records.inc_by(progress.records - last.records);
         self.undecodable.inc_by(progress.undecodable - last.undecodable);
@@ -147,7 +150,7 @@ impl Metrics {
                 }
             }
         }
-        last.clone_from(progress);
+        *last = progress;
     }
 
     /// What was last observed, as JSON.

@@ -69,7 +69,7 @@ impl DoorArgs {
             tracing::warn!(%address, "tokens and rows cross the network in the clear: give --tls-cert and --tls-key, or put a proxy with TLS in front");
         }
         let names = HostNames::new(self.hosts.iter().cloned());
-        Ok(Door { listener, access, names, tls, limits: ConnectionLimits::of_process() })
+        Ok(Door { listener, access, names, tls, limits: ConnectionLimits::of_process(), audit: None })
     }
 
     fn tls_files(&self) -> Option<TlsFiles> {

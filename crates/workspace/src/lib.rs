@@ -54,7 +54,7 @@ pub use log_args::{LogArgs, PlaceArgs, Retention};
 pub use origin::{consumer_group, reader_group};
 pub use process::{
     LOG_UNAVAILABLE, bind, block_on, block_on_one_thread, exit_code, init_logging, name_full_disk,
-    stop_on_signals,
+    stop_on_signals, user_name,
 };
 pub use query::{TableCount, ask, committed, quoted, table_counts};
 pub use workspace::{DEATHS, SNAPSHOTS, Workspace};

@@ -103,3 +103,9 @@ pub fn name_full_disk(error: CommandError, data: &Path) -> CommandError {
     let is_full = causes(error.as_ref()).any(is_full);
     if is_full { LogError::Full { dir: data.to_path_buf() }.into() } else { error }
 }
+
+/// Who is at the keyboard, as the environment says; a name that is too long is cut.
+pub fn user_name() -> String {
+    let named = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER"));
+    named.map_or_else(|_| "somebody".to_owned(), |name| name.chars().take(128).collect())
+}

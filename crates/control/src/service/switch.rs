@@ -1,8 +1,9 @@
-//! The kill switch where the site has signers: it is on only by a person's signature.
+//! The kill switch, as it is found and journaled. Where the site has signers, it is on only by a
+//! person's signature.
 //!
-//! Whatever else the file holds is off, whoever wrote it: anybody who can reach it may stop the
-//! autopilot. The journal remembers when it was last found off, so that an older signature that is
-//! put back does not switch it on again.
+//! There, whatever else the file holds is off, whoever wrote it: anybody who can reach it may stop
+//! the autopilot. The journal remembers when it was last found off, so that an older signature that
+//! is put back does not switch it on again.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tidegate_autopilot::executor::Switched;
@@ -23,6 +24,19 @@ pub(super) struct Found {
     pub news: Option<Switched>,
     /// Why a switch that says `on` is off.
     pub why: Option<String>,
+}
+
+/// What is to be journaled where nobody signs: that the switch is another than when it was found
+/// last. It is off before it was ever found.
+pub(super) fn unsigned_news(
+    control: &ControlFolder,
+    last: Option<&Switched>,
+    now: DateTime<Utc>,
+) -> Option<Switched> {
+    let on = control.switch() == KillSwitch::On;
+    let by = control.describe().unwrap_or_default().replace('\n', " ");
+    let news = Switched { on, by, sequence: now.timestamp_micros(), signature: None };
+    (on != last.is_some_and(|last| last.on)).then_some(news)
 }
 
 /// Reads the switch; `last` is as the journal knows it.

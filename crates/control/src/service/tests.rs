@@ -159,3 +159,20 @@ fn a_signed_switch_is_on_until_it_is_found_off() {
     on("c", later + chrono::TimeDelta::seconds(1));
     assert_eq!(find(Some(&off), later).switch, KillSwitch::On);
 }
+
+/// Where nobody signs, who switched is recorded all the same: each change once.
+#[test]
+fn an_unsigned_switch_is_journaled_when_it_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let control = ControlFolder::in_data(folder.path());
+    let now = chrono::Utc::now();
+    assert_eq!(switch::unsigned_news(&control, None, now), None, "it was never on");
+    control.set(&ControlFolder::on("anna", "noon")).unwrap();
+    let on = switch::unsigned_news(&control, None, now).unwrap();
+    assert_eq!((on.on, on.by.as_str(), &on.signature), (true, "on by anna at noon", &None));
+    assert_eq!(switch::unsigned_news(&control, Some(&on), now), None);
+    control.set(&ControlFolder::paused("ben", "one", Some("on call"))).unwrap();
+    let off = switch::unsigned_news(&control, Some(&on), now).unwrap();
+    assert_eq!((off.on, off.by.as_str()), (false, "paused by ben at one: on call"));
+    assert_eq!(switch::unsigned_news(&control, Some(&off), now), None);
+}

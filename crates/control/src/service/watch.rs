@@ -54,10 +54,16 @@ impl Service {
         }
     }
 
-    /// Lets the leader record that the signed switch changed; returns it as the journal knows it.
+    /// Lets the leader record that the switch changed; returns it as the journal knows it.
     pub(super) fn record_switch(&mut self, leads: bool) -> Option<Switched> {
-        let signers = self.signers.as_ref()?;
         let last = self.executor.state().switched.clone();
+        let Some(signers) = self.signers.as_ref() else {
+            let news = switch::unsigned_news(&self.control, last.as_ref(), chrono::Utc::now());
+            if let Some(news) = news.filter(|_| leads) {
+                self.executor.record_when_leading(JournalEvent::Switched(news));
+            }
+            return last;
+        };
         let found =
             switch::find(&self.control, signers, &self.config.cluster, last.as_ref(), chrono::Utc::now());
         if found.why != self.switch_refused {

@@ -26,6 +26,8 @@ const PROCESSES: usize = 1 << 16;
 const LINES: usize = 1_024;
 /// Quantiles of a forecast.
 const LEVELS: usize = 1_024;
+/// Longest text of an audit record, bytes: what its writer keeps of one, and room for more.
+const AUDITED_BYTES: usize = 64 << 10;
 
 /// What a record of the schema may hold.
 pub fn shape_of(schema: SchemaId) -> &'static Shape {
@@ -45,6 +47,7 @@ pub fn shape_of(schema: SchemaId) -> &'static Shape {
         SchemaId::JobEndSignal => &JOB_END,
         SchemaId::ScalingCurve => &SCALING,
         SchemaId::SizingAdvice => &SIZING,
+        SchemaId::AuditEvent => &AUDIT,
     }
 }
 
@@ -194,6 +197,22 @@ static SIZING: Shape = Shape {
         name(3, "name"),
         field(43, "regret_rule", Kind::Texts(LINES)),
         field(44, "regret_ppm", Kind::Numbers(LINES)),
+    ],
+};
+static AUDIT: Shape = Shape {
+    bytes: size_of::<v1::AuditEvent>(),
+    fields: &[
+        ENVELOPE,
+        name(3, "id"),
+        name(4, "principal"),
+        name(5, "role"),
+        name(6, "teams"),
+        name(7, "peer"),
+        name(8, "door"),
+        field(9, "text", Kind::Text(AUDITED_BYTES)),
+        name(11, "text_sha256"),
+        name(12, "object"),
+        name(13, "code"),
     ],
 };
 

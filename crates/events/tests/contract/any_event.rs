@@ -73,6 +73,7 @@ fn make_valid(message: &mut DynamicMessage) {
     };
     envelope.set_field_by_name("event_id", Value::Bytes(vec![7; 16].into()));
     fill_if_empty(&mut envelope, "cluster");
+    fill_if_empty(&mut envelope, "source");
     message.set_field_by_name("envelope", Value::Message(envelope));
     for required in [
         "job_id",
@@ -90,6 +91,8 @@ fn make_valid(message: &mut DynamicMessage) {
         "policy_hash",
         "beside_plan",
         "canary",
+        "id",
+        "door",
     ] {
         fill_if_empty(message, required);
     }

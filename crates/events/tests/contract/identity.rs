@@ -52,6 +52,7 @@ fn with_field(event: &Event, field: &FieldDescriptor, value: prost_reflect::Valu
         Event::JobEnd(_) => Event::JobEnd(Message::decode(&*bytes).unwrap()),
         Event::Scaling(_) => Event::Scaling(Message::decode(&*bytes).unwrap()),
         Event::Sizing(_) => Event::Sizing(Message::decode(&*bytes).unwrap()),
+        Event::Audit(_) => Event::Audit(Message::decode(&*bytes).unwrap()),
     }
 }
 

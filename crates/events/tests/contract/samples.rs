@@ -166,6 +166,7 @@ pub fn full_event(schema: SchemaId) -> Event {
         }),
         SchemaId::ScalingCurve => Event::Scaling(scaling(envelope)),
         SchemaId::SizingAdvice => Event::Sizing(sizing(envelope)),
+        SchemaId::AuditEvent => Event::Audit(audit(envelope)),
         SchemaId::AutopilotEvent => Event::Autopilot(autopilot(envelope)),
         SchemaId::CoverageSignal => Event::Coverage(v1::CoverageSignal {
             envelope,
@@ -315,6 +316,27 @@ fn scaling(envelope: Option<v1::Envelope>) -> v1::ScalingCurve {
         seen_steps: 1_200,
         points: 8,
         model: "scaling-1".into(),
+    }
+}
+
+fn audit(envelope: Option<v1::Envelope>) -> v1::AuditEvent {
+    v1::AuditEvent {
+        envelope,
+        kind: v1::AuditEventKind::QueryAsked.into(),
+        id: "0f0e0d0c0b0a49088786858483828180".into(),
+        principal: Some("ann".into()),
+        role: Some("viewer".into()),
+        teams: Some("vision,speech".into()),
+        peer: Some("192.0.2.7:51234".into()),
+        door: "/v1/sql".into(),
+        text: Some("SELECT 1".into()),
+        text_bytes: Some(8),
+        text_sha256: Some("e004ebd5b5532a4b85984a62f8ad48a81aa3460c1ca07701f386135d72cdecf5".into()),
+        object: Some("ben".into()),
+        code: Some("ok".into()),
+        rows: Some(1),
+        bytes: Some(12),
+        duration_ms: Some(7),
     }
 }
 

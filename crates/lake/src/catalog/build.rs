@@ -16,6 +16,7 @@ use super::overlay::{cast_columns, public_rows};
 use crate::engine::{self, Limits};
 use crate::error::Result;
 use crate::pipeline::plan::{Plan, Planned};
+use crate::raw::AUDIT_TABLE;
 use crate::table::{Layout, REVISION, TableSpec, table_lag, window_revisions};
 use crate::views::deferred::DeferredView;
 use crate::views::materialized::MaterializedView;
@@ -76,10 +77,11 @@ pub async fn public_catalog(
     replaced: &BTreeMap<String, Arc<dyn TableProvider>>,
 ) -> Result<Catalog> {
     let ctx = &engine::session(runtime, Limits { threads: 1, ..Limits::default() });
+    let guarded = plan.computed_from(AUDIT_TABLE);
     let mut catalog = Catalog { rollups: plan.rollups(), ..Catalog::default() };
     let mut windows = Vec::new();
     for (spec, rows, partitions) in stored {
-        if spec.layout == Layout::Windowed {
+        if spec.layout == Layout::Windowed && !guarded.contains(&spec.name) {
             windows.push(revisions_of(&spec, rows.clone())?);
         }
         let table = Arc::clone(&spec);
@@ -95,6 +97,7 @@ pub async fn public_catalog(
         catalog.tables.insert(spec.name.clone(), all?.into_view());
         catalog.specs.insert(spec.name.clone(), spec);
     }
+    let lag: Vec<TableLag> = lag.into_iter().filter(|lag| !guarded.contains(&lag.table)).collect();
     catalog.tables.insert(table_lag().name.clone(), lag::provider(&lag)?);
     catalog.specs.insert(table_lag().name.clone(), table_lag());
     catalog.lag = lag;
@@ -105,6 +108,7 @@ pub async fn public_catalog(
         catalog.specs.insert(view.spec.name.clone(), Arc::clone(&view.spec));
         catalog.views.insert(view.spec.name.clone());
     }
+    catalog.guarded = guarded;
     Ok(catalog)
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod overlay;
 pub mod pinned;
 pub mod position;
 pub mod rollup;
+mod sight;
 mod teams;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use datafusion::prelude::SessionContext;
 pub use self::committed::committed_catalog;
 pub use self::lag::{TableLag, table_lag};
 pub use self::overlay::{Hidden, Overlay};
+pub use self::sight::Sight;
 use crate::error::Result;
 use crate::pipeline::rollup::Rollup;
 use crate::table::TableSpec;
@@ -36,6 +38,9 @@ pub struct Catalog {
     pub lag: Vec<TableLag>,
     /// Rollups of each table, the narrowest first.
     pub rollups: BTreeMap<String, Vec<Rollup>>,
+    /// Names of the tables that are for administrators: audit records, and what is computed from
+    /// them.
+    pub guarded: BTreeSet<String>,
     /// Where the rows of each stored table are, for another process that opens them. Empty if they
     /// are not all in a lake.
     pub stored: BTreeMap<String, Stored>,

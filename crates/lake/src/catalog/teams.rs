@@ -34,7 +34,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If a table cannot be planned.
-    pub fn of_teams(&self, teams: &[String]) -> Result<Self> {
+    pub(super) fn of_teams(&self, teams: &[String]) -> Result<Self> {
         let mut tables: BTreeMap<String, Arc<dyn TableProvider>> = BTreeMap::new();
         for (name, whole) in &self.tables {
             let has_team = whole.schema().field_with_name(TEAM).is_ok();

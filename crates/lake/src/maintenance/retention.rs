@@ -1,4 +1,5 @@
-//! Retention by table: raw samples for weeks, minutes for a year, hours and days for ever.
+//! Retention by table: raw samples for weeks, minutes for a year, hours and days for ever, audit
+//! records for as long as the log keeps them.
 //!
 //! Whole files of raw rows and whole segments of windows are dropped. A joined window is final once
 //! rows of its time were dropped from a table it is computed from: late events no longer change it,
@@ -8,16 +9,25 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Duration, Utc};
+use tidegate_events::SchemaId;
 
 use crate::delta::{DataFile, DeltaStore};
 use crate::error::{LakeError, Result};
 use crate::pipeline::plan::{Group, Plan, Planned};
+use crate::raw::AUDIT_TABLE;
 use crate::table::{Layout, PARTITION, SEGMENT};
 
 /// How long tables keep their rows, counted from the newest row. Tables without an entry keep them
-/// for ever.
-#[derive(Debug, Clone, Default)]
+/// for ever. By default only audit records are dropped, after the days that the log keeps them.
+#[derive(Debug, Clone)]
 pub struct Retention(BTreeMap<String, Duration>);
+
+impl Default for Retention {
+    fn default() -> Self {
+        let days = i64::try_from(SchemaId::AuditEvent.retained_days()).unwrap_or(i64::MAX);
+        Self(BTreeMap::from([(AUDIT_TABLE.to_owned(), Duration::days(days))]))
+    }
+}
 
 impl Retention {
     /// Checks that the rows of each table can be dropped.
@@ -34,7 +44,9 @@ impl Retention {
                 )));
             }
         }
-        Ok(Self(keep))
+        let Self(mut all) = Self::default();
+        all.extend(keep);
+        Ok(Self(all))
     }
 
     /// How long a table keeps its rows; `None` if for ever.
@@ -72,8 +84,8 @@ impl Retention {
     }
 }
 
-/// Tables whose rows can be dropped: windowed tables, and raw tables that only partial aggregates
-/// and joined windows are computed from.
+/// Tables whose rows can be dropped: windowed tables, raw tables that only partial aggregates and
+/// joined windows are computed from, and audit records, each of which stands alone.
 fn droppable(plan: &Plan) -> Vec<&str> {
     let stored = |planned: &&Planned| planned.pipeline.stored;
     let with_partials = |planned: &Planned| !planned.spec.partials.is_empty();
@@ -82,7 +94,12 @@ fn droppable(plan: &Plan) -> Vec<&str> {
     let only_in_parts = |group: &&Group| {
         group.keyed.is_empty() && !group.windowed.is_empty() && group.windowed.iter().all(with_partials)
     };
-    let raw = plan.groups.iter().filter(only_in_parts).map(|group| &group.raw.spec);
+    let is_audit = |group: &&Group| group.raw.spec.name == AUDIT_TABLE && group.keyed.is_empty();
+    let raw = plan
+        .groups
+        .iter()
+        .filter(|group| only_in_parts(group) || is_audit(group))
+        .map(|group| &group.raw.spec);
     let of_groups = plan.groups.iter().flat_map(|group| &group.windowed);
     let windows = of_groups.chain(plan.joined.iter().filter(stored)).map(|planned| &planned.spec);
     let windows = windows.filter(|spec| spec.layout == Layout::Windowed);

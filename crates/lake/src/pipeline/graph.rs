@@ -356,6 +356,6 @@ mod tests {
         );
         assert!(graph.mermaid().contains("t_job_events[(\"job_events\")]:::raw"));
         assert!(graph.mermaid().contains("t_xid_catalog[/\"xid_catalog\"/]:::catalog"));
-        assert_eq!(graph.subjects().len(), 10, "{:?}", graph.subjects());
+        assert_eq!(graph.subjects().len(), 11, "{:?}", graph.subjects());
     }
 }

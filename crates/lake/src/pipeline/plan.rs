@@ -108,6 +108,12 @@ impl Plan {
         raw.chain(computed).chain([window_revisions(), table_lag()]).collect()
     }
 
+    /// A raw table, and every table and view that is computed from it.
+    pub fn computed_from(&self, raw: &str) -> BTreeSet<String> {
+        let computed = self.pipelines().filter(|planned| planned.roots.contains(raw));
+        computed.map(|planned| planned.spec.name.clone()).chain([raw.to_owned()]).collect()
+    }
+
     /// Rollups of each table, the narrowest first.
     pub fn rollups(&self) -> BTreeMap<String, Vec<Rollup>> {
         let next = |table: &str| {

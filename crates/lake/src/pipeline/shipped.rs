@@ -116,13 +116,14 @@ const FILES: &[(&str, &str)] = files![
         ],
     "signals"
         / ["forecast_coverage", "forecast_scores", "node_health", "scaling_curves", "sizing", "stragglers",],
+    "audit" / ["audit"],
     "autopilot" / ["actions", "decisions", "plans", "prediction_scores",],
     "catalog"
         / ["gpu_peaks", "ledger_classes", "link_peaks", "mig_profiles", "pending_reasons", "xid_catalog",],
 ];
 
 /// Folders of `pipelines/` in the order of the documentation, and what each holds.
-pub const SUBJECTS: [(&str, &str); 10] = [
+pub const SUBJECTS: [(&str, &str); 11] = [
     ("jobs", "Jobs, their attempts to run, and the GPU time that they held and waited for."),
     ("queue", "Why jobs wait: reasons, quotas, free nodes and the place in line."),
     ("nodes", "Nodes: capacity, state, faults, location, and which jobs hold what of them."),
@@ -131,6 +132,7 @@ pub const SUBJECTS: [(&str, &str); 10] = [
     ("ledger", "The ledger: each GPU-ms of a cluster in exactly one class."),
     ("cost", "Prices, costs and energy."),
     ("signals", "Forecasts, advice and detections that Tidegate publishes."),
+    ("audit", "What people did; for administrators."),
     ("autopilot", "Plans, decisions and actions of the autopilot."),
     ("catalog", "Reference data from CSV files in `schemas/`."),
 ];

@@ -74,6 +74,7 @@ pub(super) fn facts_from_event(event: &Event) -> Facts {
         | Event::JobEnd(_)
         | Event::Scaling(_)
         | Event::Sizing(_)
+        | Event::Audit(_)
         | Event::Autopilot(_) => (identity, time, Some(true)),
     };
     let attempt = if let Event::Job(e) = event { e.attempt_id.unwrap_or(-1) } else { -1 };

@@ -11,9 +11,12 @@ use std::sync::Arc;
 
 use tidegate_events::SchemaId;
 
-use self::columns::{autopilot, dead_letter, documented, insight, scheduler, sizing, step};
+use self::columns::{audit, autopilot, dead_letter, documented, insight, scheduler, sizing, step};
 use self::table::RawTable;
 use crate::table::{Column, Layout, TableSpec};
+
+/// The raw table of what people did. It, and whatever is computed from it, is for administrators.
+pub const AUDIT_TABLE: &str = "audit_events";
 
 /// All raw tables. Their order is part of the commit format of joined tables, which name a raw
 /// table by its number.
@@ -132,6 +135,13 @@ pub fn raw_tables() -> Vec<RawTable> {
             "How much of a pool to commit to for a term, advised from its demand and the prices at that time: one row per advice and term.",
             &["cluster", "kind", "name"],
             documented(sizing::SIZING),
+        ),
+        table(
+            SchemaId::AuditEvent,
+            AUDIT_TABLE,
+            "Audit records: what people did and how it ended, one row per record; for administrators alone.",
+            &["source"],
+            documented(audit::AUDIT),
         ),
     ]
 }

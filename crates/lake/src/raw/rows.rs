@@ -8,7 +8,7 @@ use arrow::array::{
 };
 use tidegate_events::{Event, SchemaId};
 
-use super::columns::{Columns, Read, autopilot, dead_letter, insight, scheduler, sizing, step};
+use super::columns::{Columns, Read, audit, autopilot, dead_letter, insight, scheduler, sizing, step};
 use super::facts::{Facts, facts_from_event};
 use super::table::RawTable;
 use crate::table::{EVENT, KEY, OFFSET, PARTITION};
@@ -67,6 +67,9 @@ impl RawRows {
             }
             SchemaId::SizingAdvice => {
                 rows(sizing::SIZING, |e| if let Event::Sizing(e) = e { Some(e) } else { None })
+            }
+            SchemaId::AuditEvent => {
+                rows(audit::AUDIT, |e| if let Event::Audit(e) = e { Some(e) } else { None })
             }
             SchemaId::GpuSampleBatch => unreachable!("samples become rows in crate::raw::samples"),
         };

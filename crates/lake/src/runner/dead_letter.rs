@@ -11,6 +11,10 @@ use crate::error::{LakeError, Result};
 /// At most this many bytes of an undecodable record are kept in its dead letter.
 const RAW_BYTES: usize = 4096;
 
+fn raw_bytes(record: &Record) -> Vec<u8> {
+    record.payload.slice(..record.payload.len().min(RAW_BYTES)).to_vec()
+}
+
 /// Records of one read that go elsewhere. They are in the log before the read counts as absorbed.
 ///
 /// After a crash in between they are appended once more, as the same events, which tables count
@@ -81,7 +85,8 @@ impl<'a> RecordRouter<'a> {
             offset: Some(offset),
             code: code.into(),
             reason: format!("{why}; the record was skipped, and processing continues"),
-            raw: record.payload.slice(..record.payload.len().min(RAW_BYTES)).to_vec(),
+            // Dead letters are for everybody who asks, and audit records are not.
+            raw: if topic == SchemaId::AuditEvent.topic() { Vec::new() } else { raw_bytes(&record) },
         });
         let out = letter.record().map_err(|e| LakeError::Refused(format!("build a dead letter: {e}")))?;
         let record = Record {

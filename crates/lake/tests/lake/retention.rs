@@ -7,7 +7,9 @@ use arrow::util::pretty::pretty_format_batches;
 use chrono::Duration;
 use tidegate_events::Event;
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
-use tidegate_events::v1::{GpuSampleBatch, JobEvent, JobEventKind, NodeEvent, NodeEventKind};
+use tidegate_events::v1::{
+    AuditEvent, AuditEventKind, DeadLetter, GpuSampleBatch, JobEvent, JobEventKind, NodeEvent, NodeEventKind,
+};
 use tidegate_lake::engine::{self, Limits};
 use tidegate_lake::lake::{Lake, Sharing};
 use tidegate_lake::maintenance::retention::Retention;
@@ -82,6 +84,15 @@ struct Kept {
 }
 
 impl Kept {
+    async fn open(folder: &Path, plan: &Plan) -> Self {
+        let root = Url::from_directory_path(folder).unwrap();
+        let mut lake = Lake::open(&root, plan.clone(), Limits::default(), Sharing::Exclusive).await.unwrap();
+        for group in &plan.groups {
+            lake.attach(group.raw.schema.topic(), &[0]).await.unwrap();
+        }
+        Self { lake, next: 0 }
+    }
+
     async fn ingest(&mut self, plan: &Plan, events: &[Event]) {
         for group in &plan.groups {
             let topic = group.raw.schema.topic();
@@ -135,12 +146,7 @@ fn keep(days: &[(&str, i64)]) -> BTreeMap<String, Duration> {
 async fn dropped_rows_are_gone_and_what_was_computed_from_them_stays() {
     let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let root = Url::from_directory_path(folder.path()).unwrap();
-    let mut lake = Lake::open(&root, plan.clone(), Limits::default(), Sharing::Exclusive).await.unwrap();
-    for group in &plan.groups {
-        lake.attach(group.raw.schema.topic(), &[0]).await.unwrap();
-    }
-    let mut kept = Kept { lake, next: 0 };
+    let mut kept = Kept::open(folder.path(), &plan).await;
     for day in history().chunks(48) {
         kept.ingest(&plan, day).await;
     }
@@ -210,6 +216,34 @@ async fn dropped_rows_are_gone_and_what_was_computed_from_them_stays() {
     assert!(kept.number("SELECT unix_ms(min(window_start)) AS t FROM gpu_1m").await > START_MS + HOUR_MS);
 }
 
+/// Nobody asked for it: audit records go when the log drops them, and nothing else does.
+#[tokio::test]
+async fn audit_records_stay_as_long_as_the_log_keeps_them() {
+    let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut kept = Kept::open(folder.path(), &plan).await;
+    for day in [0, 300, 401] {
+        let asked = AuditEvent {
+            envelope: envelope("", START_MS + day * DAY_MS),
+            kind: AuditEventKind::QueryAsked.into(),
+            id: format!("day {day}"),
+            door: "/v1/sql".into(),
+            ..AuditEvent::default()
+        };
+        let letter = DeadLetter {
+            envelope: envelope("c", START_MS + day * DAY_MS),
+            origin: "jobs.csv".into(),
+            code: "NO_TIME".into(),
+            ..DeadLetter::default()
+        };
+        kept.ingest(&plan, &sealed(vec![Event::Audit(asked), Event::DeadLetter(letter)])).await;
+    }
+    maintenance::run_due(&mut kept.lake, &Maintenance::default()).await.unwrap();
+    let left = kept.ask("SELECT id FROM audit_events ORDER BY id").await;
+    assert!(left.contains("day 300") && left.contains("day 401") && !left.contains("day 0"), "{left}");
+    assert_eq!(kept.number("SELECT count(*) AS n FROM dead_letters").await, 3);
+}
+
 #[tokio::test]
 async fn rows_that_other_tables_need_cannot_be_dropped() {
     let plan = Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap();
@@ -217,6 +251,7 @@ async fn rows_that_other_tables_need_cannot_be_dropped() {
         ("gpu_samples", true),
         ("gpu_1h", true),
         ("steps", true),
+        ("audit_events", true),
         ("ledger_1d", true),
         ("job_events", false),
         ("node_events", false),

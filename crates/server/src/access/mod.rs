@@ -4,6 +4,7 @@
 //! [`token_file`] is how a site writes them down. [`Access`] knows them while the process runs.
 
 mod certificate;
+mod changes;
 mod permission;
 mod principal;
 mod token;
@@ -19,6 +20,7 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 
 pub use certificate::{CertificateName, Nameless};
+pub use changes::PrincipalChange;
 pub use permission::{Action, Role, permissions_page};
 pub use principal::{Bounds, Forbidden, Principal};
 pub use token::{Token, TokenHash};
@@ -79,8 +81,10 @@ impl Access {
     /// [`TokenFileError`] if it cannot be read, or an entry is not whole.
     pub fn from_file(file: &Path) -> Result<Self, TokenFileError> {
         let stamp = Stamp::of(file);
-        let (_, known) = TokenFile::load(file)?;
-        let kept = Kept { known: Arc::new(known), stamp, looked: Instant::now(), broken: None };
+        let (entries, known) = TokenFile::load(file)?;
+        let known = Arc::new(known);
+        let (broken, changes) = Default::default();
+        let kept = Kept { known, entries, stamp, looked: Instant::now(), broken, changes };
         Ok(Self::Tokens(Arc::new(Tokens { file: file.to_owned(), kept: Mutex::new(kept) })))
     }
 
@@ -108,6 +112,13 @@ impl Access {
         }
     }
 
+    /// What changed in the token file since the last call, as far as it was read again.
+    pub(crate) fn take_changes(&self) -> Vec<PrincipalChange> {
+        let Self::Tokens(tokens) = self else { return Vec::new() };
+        let mut kept = tokens.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut kept.changes)
+    }
+
     /// Why the token file does not count as it is now, if an older state of it is in use.
     pub fn broken(&self) -> Option<String> {
         let Self::Tokens(tokens) = self else { return None };
@@ -125,9 +136,13 @@ pub struct Tokens {
 #[derive(Debug)]
 struct Kept {
     known: Arc<Holders>,
+    /// What `known` was made of.
+    entries: TokenFile,
     stamp: Option<Stamp>,
     looked: Instant,
     broken: Option<String>,
+    /// Changes that nobody has asked for yet.
+    changes: Vec<PrincipalChange>,
 }
 
 impl Holders {
@@ -168,9 +183,12 @@ impl Tokens {
             if stamp != kept.stamp {
                 kept.stamp = stamp;
                 match TokenFile::load(&self.file) {
-                    Ok((_, known)) => {
+                    Ok((entries, known)) => {
                         let (tokens, certificates) = (known.tokens.len(), known.certificates.len());
                         tracing::info!(tokens, certificates, "read {} again", self.file.display());
+                        let changes = changes::between(&kept.entries, &entries);
+                        kept.changes.extend(changes);
+                        kept.entries = entries;
                         (kept.known, kept.broken) = (Arc::new(known), None);
                     }
                     Err(error) => {

@@ -108,11 +108,15 @@ pub enum Action {
     Forecasts,
     /// Append entries of the autopilot's journal.
     Journal,
+    /// Ask for what people did.
+    Audit,
+    /// Append records of what people did.
+    AuditRecords,
 }
 
 impl Action {
     /// Every action, in the order of the reference.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Query,
         Self::Status,
         Self::Topics,
@@ -127,6 +131,8 @@ impl Action {
         Self::Signals,
         Self::Forecasts,
         Self::Journal,
+        Self::Audit,
+        Self::AuditRecords,
     ];
 
     /// The permissions themselves.
@@ -141,7 +147,9 @@ impl Action {
             Self::Prices => &[Service, Operator, Administrator, Local],
             // Not `local`: what is computed here is appended by this process itself, and a journal
             // that other users of a machine could write would act on the cluster.
-            Self::Signals | Self::Forecasts | Self::Journal => &[Service],
+            Self::Signals | Self::Forecasts | Self::Journal | Self::AuditRecords => &[Service],
+            // Not `local`: on a machine of several people one would read what the others ask.
+            Self::Audit => &[Administrator],
         }
     }
 
@@ -166,13 +174,14 @@ impl Action {
             | Event::Sizing(_) => Self::Signals,
             Event::Forecast(_) => Self::Forecasts,
             Event::Autopilot(_) => Self::Journal,
+            Event::Audit(_) => Self::AuditRecords,
         }
     }
 
     /// The topic that it appends to; `None` where it appends nothing.
     pub const fn topic(self) -> Option<&'static str> {
         let schema = match self {
-            Self::Query | Self::Status | Self::Topics => return None,
+            Self::Query | Self::Status | Self::Topics | Self::Audit => return None,
             Self::Samples => SchemaId::GpuSampleBatch,
             Self::Steps => SchemaId::StepReport,
             Self::Nodes => SchemaId::NodeEvent,
@@ -182,6 +191,7 @@ impl Action {
             Self::Signals => SchemaId::NodeSignal,
             Self::Forecasts => SchemaId::Forecast,
             Self::Journal => SchemaId::AutopilotEvent,
+            Self::AuditRecords => SchemaId::AuditEvent,
         };
         Some(schema.topic())
     }
@@ -203,13 +213,15 @@ impl Action {
             Self::Signals => "append signals",
             Self::Forecasts => "append forecasts",
             Self::Journal => "append to the autopilot's journal",
+            Self::Audit => "query what people did (audit)",
+            Self::AuditRecords => "append audit records",
         }
     }
 
     /// Where it is done over HTTP.
     pub const fn door(self) -> &'static str {
         match self {
-            Self::Query => "/v1/sql, /v1/tables",
+            Self::Query | Self::Audit => "/v1/sql, /v1/tables",
             Self::Status => "/v1/status, /metrics",
             Self::Topics => "/v1/log",
             _ => "/v1/events",

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_events::Event;
+use tidegate_lake::catalog::Sight;
 
 use super::permission::{Action, Role};
 
@@ -48,6 +49,15 @@ impl Principal {
     /// Whoever reaches a loopback address that asks for no token.
     pub fn local() -> Self {
         Self { id: "local".into(), role: Role::Local, bounds: Bounds::Whole }
+    }
+
+    /// How much of the tables it sees.
+    pub fn sight(&self) -> Sight {
+        match &self.bounds {
+            Bounds::Teams(teams) => Sight::Teams(teams.to_vec()),
+            _ if self.role.may(Action::Audit) => Sight::Whole,
+            _ => Sight::WithoutAudit,
+        }
     }
 
     /// The teams whose rows alone it may see; `None` if it may see all.

@@ -21,6 +21,7 @@ use super::client::ClientCertificate;
 use super::limits::{ConnectionLimits, HEAD_BYTES};
 use super::stream::{HoldingBody, TimedBody, Unstalled};
 use super::tls::Tls;
+use crate::audit::Peer;
 use crate::metrics::Metrics;
 
 /// How long running responses may go on after the stop signal.
@@ -65,14 +66,14 @@ impl Accepting {
                 accepted = self.listener.accept(), if has_room => accepted,
             };
             match accepted {
-                Ok((socket, _)) => {
+                Ok((socket, peer)) => {
                     if is_full && connections.shed() {
                         self.metrics.count_shed();
                     }
                     let idle = Idle { since_ms: Arc::new(AtomicU64::new(0)), began };
                     idle.begin(0);
-                    connections
-                        .add(Arc::clone(&idle.since_ms), self.connection(socket, idle, stopped.clone()));
+                    let since_ms = Arc::clone(&idle.since_ms);
+                    connections.add(since_ms, self.connection(socket, Peer(peer), idle, stopped.clone()));
                 }
                 Err(error) => {
                     if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
@@ -98,6 +99,7 @@ impl Accepting {
     fn connection(
         &self,
         socket: TcpStream,
+        peer: Peer,
         idle: Idle,
         stopped: watch::Receiver<bool>,
     ) -> impl Future<Output = ()> + Send + use<> {
@@ -107,12 +109,12 @@ impl Accepting {
         async move {
             // Small answers are sent at once; a socket that refuses the option still works.
             socket.set_nodelay(true).ok();
-            let Some(tls) = tls else { return serve(socket, app, None, limits, idle, stopped).await };
+            let Some(tls) = tls else { return serve(socket, peer, app, None, limits, idle, stopped).await };
             match tokio::time::timeout(limits.head, tls.acceptor().accept(socket)).await {
                 Ok(Ok(socket)) => {
                     let shown = socket.get_ref().1.peer_certificates().unwrap_or_default();
                     let client = ClientCertificate::new(shown, tls).map(Arc::new);
-                    serve(socket, app, client, limits, idle, stopped).await;
+                    serve(socket, peer, app, client, limits, idle, stopped).await;
                 }
                 Ok(Err(error)) => {
                     if refuses_certificate(&error) {
@@ -134,6 +136,7 @@ fn refuses_certificate(error: &std::io::Error) -> bool {
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
+    peer: Peer,
     app: Router,
     client: Option<Arc<ClientCertificate>>,
     limits: ConnectionLimits,
@@ -148,7 +151,9 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         let (app, idle) = (app.clone(), idle.clone());
         async move {
             let busy = idle.interrupt();
-            let answer = app.call(request.map(|body| Body::new(TimedBody::new(body, limits.body)))).await;
+            let mut request = request.map(|body| Body::new(TimedBody::new(body, limits.body)));
+            request.extensions_mut().insert::<Peer>(peer);
+            let answer = app.call(request).await;
             answer.map(|response| response.map(|body| HoldingBody { body, _held: busy }))
         }
     });

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use super::client::ClientCertificate;
 use super::names::HostNames;
 use crate::access::{Access, Action, Forbidden, Principal, Unauthorized};
+use crate::audit::{self, Auditor};
 use crate::http::HttpError;
 use crate::metrics::Metrics;
 
@@ -24,12 +25,14 @@ pub(crate) struct Guard {
     pub names: HostNames,
     pub access: Access,
     pub metrics: Arc<Metrics>,
+    /// Records what changed in the token file.
+    audit: Option<Auditor>,
     logged: Mutex<Option<Instant>>,
 }
 
 impl Guard {
-    pub fn new(names: HostNames, access: Access, metrics: Arc<Metrics>) -> Self {
-        Self { names, access, metrics, logged: Mutex::default() }
+    pub fn new(names: HostNames, access: Access, metrics: Arc<Metrics>, audit: Option<Auditor>) -> Self {
+        Self { names, access, metrics, audit, logged: Mutex::default() }
     }
 
     /// Finds out who asks, and whether they may. What depends on the body is checked where that is
@@ -40,8 +43,12 @@ impl Guard {
         if matches!(path, "/" | "/healthz" | "/readyz") {
             return Ok(());
         }
-        let principal = self
-            .principal(request)
+        let principal = self.principal(request);
+        if let Some(audit) = &self.audit {
+            let changes = self.access.take_changes();
+            changes.iter().for_each(|change| audit.note(audit::principal_changed(change)));
+        }
+        let principal = principal
             .map_err(|error| HttpError::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string()))?;
         check_at(path, &principal)?;
         request.extensions_mut().insert::<Principal>(principal);

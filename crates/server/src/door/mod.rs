@@ -20,7 +20,8 @@ pub use tls::{ClientFiles, Tls, TlsError, TlsFiles};
 
 use crate::access::Access;
 use crate::answers::Answers;
-use crate::http;
+use crate::audit::Auditor;
+use crate::http::{self, Asked};
 use crate::ingest::Ingest;
 use crate::metrics::Metrics;
 use accept::Accepting;
@@ -39,13 +40,15 @@ pub struct Door {
     pub tls: Option<Tls>,
     /// Bounds of connections.
     pub limits: ConnectionLimits,
+    /// Records what people do, before it is done; `None` in tests alone.
+    pub audit: Option<Auditor>,
 }
 
 impl Door {
     /// A door open to everybody who reaches the address, without TLS: for loopback addresses.
     pub fn open(listener: TcpListener) -> Self {
         let limits = ConnectionLimits::of_process();
-        Self { listener, access: Access::Open, names: HostNames::default(), tls: None, limits }
+        Self { listener, access: Access::Open, names: HostNames::default(), tls: None, limits, audit: None }
     }
 
     /// Beginning of the address, for messages.
@@ -63,12 +66,16 @@ pub async fn serve(
     ingest: Option<Ingest>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    let Door { listener, access, names, tls, limits } = door;
-    let mut app = http::router(answers.into(), Arc::clone(&metrics), access.clone());
-    let guard = Arc::new(Guard::new(names, access, Arc::clone(&metrics)));
+    let Door { listener, access, names, tls, limits, audit } = door;
+    let asked = Asked { answers: answers.into(), audit: audit.clone() };
+    let mut app = http::router(asked, Arc::clone(&metrics), access.clone());
+    let guard = Arc::new(Guard::new(names, access, Arc::clone(&metrics), audit.clone()));
     if let Some(ingest) = ingest {
-        app = app.merge(ingest.router());
+        app = app.merge(ingest.router(audit.clone()));
     }
     let app = app.layer(middleware::from_fn_with_state(guard, guard::guard));
     Accepting { listener, app, tls, limits, metrics }.run(shutdown).await;
+    if let Some(audit) = audit {
+        audit.flush().await;
+    }
 }

@@ -17,7 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::Refused;
-use crate::access::Principal;
+use crate::access::{Action, Principal};
+use crate::audit::{self, Text};
 
 /// Longest request: the largest record and what goes with it.
 const MAX_BODY_BYTES: usize = MAX_RECORD_BYTES + (1 << 20);
@@ -39,6 +40,22 @@ pub(super) struct Memory(Arc<Semaphore>);
 pub(super) struct Sent {
     body: Bytes,
     held: OwnedSemaphorePermit,
+}
+
+/// A request that may be appended.
+pub(super) struct Decoded {
+    pub request: AppendRequest,
+    /// Prices that it enters, if any.
+    pub prices: Option<Prices>,
+    /// Its memory.
+    pub held: OwnedSemaphorePermit,
+}
+
+/// Prices of a request, for the record of who entered them.
+pub(super) struct Prices {
+    /// Cluster of the first.
+    pub cluster: String,
+    pub text: Text,
 }
 
 impl Default for Memory {
@@ -83,12 +100,8 @@ impl Memory {
     }
 
     /// Decodes a request, and checks that its events belong to the topic and partition that it
-    /// names, and that the principal may append them. What is returned beside it holds its memory.
-    pub fn decode(
-        &self,
-        sent: Sent,
-        principal: &Principal,
-    ) -> Result<(AppendRequest, OwnedSemaphorePermit), Refused> {
+    /// names, and that the principal may append them.
+    pub fn decode(&self, sent: Sent, principal: &Principal) -> Result<Decoded, Refused> {
         let Sent { body, mut held } = sent;
         let bytes = wire::measure_request(&body).map_err(|why| Refused::bad(format!("the body: {why}")))?;
         // Keys and payloads share the body.
@@ -97,12 +110,14 @@ impl Memory {
             .map_err(|error| Refused::bad(format!("the body is no AppendRequest: {error}")))?;
         let longest = request.records.iter().map(|record| record.payload.len()).max().unwrap_or(0);
         let _checking = self.take(longest * EVENT_FACTOR)?;
-        check(&request, principal)?;
-        Ok((request, held))
+        let prices = check(&request, principal)?;
+        Ok(Decoded { request, prices, held })
     }
 }
 
-fn check(request: &AppendRequest, principal: &Principal) -> Result<(), Refused> {
+/// Checks every record; returns the prices among them.
+fn check(request: &AppendRequest, principal: &Principal) -> Result<Option<Prices>, Refused> {
+    let mut prices: Option<Prices> = None;
     if request.records.is_empty() {
         return Err(Refused::bad("it holds no record".into()));
     }
@@ -126,6 +141,11 @@ fn check(request: &AppendRequest, principal: &Principal) -> Result<(), Refused> 
         if event.event_time_ms() != record.event_time_ms {
             return refuse(format!("its event time is {}", event.event_time_ms()));
         }
+        if let (Event::Capacity(price), Action::Prices) = (&event, Action::appending(&event)) {
+            let cluster = || event.envelope().map_or_else(String::new, |envelope| envelope.cluster.clone());
+            let prices = prices.get_or_insert_with(|| Prices { cluster: cluster(), text: Text::default() });
+            prices.text.push(&audit::show_price(price));
+        }
     }
-    Ok(())
+    Ok(prices)
 }

@@ -22,6 +22,8 @@ pub struct WorkerAnswer {
     running: Option<Running>,
     /// What came before [`Self::next`] was called.
     first: Option<Vec<u8>>,
+    /// Rows of the answer, once it is whole.
+    rows: Option<u64>,
     time_max: Duration,
     deadline: tokio::time::Instant,
 }
@@ -51,13 +53,14 @@ impl WorkerAnswer {
             catalog: number,
             sql: asked.sql.to_owned(),
             format: asked.format,
-            teams: asked.teams.map(<[String]>::to_vec),
+            sight: asked.sight.clone(),
             rows_max: asked.rows_max,
             time_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
         };
         let ask = serde_json::to_vec(&ask).map_err(|e| QueryError::Internal(e.to_string()))?;
         let (time_max, deadline) = (asked.time_max, asked.deadline);
-        let mut answer = Self { running: Some(Running { lease, catalog }), first: None, time_max, deadline };
+        let running = Some(Running { lease, catalog });
+        let mut answer = Self { running, first: None, rows: None, time_max, deadline };
         answer.first = answer.converse(Some(ask)).await?;
         Ok(answer)
     }
@@ -73,6 +76,11 @@ impl WorkerAnswer {
         }
     }
 
+    /// Rows of the answer; `None` until it is whole.
+    pub(crate) fn rows(&self) -> Option<u64> {
+        self.rows
+    }
+
     /// The result of the work, if it is done within the query's time limit.
     pub(crate) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, QueryError> {
         timeout_at(self.deadline, work).await.map_err(|_| QueryError::TooSlow { limit: self.time_max })
@@ -86,8 +94,9 @@ impl WorkerAnswer {
         let said = timeout_at(until, next_message(worker, &running.catalog, ask)).await;
         match said {
             Ok(Ok(WorkerMessage::Piece(piece))) => Ok(Some(piece)),
-            Ok(Ok(WorkerMessage::Whole)) => {
+            Ok(Ok(WorkerMessage::Whole(rows))) => {
                 self.running = None;
+                self.rows = Some(rows);
                 Ok(None)
             }
             Ok(Ok(WorkerMessage::Failed(error))) => {
@@ -124,7 +133,8 @@ impl WorkerAnswer {
 /// What a worker says that concerns the client.
 enum WorkerMessage {
     Piece(Vec<u8>),
-    Whole,
+    /// After the last piece: how many rows there were.
+    Whole(u64),
     Failed(QueryError),
 }
 
@@ -140,7 +150,7 @@ async fn next_message(
         let Some(frame) = worker.read().await? else { return Err(std::io::Error::other("it ended")) };
         match frame.kind {
             Kind::Piece if !frame.bytes.is_empty() => return Ok(WorkerMessage::Piece(frame.bytes)),
-            Kind::Whole => return Ok(WorkerMessage::Whole),
+            Kind::Whole => return Ok(WorkerMessage::Whole(frame.message()?)),
             Kind::Failed => return Ok(WorkerMessage::Failed(frame.message()?)),
             Kind::Need => {
                 let needed: Needed = frame.message()?;

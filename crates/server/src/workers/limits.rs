@@ -5,12 +5,32 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, UsageWho, getrusage, setrlimit};
 use nix::sys::time::TimeValLike;
+use thread_priority::unix::{NormalThreadSchedulePolicy, ThreadSchedulePolicy};
+use thread_priority::{ThreadPriority, ThreadPriorityValue};
 
 use crate::query::QueryLimits;
 
 /// Address space for what is not counted as a query's memory: plans, and pages of the allocator that
 /// are freed and kept.
 const BESIDE_BYTES: u64 = 128 << 20;
+
+/// Gives queries a small share of busy processors: niceness 15, which the kernel weighs at 4 % of
+/// what records and serves. To be called on the process's first thread: others inherit it.
+///
+/// # Errors
+/// The system refuses it.
+pub fn yield_to_others() -> io::Result<()> {
+    // On the scale of `thread_priority`, 0 to 99, this is niceness 15.
+    let priority = ThreadPriorityValue::try_from(10_u8).map_err(io::Error::other)?;
+    let normal = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other);
+    let this = thread_priority::unix::thread_native_id();
+    thread_priority::unix::set_thread_priority_and_policy(
+        this,
+        ThreadPriority::Crossplatform(priority),
+        normal,
+    )
+    .map_err(|error| io::Error::other(format!("lower the priority: {error:?}")))
+}
 
 /// Limits of this process that it cannot raise.
 #[derive(Debug)]

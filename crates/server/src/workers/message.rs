@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use tidegate_lake::catalog::TableLag;
 use tidegate_lake::catalog::pinned::Place;
+use tidegate_lake::catalog::{Sight, TableLag};
 
 use crate::format::Format;
 
@@ -15,8 +15,8 @@ pub(super) struct Ask {
     pub(super) catalog: u64,
     pub(super) sql: String,
     pub(super) format: Format,
-    /// Whose rows the query sees; `None`: everybody's.
-    pub(super) teams: Option<Vec<String>>,
+    /// How much the query sees.
+    pub(super) sight: Sight,
     pub(super) rows_max: u64,
     pub(super) time_ms: u64,
 }

@@ -23,11 +23,12 @@ mod work;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidegate_lake::catalog::{Catalog, CatalogSource};
+use tidegate_lake::catalog::{Catalog, CatalogSource, Sight};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 pub use self::answer::WorkerAnswer;
+pub use self::limits::yield_to_others;
 pub use self::process::Program;
 use self::process::Worker;
 pub use self::work::{runtime, work};
@@ -48,8 +49,8 @@ pub struct Workers {
     small: Arc<Pool>,
     large: Arc<Pool>,
     waiting: Arc<AtomicUsize>,
-    /// Whose rows queries see; `None`: everybody's.
-    teams: Option<Vec<String>>,
+    /// How much queries see.
+    sight: Sight,
     published: Arc<Mutex<Numbered>>,
 }
 
@@ -76,24 +77,26 @@ impl Workers {
         let half = limits.memory_bytes / 2;
         let small = Pool::start(&program, many, half / many)?;
         let large = Pool::start(&program, 1, half)?;
-        let (waiting, teams, published) = Default::default();
-        Ok(Self { source, limits, small, large, waiting, teams, published })
+        let (waiting, published) = Default::default();
+        Ok(Self { source, limits, small, large, waiting, sight: Sight::Whole, published })
     }
 
     /// Tables that a query would see now.
     ///
     /// # Errors
-    /// They cannot be cut by team.
+    /// They cannot be cut to what the reader sees.
     pub fn catalog(&self) -> Result<Arc<Catalog>, QueryError> {
         let whole = self.source.current();
-        let Some(teams) = &self.teams else { return Ok(whole) };
-        whole.of_teams(teams).map(Arc::new).map_err(|e| QueryError::Internal(e.to_string()))
+        if self.sight == Sight::Whole {
+            return Ok(whole);
+        }
+        whole.seen_with(&self.sight).map(Arc::new).map_err(|e| QueryError::Internal(e.to_string()))
     }
 
-    /// The same workers, for queries that see the rows of these teams alone.
+    /// The same workers, for queries of a reader who sees so much.
     #[must_use]
-    pub fn of_teams(&self, teams: &[String]) -> Self {
-        Self { teams: Some(teams.to_vec()), ..self.clone() }
+    pub fn seen_with(&self, sight: Sight) -> Self {
+        Self { sight, ..self.clone() }
     }
 
     /// Runs a query, and waits until the first bytes of the answer are there. Dropping the future
@@ -114,7 +117,7 @@ impl Workers {
         let asked = Asked {
             sql,
             format,
-            teams: self.teams.as_deref(),
+            sight: &self.sight,
             rows_max: overrides.rows_max.unwrap_or(self.limits.rows_max),
             time_max,
             deadline: Instant::now() + time_max,
@@ -152,7 +155,7 @@ impl Workers {
 struct Asked<'a> {
     sql: &'a str,
     format: Format,
-    teams: Option<&'a [String]>,
+    sight: &'a Sight,
     rows_max: u64,
     time_max: std::time::Duration,
     deadline: Instant,

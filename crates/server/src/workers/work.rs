@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_lake::catalog::pinned::PinnedLake;
-use tidegate_lake::catalog::{Catalog, CatalogSource};
+use tidegate_lake::catalog::{Catalog, CatalogSource, Sight};
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc;
@@ -88,13 +88,13 @@ impl WorkerState {
         let (cancelled, ended) = tokio::select! {
             ended = self.run(ask) => (false, ended),
             order = orders.recv() => match order {
-                Some(_) => (true, Ok(())),
+                Some(_) => (true, Ok(0)),
                 None => return Err(io::Error::other("the serving process has ended")),
             },
         };
         match ended {
             _ if cancelled => {}
-            Ok(()) => link.send(Kind::Whole, Vec::new()).await?,
+            Ok(rows) => link.send(Kind::Whole, serde_json::to_vec(&rows)?).await?,
             Err(error) => link.send(Kind::Failed, serde_json::to_vec(&error)?).await?,
         }
         while self.service.is_running() {
@@ -107,13 +107,14 @@ impl WorkerState {
         link.send(rest, Vec::new()).await
     }
 
-    async fn run(&mut self, ask: &Ask) -> Result<(), QueryError> {
+    /// Runs a query; returns how many rows it gave.
+    async fn run(&mut self, ask: &Ask) -> Result<u64, QueryError> {
         let time_max = Duration::from_millis(ask.time_ms);
         limits::allow_cpu(time_max, self.limits.threads)
             .map_err(|e| QueryError::Internal(format!("limit the process: {e}")))?;
         let mut catalog = self.catalog(ask).await?;
-        if let Some(teams) = &ask.teams {
-            let cut = catalog.current().of_teams(teams);
+        if ask.sight != Sight::Whole {
+            let cut = catalog.current().seen_with(&ask.sight);
             catalog = CatalogSource::fixed(cut.map_err(|e| QueryError::Storage(causes(&e)))?);
         }
         let overrides = Overrides { rows_max: Some(ask.rows_max), time_max: Some(time_max) };
@@ -125,7 +126,7 @@ impl WorkerState {
                 sent.map_err(|e| QueryError::Internal(e.to_string()))?;
             }
         }
-        Ok(())
+        Ok(encoded.rows_written())
     }
 
     /// The catalog of the query's number, with the tables it reads opened.

@@ -17,12 +17,13 @@ use tidegate_control::authority::{self, ApprovalStatement, SignedText, SwitchSta
 use tidegate_control::service::{Service, ServiceConfig};
 use tidegate_control::{ControlFolder, PlanArchive};
 use tidegate_lake::catalog::CatalogSource;
+use tidegate_server::audit::Auditor;
 use tidegate_server::{Metrics, QueryLimits, serve};
 use tokio::sync::watch;
 
 use super::{
     CommandError, CommandResult, DataArgs, DoorArgs, LogArgs, Workspace, ask, block_on, chain, committed,
-    policy, query_worker, rollout, stop_on_signals,
+    policy, query_worker, rollout, stop_on_signals, user_name,
 };
 use crate::autopilot::service;
 
@@ -164,24 +165,24 @@ pub fn run(args: AutopilotArgs) -> CommandResult {
         }
         Command::Pause { why, data } => {
             let control = ControlFolder::in_data(&data.data);
-            control.set(&ControlFolder::paused(&who(), &now(), why.as_deref()))?;
+            control.set(&ControlFolder::paused(&user_name(), &now(), why.as_deref()))?;
             say!("{}", control.describe()?);
         }
         Command::Resume { key, cluster, data } => {
             let control = ControlFolder::in_data(&data.data);
             let text = match key.zip(cluster) {
-                None => ControlFolder::on(&who(), &now()),
+                None => ControlFolder::on(&user_name(), &now()),
                 Some((key, cluster)) => {
                     let statement = SwitchStatement::given(&cluster, chrono::Utc::now());
                     let signed = SignedText::by_key(&key, authority::SWITCH, statement.text())?;
-                    ControlFolder::on_signed(&who(), &now(), &signed)
+                    ControlFolder::on_signed(&user_name(), &now(), &signed)
                 }
             };
             control.set(&text)?;
             say!("{}", control.describe()?);
         }
         Command::Shadow(args) => rollout::shadow(&args)?,
-        Command::Canary(args) => rollout::canary(&args, &who())?,
+        Command::Canary(args) => rollout::canary(&args, &user_name())?,
         Command::Approve { action, key, data } => approve(&action, key.as_deref(), &data)?,
         Command::Record { policy, json, data } => record(&named(policy.as_deref())?, json, &data)?,
         Command::Slo { policy, json, data } => slo::run(&named(policy.as_deref())?, json, &data)?,
@@ -209,7 +210,8 @@ fn act(
             Ok(tables) => {
                 service::learn_from(&mut autopilot, &tables).await;
                 if let Some((listen, door)) = listen {
-                    let door = door.open(listen).await?;
+                    let mut door = door.open(listen).await?;
+                    door.audit = Some(Auditor::start(Arc::clone(&workspace.log))?);
                     say!("metrics {}://{}/metrics", door.scheme(), door.listener.local_addr()?);
                     let mut until = stopped.clone();
                     let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
@@ -223,11 +225,6 @@ fn act(
         }
         tokio::task::spawn_blocking(move || service::run(autopilot, &stopped, once, &metrics)).await?
     })?
-}
-
-/// Who is at the keyboard.
-fn who() -> String {
-    std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "somebody".to_owned())
 }
 
 fn now() -> String {
@@ -261,11 +258,11 @@ fn approve(action: &str, key: Option<&Path>, data: &DataArgs) -> Result<(), Comm
     }
     let statement = ApprovalStatement::given(&row.cluster, action, &row.plan, chrono::Utc::now());
     let signed = key.map(|key| SignedText::by_key(key, authority::APPROVE, statement.text())).transpose()?;
-    ControlFolder::in_data(&data.data).approve(action, &who(), signed.as_ref())?;
+    ControlFolder::in_data(&data.data).approve(action, &user_name(), signed.as_ref())?;
     say!(
         "{action} of {} is approved by {}{}: the next look begins it, if the guard lets it",
         row.object,
-        who(),
+        user_name(),
         if signed.is_some() { ", signed" } else { "" }
     );
     Ok(())

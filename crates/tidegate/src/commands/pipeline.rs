@@ -13,6 +13,7 @@ use clap::{Args, Subcommand};
 use tidegate_lake::pipeline::graph::duration;
 use tidegate_lake::pipeline::{Pipeline, Plan, Shape};
 use tidegate_lake::runner::{Pace, Progress};
+use tidegate_server::audit::Auditor;
 use tidegate_server::{Metrics, QueryLimits, serve};
 use tokio::sync::watch;
 
@@ -184,7 +185,8 @@ fn follow(
         let mut runner = workspace.runner(pipelines, Pace { refresh_every, maintenance, ..pace }).await?;
         let metrics = Arc::new(Metrics::default());
         if let Some((listen, door)) = listen {
-            let door = door.open(listen).await?;
+            let mut door = door.open(listen).await?;
+            door.audit = Some(Auditor::start(Arc::clone(&workspace.log))?);
             say!("SQL     {}://{}/v1/sql", door.scheme(), door.listener.local_addr()?);
             let service = query_worker::workers(data, runner.catalog(), QueryLimits::default())?;
             let mut until = stopped.clone();

@@ -1,5 +1,6 @@
 //! `tidegate price`: the price book, stored as events on the log and shown as the table `prices`.
 
+mod audit;
 mod entry;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use tidegate_events::{Event, SchemaId};
 use tidegate_lake::runner::Pace;
 use tidegate_log::{Batch, Producer, Record, TopicPartition, partition_for};
 use tidegate_node::DestinationArgs;
+use tidegate_server::audit::Outcome;
 
 use super::import::one_partition;
 use super::{
@@ -118,14 +120,19 @@ fn enter(mut events: Vec<Event>, now_ms: i64, to: &ToArgs) -> CommandResult {
     let count = events.len();
     if to.destination.is_named() {
         let connect = to.destination.connect()?;
-        append(connect()?.as_ref(), &mut events, now_ms)?;
+        let log_sink = connect()?;
+        match to.destination.is_http() {
+            // The server knows whose token it is, and records that.
+            true => append(log_sink.as_ref(), &mut events, now_ms)?,
+            false => append_recorded(log_sink.as_ref(), &mut events, now_ms)?,
+        }
         say!("{count} prices entered; tables follow where this log is worked through");
         return Ok(ExitCode::SUCCESS);
     }
     let pipelines = to.data.load_pipelines()?;
     let workspace = Workspace::open(&to.data.data, &LogArgs::default())?;
     let log_sink = DirectLogSink::new(Arc::clone(&workspace.log), one_partition().partitions);
-    append(&log_sink, &mut events, now_ms)?;
+    append_recorded(&log_sink, &mut events, now_ms)?;
     block_on_one_thread(async {
         let mut runner = workspace.runner(pipelines, Pace::default()).await?;
         runner.catch_up(&mut |_| {}).await?;
@@ -134,6 +141,18 @@ fn enter(mut events: Vec<Event>, now_ms: i64, to: &ToArgs) -> CommandResult {
     .map_err(|e| name_full_disk(e, &to.data.data))?;
     say!("{count} prices entered");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Appends entries behind a record of who enters them. Without the record nothing is entered.
+fn append_recorded(log_sink: &dyn LogSink, events: &mut [Event], now_ms: i64) -> Result<(), CommandError> {
+    let record = audit::Record::begin(log_sink, events)
+        .map_err(|e| format!("no price was entered: the record of who enters them cannot be written: {e}"))?;
+    let appended = append(log_sink, events, now_ms);
+    record.end(&match &appended {
+        Ok(()) => Outcome { code: "ok", rows: Some(events.len() as u64), bytes: None },
+        Err(_) => Outcome::failed("log_failed"),
+    })?;
+    appended
 }
 
 /// Appends entries under a source named by their content: two commands in one millisecond are two

@@ -14,7 +14,7 @@ use tidegate_lake::catalog::pinned::PinnedLake;
 use tidegate_lake::pipeline::Plan;
 use tidegate_log::DataDir;
 use tidegate_server::QueryLimits;
-use tidegate_server::workers::{Program, Workers, runtime, work};
+use tidegate_server::workers::{Program, Workers, runtime, work, yield_to_others};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CommandError, CommandResult, DataArgs, lake_url};
@@ -61,6 +61,7 @@ pub fn workers(data: &DataArgs, source: CatalogSource, limits: QueryLimits) -> R
 }
 
 pub fn run(args: QueryWorkerArgs) -> CommandResult {
+    yield_to_others()?;
     let answering = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
         let answered =
             runtime().map_err(CommandError::from).and_then(|threads| threads.block_on(answer(&args)));

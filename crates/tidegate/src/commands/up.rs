@@ -12,8 +12,10 @@ use std::time::Duration;
 use clap::Args;
 use tidegate_control::PlanArchive;
 use tidegate_control::service::{Service, ServiceConfig};
+use tidegate_events::SchemaId;
 use tidegate_lake::runner::{Pace, Runner};
 use tidegate_log::{EventLog, TopicPartition};
+use tidegate_server::audit::Auditor;
 use tidegate_server::{Ingest, Metrics, QueryLimits, QueryService, serve};
 use tokio::sync::watch;
 
@@ -113,7 +115,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     if args.ingest_token_file.is_some() {
         return Err(ONE_TOKEN.into());
     }
-    let door = args.door.open(&args.listen).await?;
+    let mut door = args.door.open(&args.listen).await?;
     let url = format!("{}://{}", door.scheme(), door.listener.local_addr()?);
     let maintenance = args.keep.maintenance(&pipelines).await?;
     let workspace = Workspace::open(&args.data.data, &args.log)?;
@@ -123,6 +125,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let with_demo =
         asked_for || (!args.ingest && args.autopilot.is_none() && is_empty(workspace.log.as_ref())?);
     workspace.create_topics()?;
+    door.audit = Some(Auditor::start(Arc::clone(&workspace.log))?);
     let live = match &args.autopilot {
         Some(file) => {
             let group = workspace.reader_group("autopilot")?;
@@ -258,9 +261,12 @@ async fn act(
     Ok(())
 }
 
-/// Whether no event was ever recorded in this log.
+/// Whether nothing was ever recorded in this log but what people did.
 fn is_empty(log: &dyn EventLog) -> Result<bool, CommandError> {
     for (topic, config) in log.topics()? {
+        if topic == SchemaId::AuditEvent.topic() {
+            continue;
+        }
         for partition in 0..config.partitions {
             if log.extent(&TopicPartition { topic: topic.clone(), partition })?.end > 0 {
                 return Ok(false);

@@ -19,7 +19,7 @@ use tidegate_log::wire::{AppendRecord, AppendRequest};
 use tidegate_log::{Batch, EmbeddedLog, EventLog, LogError, Producer, Record, TopicPartition};
 
 use crate::program::{address_of, tidegate, wait_until};
-use crate::support::{PATIENCE, Response};
+use crate::support::{PATIENCE, Response, request};
 
 const PROTOBUF: &str = "Content-Type: application/x-protobuf";
 
@@ -51,6 +51,16 @@ impl Up {
 
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn sql(&self, sql: &str) -> Response {
+        let socket = TcpStream::connect(&self.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Response::read(request(socket, "POST /v1/sql", &["Accept: text/csv"], sql.as_bytes()))
     }
 
     fn url(&self) -> String {
@@ -137,10 +147,13 @@ fn refusals_of_the_log_come_back_as_what_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let up = Up::start(&folder.path().join("data"), "127.0.0.1:0");
     let log = HttpLogSink::new(&up.url(), None);
-    for schema in SchemaId::ALL {
+    // Of what people do only services are told.
+    for schema in SchemaId::ALL.into_iter().filter(|schema| *schema != SchemaId::AuditEvent) {
         assert_eq!(log.partitions(schema.topic()).unwrap(), 1);
     }
-    assert!(matches!(log.partitions("nothing"), Err(LogError::UnknownTopic(topic)) if topic == "nothing"));
+    for none in ["nothing", "audit"] {
+        assert!(matches!(log.partitions(none), Err(LogError::UnknownTopic(topic)) if topic == none));
+    }
     let appended = log.append(&nodes(), batch(5, 0, 3)).unwrap();
     assert_eq!((appended.written, appended.duplicates), (3, 0));
     let again = log.append(&nodes(), batch(5, 1, 4)).unwrap();

@@ -87,6 +87,7 @@ fn an_agent_writes_its_topics_under_its_own_name_alone() {
         ("autopilot", "agent/n1@c"),
         ("signals", "agent/n1@c"),
         ("forecasts", "agent/n1@c"),
+        ("audit", "agent/n1@c"),
         ("capacity", "agent/n1@c"),
         ("nodes", "agent/n2@c"),
     ] {

@@ -4,6 +4,7 @@
 
 mod access;
 mod architecture;
+mod audit;
 mod autopilot;
 mod autopilot_slurm;
 mod backlog;

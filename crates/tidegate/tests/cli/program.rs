@@ -187,12 +187,14 @@ pub async fn tables(data: &Path, names: &[impl AsRef<str>]) -> BTreeMap<String, 
 }
 
 /// The views that people ask most, and every stored table of a data folder whose contents follow
-/// from its events: how often a window was revised tells in which order they came, so that table is
-/// left out.
+/// from its events: how often a window was revised tells in which order they came, and records of
+/// what people did are of one run, so those tables are left out.
 pub fn table_names(data: &Path) -> Vec<String> {
     let listed = query(data, "describe");
     let stored = listed.lines().skip(1).filter_map(|line| line.split_once(",table,"));
-    let names = stored.map(|(name, _)| name).filter(|name| !["window_revisions", "table_lag"].contains(name));
+    let names = stored
+        .map(|(name, _)| name)
+        .filter(|name| !["window_revisions", "table_lag", "audit_events"].contains(name));
     names.chain(["allocations", "jobs"]).map(str::to_owned).collect()
 }
 

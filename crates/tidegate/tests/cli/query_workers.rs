@@ -167,6 +167,11 @@ fn a_worker_has_hard_limits_and_is_replaced() {
         let most_mib = hard("Max data size").parse::<u64>().unwrap() >> 20;
         assert!(most_mib < 2_048, "{most_mib} MiB");
         assert_eq!(hard("Max core file size"), "0");
+        for thread in std::fs::read_dir(format!("/proc/{worker}/task")).unwrap().flatten() {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap();
+            let niceness = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(16);
+            assert_eq!(niceness, Some("15"), "{stat}");
+        }
     }
     let before = up.workers();
     let running = up.send(SPINS, PATIENCE);

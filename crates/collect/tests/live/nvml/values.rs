@@ -72,16 +72,13 @@ set 3 nvlink_recovery 2\nset 3 nvlink_flit 3\nset 3 nvlink_data 4\nset 3 ecc_cor
 set 3 remap_cor 2\nset 3 remap_unc 3\nset 3 remap_pending 1\nset 3 retired_sbe 4\nset 3 retired_dbe 5\nset 3 recovery 2
 set 3 sw_therm_ns 5000000\nset 3 hw_therm_ns 6000000\nset 3 hw_brake_ns 7000000";
 
-/// Readings of a device after the first, which has no averages.
+/// Readings of a device that were in time, after another that was: averages are between the two.
 fn complete(sink: &Recorded, index: u32, count: usize) -> Vec<(Reading, i64)> {
     let recorded = sink.until("enough readings", |recorded| recorded.of(index).len() > count);
-    recorded
-        .of(index)
-        .into_iter()
-        .skip(1)
-        .filter(|(r, _)| r.get(Metric::Power) != super::STALE)
-        .cloned()
-        .collect()
+    let in_time = |reading: &Reading| reading.get(Metric::Power) != super::STALE;
+    let pairs = recorded.of(index);
+    let pairs = pairs.windows(2).filter(|pair| pair.iter().all(|(reading, _)| in_time(reading)));
+    pairs.map(|pair| (*pair[1]).clone()).collect()
 }
 
 /// A counter that grows evenly from `base` since the scenario's start.

@@ -1,5 +1,6 @@
 //! Columns of raw tables: name, how it is read from an event, and documentation.
 
+pub(super) mod audit;
 pub(super) mod autopilot;
 pub(super) mod dead_letter;
 pub(super) mod insight;

@@ -4,9 +4,9 @@
 use rand::Rng;
 use tidegate_events::Event;
 use tidegate_events::v1::{
-    AutopilotEvent, AutopilotEventKind, CapacityEvent, CapacityEventKind, CoverageSignal, CoverageState,
-    DeadLetter, Forecast, ForecastReach, JobEndSignal, NodeHealthState, NodeSignal, PoolSample, ScalingCurve,
-    SeriesKind, SignalState, SizingAdvice, StragglerSignal,
+    AuditEvent, AuditEventKind, AutopilotEvent, AutopilotEventKind, CapacityEvent, CapacityEventKind,
+    CoverageSignal, CoverageState, DeadLetter, Forecast, ForecastReach, JobEndSignal, NodeHealthState,
+    NodeSignal, PoolSample, ScalingCurve, SeriesKind, SignalState, SizingAdvice, StragglerSignal,
 };
 
 use super::{HOUR_MS, MINUTE_MS, START_MS, Timeline, envelope};
@@ -182,6 +182,15 @@ fn signals(timeline: &mut Timeline, at_ms: i64) {
         peak_gpus_milli: 9_000,
         model: "test".into(),
         ..SizingAdvice::default()
+    }));
+    timeline.emit(Event::Audit(AuditEvent {
+        envelope: envelope("", at_ms),
+        kind: AuditEventKind::QueryAsked.into(),
+        id: format!("query-{number}"),
+        principal: Some("ann".into()),
+        door: "/v1/sql".into(),
+        text: Some("SELECT 1".into()),
+        ..AuditEvent::default()
     }));
     timeline.emit(Event::DeadLetter(DeadLetter {
         envelope: envelope("east", at_ms),
