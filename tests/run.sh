@@ -5,9 +5,9 @@
 #   tests/run.sh            everything; its last line says how many checks passed, failed and were skipped
 #   tests/run.sh --quick    while you work: format, lints, and the unit tests of what differs from the main branch
 #
-# Needs git, Rust (rustup), a C toolchain and make. Installs Python's venv module, ssh-keygen, a
-# Java runtime, Maven, kcat, strace and Slurm if they are missing (Debian: as root or with sudo),
-# and cargo-deb, and fetches the jars of a Kafka broker (tests/kafka) and what the requirements.txt
+# Needs git, Rust (rustup), a C toolchain and make. Installs Python's venv module, ssh-keygen,
+# openssl, curl, a Java runtime, Maven, kcat, strace and Slurm if they are missing (Debian: as root
+# or with sudo), and cargo-deb, and fetches the jars of a Kafka broker (tests/kafka) and what the requirements.txt
 # files of tests/ name. With CI=true a check whose server is missing fails; otherwise it is skipped.
 #
 # What runs is a copy of the tree in a cache, so that nothing is left in the clone and cargo builds
@@ -111,6 +111,11 @@ install_python() {
 # Signatures of policies and approvals are checked with OpenSSH itself.
 install_ssh_keygen() {
     command -v ssh-keygen >/dev/null || tests/install.sh openssh-client
+}
+
+# Certificates of people are made by openssl, and shown by curl.
+install_openssl() {
+    command -v openssl >/dev/null && command -v curl >/dev/null || tests/install.sh openssl curl
 }
 
 # go_to_copy NAME: makes the copy of this tree in the cache and goes there. One run at a time uses
@@ -225,6 +230,7 @@ fi
 section "docs" check_docs
 section "dependencies" tests/dependencies.sh
 section "ssh-keygen" install_ssh_keygen
+section "openssl" install_openssl
 section "kafka" tests/kafka/broker.sh install
 section "slurm" tests/slurm/cluster.sh install
 section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -155,12 +156,17 @@ class Reader:
         said, process = self.start(command)
         self.staying.append((command, process, said))
         if " up " in command.text:
-            wait(self.answers, process, said, PATIENCE_S)
+            scheme = "https" if "--tls-cert" in command.text else "http"
+            wait(lambda: self.answers(scheme), process, said, PATIENCE_S)
 
-    def answers(self) -> bool:
+    def answers(self, scheme: str) -> bool:
+        address = f"{scheme}://127.0.0.1:{self.port}/v1/sql"
+        # Who it is does not matter here, only that it is there.
+        anybody = ssl._create_unverified_context()
         try:
-            address = f"http://127.0.0.1:{self.port}/v1/sql"
-            return urllib.request.urlopen(address, data=b"SELECT 1", timeout=PATIENCE_S).status == 200
+            return urllib.request.urlopen(address, data=b"SELECT 1", timeout=PATIENCE_S, context=anybody).status == 200
+        except urllib.error.HTTPError as refused:
+            return refused.code == 401
         except (urllib.error.URLError, ConnectionError):
             return False
 

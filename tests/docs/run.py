@@ -23,6 +23,7 @@ from reader import Failed, Reader
 from rules import How, rule
 
 HERE = Path(__file__).resolve().parent
+CERTIFICATES = HERE.parent.parent / "crates/tidegate/tests/cli/tls"
 
 
 def main() -> int:
@@ -60,6 +61,8 @@ def main() -> int:
 def lay_out() -> None:
     """Puts beside the tree what the text takes for there: a reader's own files."""
     shutil.copytree(HERE / "files", ".", dirs_exist_ok=True)
+    for name, file in {"tide.pem": "first.pem", "tide.key": "first.key", "tide-ca.pem": "ca.pem"}.items():
+        shutil.copy(CERTIFICATES / file, name)
     Path("jobs.csv.gz").write_bytes(gzip.compress(Path("jobs.csv").read_bytes()))
     for block in (block for page in commands.pages() for block in commands.blocks(page)):
         if block.language == "sql" and block.lines[0].startswith("--! name"):

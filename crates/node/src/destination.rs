@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_collect::agent::Connect;
-use tidegate_collect::log_sink::{DirectLogSink, HttpLogSink, LogSink, Roots};
+use tidegate_collect::log_sink::{DirectLogSink, HttpLogSink, Identity, LogSink, Roots};
 use tidegate_log::{DataDir, KafkaLog, KafkaOptions, KafkaUrl, LogError};
 
 use crate::error::CommandError;
@@ -87,6 +87,15 @@ pub struct DestinationArgs {
     /// system trusts]
     #[arg(long, value_name = "FILE", env = "TIDEGATE_LOG_CA")]
     log_ca: Option<PathBuf>,
+
+    /// Certificate (PEM) to show to an https:// log in place of a token, if its server has
+    /// --tls-client-ca; read again when the server refuses it
+    #[arg(long, value_name = "FILE", requires = "log_key", env = "TIDEGATE_LOG_CERT")]
+    log_cert: Option<PathBuf>,
+
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "log_cert", env = "TIDEGATE_LOG_KEY")]
+    log_key: Option<PathBuf>,
 }
 
 impl DestinationArgs {
@@ -146,10 +155,15 @@ impl DestinationArgs {
     fn http(&self, url: &str) -> Result<HttpLogSink, String> {
         let token = self.token()?;
         if url.starts_with("http://") {
+            if self.log_cert.is_some() {
+                return Err(format!("{url} is without TLS, so --log-cert is never shown; write https://"));
+            }
             return Ok(HttpLogSink::new(url, token.as_deref()));
         }
         let roots = self.log_ca.as_deref().map_or_else(|| Ok(Roots::of_system()), Roots::from_file)?;
-        Ok(HttpLogSink::over_tls(url, token.as_deref(), roots))
+        let files = self.log_cert.as_deref().zip(self.log_key.as_deref());
+        let identity = files.map(|(certificate, key)| Identity::from_files(certificate, key)).transpose()?;
+        Ok(HttpLogSink::over_tls(url, token.as_deref(), roots, identity))
     }
 
     fn token(&self) -> Result<Option<String>, String> {

@@ -26,7 +26,7 @@ use crate::format::Format;
 use crate::metrics::Metrics;
 use crate::page;
 use crate::query::Overrides;
-use crate::readiness;
+use crate::readiness::Readiness;
 use crate::reference::{self, TableDoc};
 
 /// Longest request body, bytes.
@@ -45,10 +45,11 @@ pub(crate) struct Asked {
 
 pub(crate) fn router(asked: Asked, metrics: Arc<Metrics>, access: Access) -> Router {
     let of = Arc::clone(&metrics);
+    let readiness = Arc::<Readiness>::default();
     Router::new()
         .route("/", get(front))
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
+        .route("/readyz", get(move |State(asked)| ready(asked, Arc::clone(&readiness))))
         .route("/metrics", get(move || async move { ([(CONTENT_TYPE, OPEN_METRICS)], of.text()) }))
         .route("/v1/status", get(move || async move { Json(status(&metrics, &access)) }))
         .route("/v1/tables", get(tables))
@@ -93,8 +94,8 @@ const POINTER: &str = "Tidegate
   curl -H 'Accept: text/csv' --data 'select * from usage_1d limit 10' http://localhost:PORT/v1/sql
 ";
 
-async fn ready(State(asked): State<Asked>) -> Response {
-    match readiness::tables(&asked.answers).await {
+async fn ready(asked: Asked, readiness: Arc<Readiness>) -> Response {
+    match readiness.tables(&asked.answers).await {
         Ok(tables) => Json(json!({"ready": true, "tables": tables})).into_response(),
         Err(why) => HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", why).into_response(),
     }

@@ -28,6 +28,7 @@ mod answers;
 pub mod audit;
 mod bounded_functions;
 mod cancellation;
+mod certificate;
 mod door;
 mod encode;
 mod error;
@@ -45,7 +46,7 @@ mod row_width;
 pub mod workers;
 
 pub use answers::Answers;
-pub use door::{ConnectionLimits, Door, HostNames, Tls, TlsError, serve};
+pub use door::{ClientFiles, ConnectionLimits, Door, HostNames, Tls, TlsError, TlsFiles, serve};
 pub use encode::{Encoded, TABLE_ROWS};
 pub use error::QueryError;
 pub use format::Format;

@@ -111,6 +111,11 @@ impl Metrics {
         self.doors.refused.get_or_create(&doors::Refused { status }).inc();
     }
 
+    /// Counts a client's certificate that a handshake refused.
+    pub(crate) fn count_refused_certificate(&self) {
+        self.doors.certificates_refused.inc();
+    }
+
     /// Exports the number of open connections.
     pub(crate) fn observe_connections(&self, open: usize) {
         self.doors.connections.set(i64::try_from(open).unwrap_or(i64::MAX));

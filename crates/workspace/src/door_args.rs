@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tidegate_server::access::Access;
-use tidegate_server::{ConnectionLimits, Door, HostNames, Tls};
+use tidegate_server::{ClientFiles, ConnectionLimits, Door, HostNames, Tls, TlsFiles};
 
 use crate::{CommandError, bind};
 
 /// Who may reach a listener, and how.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DoorArgs {
-    /// File with the tokens that requests must show, written by `tidegate token`; required unless
-    /// --listen is a loopback address. It is read again when it changes
+    /// File with those who may come in, by token or certificate, written by `tidegate token`;
+    /// required unless --listen is a loopback address. It is read again when it changes
     #[arg(long, value_name = "FILE", env = "TIDEGATE_TOKENS")]
     tokens: Option<PathBuf>,
     /// Name that requests may ask for, beside localhost and addresses in digits; may be given
@@ -25,6 +25,21 @@ pub struct DoorArgs {
     /// Its key (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert", env = "TIDEGATE_TLS_KEY")]
     tls_key: Option<PathBuf>,
+    /// Certificates (PEM) of the authorities whose client certificates are taken in place of
+    /// tokens, from principals that `tidegate token new --certificate` names; read again when they
+    /// change
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_cert",
+        requires = "tokens",
+        env = "TIDEGATE_TLS_CLIENT_CA"
+    )]
+    tls_client_ca: Option<PathBuf>,
+    /// Certificates that these authorities have revoked (PEM): a list of each authority in a chain;
+    /// read again when it changes
+    #[arg(long, value_name = "FILE", requires = "tls_client_ca", env = "TIDEGATE_TLS_CLIENT_CRL")]
+    tls_client_crl: Option<PathBuf>,
 }
 
 impl DoorArgs {
@@ -34,10 +49,7 @@ impl DoorArgs {
     /// If the address cannot be bound, a file cannot be used, or everybody on a network would come
     /// in.
     pub async fn open(&self, listen: &str) -> Result<Door, CommandError> {
-        let tls = match (&self.tls_cert, &self.tls_key) {
-            (Some(cert), Some(key)) => Some(Tls::open(cert, key)?),
-            _ => None,
-        };
+        let tls = self.tls_files().map(Tls::open).transpose()?;
         let access = self.tokens.as_deref().map(Access::from_file).transpose()?;
         let listener = bind(listen).await?;
         let address = listener.local_addr()?;
@@ -58,5 +70,12 @@ impl DoorArgs {
         }
         let names = HostNames::new(self.hosts.iter().cloned());
         Ok(Door { listener, access, names, tls, limits: ConnectionLimits::of_process(), audit: None })
+    }
+
+    fn tls_files(&self) -> Option<TlsFiles> {
+        let (cert, key) = (self.tls_cert.clone()?, self.tls_key.clone()?);
+        let crl = self.tls_client_crl.clone();
+        let clients = self.tls_client_ca.clone().map(|ca| ClientFiles { ca, crl });
+        Some(TlsFiles { cert, key, clients })
     }
 }

@@ -14,7 +14,7 @@ use tidegate_log::wire::{
 };
 use tidegate_log::{Appended, Batch, LogClock, LogError, TopicPartition};
 use ureq::http::{Response, StatusCode};
-use ureq::tls::{Certificate, TlsConfig, TlsProvider};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, TlsConfig, TlsProvider};
 use ureq::{Agent, Body};
 
 use super::LogSink;
@@ -65,6 +65,25 @@ impl std::fmt::Debug for Roots {
     }
 }
 
+/// A certificate that this client shows, with its key.
+#[derive(Debug, Clone)]
+pub struct Identity(ClientCert);
+
+impl Identity {
+    /// Of two files, as PEM: the certificate, followed by those that lead to its authority, and its
+    /// key.
+    ///
+    /// # Errors
+    /// A sentence if a file cannot be read or holds none.
+    pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, String> {
+        let Roots(chain) = Roots::from_file(certificate)?;
+        let failed = |what: String| format!("read the key {}: {what}", key.display());
+        let pem = std::fs::read(key).map_err(|error| failed(error.to_string()))?;
+        let key = PrivateKey::from_pem(&pem).map_err(|error| failed(error.to_string()))?;
+        Ok(Self(ClientCert::new_with_certs(&chain, key)))
+    }
+}
+
 impl HttpLogSink {
     /// `url` is the server's address, `http://HOST:PORT`; `token` is its bearer token. Nothing is
     /// sent yet.
@@ -72,12 +91,14 @@ impl HttpLogSink {
         Self::over(url, token, TlsConfig::default())
     }
 
-    /// The same for `https://HOST:PORT`, whose certificate one of these vouches for.
-    pub fn over_tls(url: &str, token: Option<&str>, roots: Roots) -> Self {
+    /// The same for `https://HOST:PORT`, whose certificate one of these vouches for. An identity is
+    /// shown if the server asks for one.
+    pub fn over_tls(url: &str, token: Option<&str>, roots: Roots, identity: Option<Identity>) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = TlsConfig::builder()
             .provider(TlsProvider::Rustls)
             .root_certs(roots.0.into())
+            .client_cert(identity.map(|Identity(shown)| shown))
             .unversioned_rustls_crypto_provider(provider);
         Self::over(url, token, tls.build())
     }

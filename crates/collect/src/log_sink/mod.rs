@@ -10,7 +10,7 @@ use tidegate_log::{
     TopicPartition,
 };
 
-pub use http::{HttpLogSink, Roots};
+pub use http::{HttpLogSink, Identity, Roots};
 
 /// The part of a log that delivery needs. Calls block until they are done.
 pub trait LogSink: Send + Sync {

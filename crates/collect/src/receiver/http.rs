@@ -1,13 +1,15 @@
 //! HTTP/1.1 on either socket.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 #[cfg(feature = "otlp")]
 use hyper::header::CONTENT_TYPE;
-use hyper::header::{ALLOW, HeaderValue, ORIGIN, RETRY_AFTER};
+use hyper::header::{ALLOW, HOST, HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER};
+use hyper::http::uri::Authority;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -50,9 +52,15 @@ where
 }
 
 async fn respond(shared: &Arc<Shared>, peer: &Peer, request: Request<Incoming>) -> Answer {
-    // Browsers always send it and local programs never do: web pages must not reach the agent.
+    // Browsers send it, and local programs never do: web pages must not reach the agent.
     if request.headers().contains_key(ORIGIN) {
         return refuse(StatusCode::FORBIDDEN, "requests of web pages are not taken");
+    }
+    // Browsers leave it out of a page's requests to its own name, which may point here. No browser
+    // reaches the Unix socket.
+    if peer.id.is_none() && !asks_for_this_machine(request.headers()) {
+        let what = "ask for localhost or an address: another name may be a web page's that points here";
+        return refuse(StatusCode::MISDIRECTED_REQUEST, what);
     }
     let path = request.uri().path().to_owned();
     let known = matches!(path.as_str(), "/v1/steps" | "/v1/events" | "/v1/metrics" | "/v1/status");
@@ -86,6 +94,19 @@ async fn respond(shared: &Arc<Shared>, peer: &Peer, request: Request<Incoming>) 
             "there is POST /v1/steps, POST /v1/events, POST /v1/metrics and GET /v1/status",
         ),
     }
+}
+
+/// Whether the request is for a name that nobody can point elsewhere.
+fn asks_for_this_machine(headers: &HeaderMap) -> bool {
+    let asked = headers.get(HOST).map(|host| host.to_str().unwrap_or_default());
+    let is_ours = |host: &str| match host.parse::<Authority>() {
+        Ok(host) => {
+            let name = host.host().trim_matches(['[', ']']);
+            name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+        }
+        Err(_) => false,
+    };
+    asked.is_none_or(is_ours)
 }
 
 fn lines(shared: &Shared, peer: &Peer, body: &[u8]) -> Batch {

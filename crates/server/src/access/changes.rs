@@ -53,7 +53,8 @@ fn describe(entry: &Entry) -> String {
     let teams = (!entry.teams.is_empty()).then(|| format!("teams {}", entry.teams.join(",")));
     let bounds: Vec<String> = [cluster, nodes, teams].into_iter().flatten().collect();
     let of = if bounds.is_empty() { "" } else { " of " };
-    format!("{}{of}{}", entry.role, bounds.join(", "))
+    let by = entry.certificate.as_ref().map(|name| format!(" by certificate {name}")).unwrap_or_default();
+    format!("{}{of}{}{by}", entry.role, bounds.join(", "))
 }
 
 fn compare(was: &Entry, now: &Entry) -> String {
@@ -62,7 +63,7 @@ fn compare(was: &Entry, now: &Entry) -> String {
         what.push(format!("{}, now {}", describe(was), describe(now)));
     }
     if was.sha256 != now.sha256 {
-        what.push("another token".to_owned());
+        what.push(if now.sha256.is_some() { "another token" } else { "no token" }.to_owned());
     }
     if was.expires != now.expires {
         let end = now.expires.as_ref().map_or_else(|| "never".to_owned(), ToString::to_string);
@@ -89,7 +90,7 @@ mod tests {
             file(&[("1", "ann", viewer), ("2", "ben", viewer), ("3", "cleo", viewer), ("5", "eve", viewer)]);
         let agent = "role = \"agent\"\ncluster = \"c\"\nnodes = [\"n1\", \"n2\"]";
         let ends = "role = \"viewer\"\nexpires = 2027-01-01T00:00:00Z";
-        let operator = "role = \"operator\"";
+        let operator = "role = \"operator\"\ncertificate = \"cn:Ann\"";
         let after =
             file(&[("4", "dan", agent), ("5", "eve", ends), ("9", "cleo", viewer), ("1", "ann", operator)]);
         assert_eq!(between(&before, &before), []);
@@ -101,7 +102,7 @@ mod tests {
         let found: Vec<String> = between(&before, &after).into_iter().map(shown).collect();
         let expected = [
             "- ben: viewer",
-            "ann: viewer, now operator",
+            "ann: viewer, now operator by certificate cn:Ann",
             "cleo: another token",
             "+ dan: agent of cluster c, nodes n1,n2",
             "eve: ends 2027-01-01T00:00:00Z",

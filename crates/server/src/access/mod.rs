@@ -1,8 +1,9 @@
-//! Who may do what at the doors: principals with roles, known by their tokens.
+//! Who may do what at the doors: principals with roles, known by their tokens or certificates.
 //!
 //! [`permission`] is the table of roles and actions; [`principal`] adds what each one is bound to;
 //! [`token_file`] is how a site writes them down. [`Access`] knows them while the process runs.
 
+mod certificate;
 mod changes;
 mod permission;
 mod principal;
@@ -18,12 +19,13 @@ use std::time::{Duration, Instant, SystemTime};
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 
+pub use certificate::{CertificateName, Nameless};
 pub use changes::PrincipalChange;
 pub use permission::{Action, Role, permissions_page};
 pub use principal::{Bounds, Forbidden, Principal};
 pub use token::{Token, TokenHash};
-use token_file::TokenHolders;
 pub use token_file::{Entry, TokenFile, TokenFileError};
+use token_file::{Holder, Holders};
 
 /// How often the token file is looked at: a token that was revoked counts no longer than this.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -35,16 +37,17 @@ const MAX_TOKEN_BYTES: usize = 256;
 pub enum Access {
     /// Everybody who reaches the address, as [`Role::Local`].
     Open,
-    /// Holders of the tokens of a file.
+    /// The principals of a token file.
     Tokens(Arc<Tokens>),
 }
 
-/// A request shows no token that counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+/// A request shows neither a token nor a certificate that counts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unauthorized {
     /// There is none.
     #[error(
-        "this address asks for a token: send `Authorization: Bearer TOKEN`; agents take it from --log-token-file"
+        "this address asks for a token: send `Authorization: Bearer TOKEN`; agents take it from --log-token-file. Where the \
+         server has --tls-client-ca, a client certificate does too"
     )]
     Missing,
     /// It is in no entry: mistyped or revoked.
@@ -55,10 +58,24 @@ pub enum Unauthorized {
     /// Its time is over.
     #[error("this token has expired; ask an administrator for a new one (`tidegate token new`)")]
     Expired,
+    /// The certificate's name is in no entry, or its entry has expired.
+    #[error(
+        "the certificate is of {0}, whom the token file does not name, or no longer; ask an administrator (`tidegate token \
+         new --certificate NAME`)"
+    )]
+    UnknownName(CertificateName),
+    /// The certificate does not count.
+    #[error("the client certificate does not count: {0}")]
+    Certificate(String),
+    /// Both are valid, and of two principals.
+    #[error(
+        "the token and the client certificate are not of the same principal, so it is not clear who asks; send one of them"
+    )]
+    TwoPrincipals,
 }
 
 impl Access {
-    /// Holders of the tokens of a file, which is read again whenever it changes.
+    /// The principals of a file, which is read again whenever it changes.
     ///
     /// # Errors
     /// [`TokenFileError`] if it cannot be read, or an entry is not whole.
@@ -71,18 +88,28 @@ impl Access {
         Ok(Self::Tokens(Arc::new(Tokens { file: file.to_owned(), kept: Mutex::new(kept) })))
     }
 
-    /// Who sent a request with these headers.
+    /// Who sent a request with these headers, on a connection whose client has shown this
+    /// certificate. Where both are there they must be of one principal: what a request may do is
+    /// never chosen from two, and a token that was carried off does not work beside another's
+    /// certificate.
     ///
     /// # Errors
-    /// [`Unauthorized`] if it shows no token that counts.
-    pub fn principal(&self, headers: &HeaderMap) -> Result<Principal, Unauthorized> {
+    /// [`Unauthorized`] if either does not count, or there is none.
+    pub fn principal(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&CertificateName>,
+    ) -> Result<Principal, Unauthorized> {
         let Self::Tokens(tokens) = self else { return Ok(Principal::local()) };
-        let given = headers.get(AUTHORIZATION).ok_or(Unauthorized::Missing)?.as_bytes();
-        let token = given.strip_prefix(b"Bearer ").ok_or(Unauthorized::Missing)?.trim_ascii();
-        if token.is_empty() || token.len() > MAX_TOKEN_BYTES {
-            return Err(Unauthorized::Unknown);
+        let (known, _) = tokens.newest();
+        let by_token =
+            headers.get(AUTHORIZATION).map(|given| known.of_token(given.as_bytes())).transpose()?;
+        let by_certificate = certificate.map(|name| known.of_certificate(name)).transpose()?;
+        match (by_token, by_certificate) {
+            (None, None) => Err(Unauthorized::Missing),
+            (Some(one), Some(other)) if one.id != other.id => Err(Unauthorized::TwoPrincipals),
+            (Some(one), _) | (None, Some(one)) => Ok(one.clone()),
         }
-        tokens.holder(TokenHash::of(token))
     }
 
     /// What changed in the token file since the last call, as far as it was read again.
@@ -99,7 +126,7 @@ impl Access {
     }
 }
 
-/// The tokens of a file as it was last whole.
+/// The principals of a file as it was last whole.
 #[derive(Debug)]
 pub struct Tokens {
     file: PathBuf,
@@ -108,7 +135,7 @@ pub struct Tokens {
 
 #[derive(Debug)]
 struct Kept {
-    known: Arc<TokenHolders>,
+    known: Arc<Holders>,
     /// What `known` was made of.
     entries: TokenFile,
     stamp: Option<Stamp>,
@@ -118,20 +145,37 @@ struct Kept {
     changes: Vec<PrincipalChange>,
 }
 
-impl Tokens {
-    fn holder(&self, hash: TokenHash) -> Result<Principal, Unauthorized> {
-        let (known, _) = self.newest();
-        let (principal, expires) = known.get(&hash).ok_or(Unauthorized::Unknown)?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        match expires.is_some_and(|end| end <= i64::try_from(now.as_secs()).unwrap_or(i64::MAX)) {
-            true => Err(Unauthorized::Expired),
-            false => Ok(principal.clone()),
+impl Holders {
+    /// Whose token the value of a header `Authorization` is.
+    fn of_token(&self, authorization: &[u8]) -> Result<&Principal, Unauthorized> {
+        let token = authorization.strip_prefix(b"Bearer ").ok_or(Unauthorized::Missing)?.trim_ascii();
+        if token.is_empty() || token.len() > MAX_TOKEN_BYTES {
+            return Err(Unauthorized::Unknown);
         }
+        let holder = self.tokens.get(&TokenHash::of(token)).ok_or(Unauthorized::Unknown)?;
+        holder.now().ok_or(Unauthorized::Expired)
     }
 
-    /// The tokens, after a look at the file if one is due. A file that is broken or away changes
-    /// nothing: a slip of an editor must not lock everybody out, nor let anybody in.
-    fn newest(&self) -> (Arc<TokenHolders>, Option<String>) {
+    /// Whose certificate has this name.
+    fn of_certificate(&self, name: &CertificateName) -> Result<&Principal, Unauthorized> {
+        let holder = self.certificates.get(name).and_then(|holder| holder.now());
+        holder.ok_or_else(|| Unauthorized::UnknownName(name.clone()))
+    }
+}
+
+impl Holder {
+    /// The principal, unless its time is over.
+    fn now(&self) -> Option<&Principal> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let is_over = |end: i64| end <= i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        (!self.expires.is_some_and(is_over)).then_some(&self.principal)
+    }
+}
+
+impl Tokens {
+    /// The principals, after a look at the file if one is due. A file that is broken or away
+    /// changes nothing: a slip of an editor must not lock everybody out, nor let anybody in.
+    fn newest(&self) -> (Arc<Holders>, Option<String>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.looked.elapsed() >= LOOK_EVERY {
             kept.looked = Instant::now();
@@ -140,7 +184,8 @@ impl Tokens {
                 kept.stamp = stamp;
                 match TokenFile::load(&self.file) {
                     Ok((entries, known)) => {
-                        tracing::info!(tokens = known.len(), "read {} again", self.file.display());
+                        let (tokens, certificates) = (known.tokens.len(), known.certificates.len());
+                        tracing::info!(tokens, certificates, "read {} again", self.file.display());
                         let changes = changes::between(&kept.entries, &entries);
                         kept.changes.extend(changes);
                         kept.entries = entries;

@@ -1,27 +1,41 @@
-//! The token file: principals with hashes of their tokens, as TOML.
+//! The token file: principals with hashes of their tokens and names of their certificates, as TOML.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use toml::Spanned;
 use toml::value::Datetime;
 
+use super::certificate::CertificateName;
 use super::permission::Role;
 use super::principal::{Bounds, Principal};
 use super::token::TokenHash;
 
-/// Longest token file, bytes: some 50,000 tokens.
+/// Longest token file, bytes: some 50,000 principals.
 const MAX_BYTES: u64 = 16 << 20;
 /// Longest name of a principal, cluster, node or team, bytes.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Principals by hash, each with the end of its token in seconds since the epoch.
-pub(super) type TokenHolders = HashMap<TokenHash, (Principal, Option<i64>)>;
+/// The principals of a file, by what they show.
+#[derive(Debug, Default)]
+pub(super) struct Holders {
+    pub tokens: HashMap<TokenHash, Arc<Holder>>,
+    pub certificates: HashMap<CertificateName, Arc<Holder>>,
+}
 
-/// One token, as the file has it.
+/// A principal, and the end of its entry in seconds since the epoch.
+#[derive(Debug)]
+pub(super) struct Holder {
+    pub principal: Principal,
+    pub expires: Option<i64>,
+}
+
+/// One principal, as the file has it. It is known by a token, a certificate, or either.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
@@ -30,8 +44,12 @@ pub struct Entry {
     /// What it is to the site.
     pub role: Role,
     /// Hash of its token.
-    pub sha256: TokenHash,
-    /// When the token ends, RFC 3339 in UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<TokenHash>,
+    /// Name of its certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<CertificateName>,
+    /// When both end, RFC 3339 in UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Datetime>,
     /// Of an agent or watcher: its cluster.
@@ -49,7 +67,7 @@ pub struct Entry {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenFile {
-    /// The tokens, oldest first.
+    /// The principals, oldest first.
     #[serde(default, rename = "token")]
     pub tokens: Vec<Entry>,
 }
@@ -72,7 +90,7 @@ impl TokenFile {
     }
 
     /// A file and its principals.
-    pub(super) fn load(file: &Path) -> Result<(Self, TokenHolders), TokenFileError> {
+    pub(super) fn load(file: &Path) -> Result<(Self, Holders), TokenFileError> {
         let failed = |what: String| TokenFileError { file: file.to_owned(), what };
         let mut text = String::new();
         let opened = File::open(file).map_err(|e| failed(e.to_string()))?;
@@ -80,8 +98,21 @@ impl TokenFile {
         if text.len() as u64 > MAX_BYTES {
             return Err(failed(format!("it is longer than {MAX_BYTES} bytes")));
         }
-        let read: Self = toml::from_str(&text).map_err(|e| failed(e.to_string()))?;
-        let known = read.principals().map_err(failed)?;
+        Self::parse(&text).map_err(failed)
+    }
+
+    fn parse(text: &str) -> Result<(Self, Holders), String> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Placed {
+            #[serde(default, rename = "token")]
+            tokens: Vec<Spanned<Entry>>,
+        }
+        let placed: Placed = toml::from_str(text).map_err(|e| e.to_string())?;
+        let mut lines = LineNumbers::of(text);
+        let lines: Vec<usize> = placed.tokens.iter().map(|entry| lines.at(entry.span().start)).collect();
+        let read = Self { tokens: placed.tokens.into_iter().map(Spanned::into_inner).collect() };
+        let known = read.holders(&lines)?;
         Ok((read, known))
     }
 
@@ -106,7 +137,7 @@ impl TokenFile {
 
     fn write(&self, file: &Path) -> Result<(), TokenFileError> {
         let failed = |what: String| TokenFileError { file: file.to_owned(), what };
-        self.principals().map_err(failed)?;
+        self.holders(&[]).map_err(failed)?;
         let text = toml::to_string(self).map_err(|e| failed(e.to_string()))?;
         let aside = file.with_extension("new");
         let write = || {
@@ -120,23 +151,64 @@ impl TokenFile {
         write().map_err(|e: std::io::Error| failed(format!("it cannot be written: {e}")))
     }
 
-    fn principals(&self) -> Result<TokenHolders, String> {
-        let mut ids = BTreeSet::new();
-        let mut found = HashMap::with_capacity(self.tokens.len());
-        for entry in &self.tokens {
-            let of = |what: String| format!("token {:?}: {what}", entry.id);
+    /// The principals. `lines` has the line of each entry, where the entries come from a text.
+    fn holders(&self, lines: &[usize]) -> Result<Holders, String> {
+        let named = |at: usize| match lines.get(at) {
+            Some(line) => format!("token {:?} (line {line})", self.tokens[at].id),
+            None => format!("token {:?}", self.tokens[at].id),
+        };
+        let (mut ids, mut hashes, mut certificates) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut found = Holders::default();
+        for (at, entry) in self.tokens.iter().enumerate() {
+            let of = |what: String| format!("{}: {what}", named(at));
+            let twice = |before: usize, what: &str| {
+                of(format!("its {what} is also that of {}; each needs its own", named(before)))
+            };
             name("id", &entry.id).map_err(of)?;
-            if !ids.insert(&entry.id) {
-                return Err(of("the id is there twice; give each token its own".into()));
+            if let Some(before) = ids.insert(&entry.id, at) {
+                return Err(twice(before, "id"));
             }
             let expires = entry.expires.as_ref().map(seconds).transpose().map_err(of)?;
             let bounds = entry.bounds().map_err(of)?;
             let principal = Principal { id: entry.id.as_str().into(), role: entry.role, bounds };
-            if found.insert(entry.sha256, (principal, expires)).is_some() {
-                return Err(of("another entry has the same hash; make a token for each".into()));
+            let holder = Arc::new(Holder { principal, expires });
+            if entry.sha256.is_none() && entry.certificate.is_none() {
+                return Err(of("it has neither sha256 nor certificate, so nobody can be it".into()));
+            }
+            if let Some(hash) = entry.sha256 {
+                if let Some(before) = hashes.insert(hash, at) {
+                    return Err(twice(before, "hash"));
+                }
+                found.tokens.insert(hash, Arc::clone(&holder));
+            }
+            if let Some(certificate) = &entry.certificate {
+                if let Some(before) = certificates.insert(certificate, at) {
+                    return Err(twice(before, &format!("certificate name {certificate}")));
+                }
+                found.certificates.insert(certificate.clone(), holder);
             }
         }
         Ok(found)
+    }
+}
+
+/// Finds the lines of places in a text, which are asked for in order.
+struct LineNumbers<'a> {
+    text: &'a [u8],
+    passed: usize,
+    line: usize,
+}
+
+impl<'a> LineNumbers<'a> {
+    fn of(text: &'a str) -> Self {
+        Self { text: text.as_bytes(), passed: 0, line: 1 }
+    }
+
+    fn at(&mut self, place: usize) -> usize {
+        let between = self.text.get(self.passed..place).unwrap_or_default();
+        self.line += between.iter().filter(|byte| **byte == b'\n').count();
+        self.passed = self.passed.max(place);
+        self.line
     }
 }
 
@@ -207,8 +279,8 @@ mod tests {
     #[test]
     fn an_entry_says_exactly_what_its_role_needs() {
         let read = |text: &str| {
-            let parsed: TokenFile = toml::from_str(text).map_err(|e| e.to_string())?;
-            parsed.principals().map(|found| found.into_values().next().map(|(principal, _)| principal.bounds))
+            let (_, found) = TokenFile::parse(text)?;
+            Ok(found.tokens.into_values().next().map(|holder| holder.principal.bounds.clone()))
         };
         let nodes = Bounds::Nodes { cluster: "c".into(), nodes: vec!["n1".into()] };
         assert_eq!(read(&entry("role = \"agent\"\ncluster = \"c\"\nnodes = [\"n1\"]")), Ok(Some(nodes)));
@@ -225,10 +297,54 @@ mod tests {
             let refused = read(&entry(wrong)).unwrap_err();
             assert!(refused.contains(word), "{wrong}: {refused}");
         }
-        let twice = entry("role = \"viewer\"\n") + &entry("role = \"viewer\"\n");
-        assert!(read(&twice).unwrap_err().contains("twice"));
         let short = entry("role = \"viewer\"").replace("0f0f", "0f");
         assert!(read(&short).unwrap_err().contains("64 hexadecimal"));
+    }
+
+    #[test]
+    fn what_two_entries_share_is_named_with_both_lines() {
+        let entry = |id: &str, hash: &str, name: &str| {
+            let hash = hash.repeat(32);
+            format!(
+                "[[token]]\nid = \"{id}\"\nrole = \"viewer\"\nsha256 = \"{hash}\"\ncertificate = \"{name}\"\n\n"
+            )
+        };
+        let one = entry("a", "0f", "email:ann@example.org");
+        for (other, what) in [
+            (entry("a", "0e", "cn:b"), "its id is"),
+            (entry("b", "0f", "cn:b"), "its hash is"),
+            (entry("b", "0e", "email:ann@example.org"), "its certificate name email:ann@example.org is"),
+        ] {
+            let refused = TokenFile::parse(&format!("# Who\n\n{one}{other}")).unwrap_err();
+            assert!(refused.contains("(line 3)") && refused.contains("(line 9)"), "{refused}");
+            assert!(refused.contains(what), "{refused}");
+        }
+        let kinds = one.clone() + &entry("b", "0e", "cn:ann@example.org");
+        assert_eq!(TokenFile::parse(&kinds).unwrap().1.certificates.len(), 2, "kinds are apart");
+        let nobody = TokenFile::parse("[[token]]\nid = \"a\"\nrole = \"viewer\"").unwrap_err();
+        assert!(nobody.contains("neither sha256 nor certificate"), "{nobody}");
+    }
+
+    #[test]
+    fn certificate_names_say_their_kind_and_stand_for_one() {
+        for name in ["email:ann@example.org", "uri:spiffe://site/ann", "dns:ann.example", "cn:Änn O'Hara"] {
+            assert_eq!(name.parse::<CertificateName>().map(|read| read.to_string()), Ok(name.to_owned()));
+        }
+        for (name, what) in [
+            ("ann@example.org", "says no kind"),
+            ("EMAIL:ann@example.org", "says no kind"),
+            ("spiffe://site/ann", "says no kind"),
+            ("email:", "is empty"),
+            ("cn: Ann", "a space"),
+            ("email:änn@example.org", "not ASCII"),
+            ("cn:Ann\u{1b}[2J", "control characters"),
+            ("cn:Ann\u{202e}", "control characters"),
+            ("dns:*.example", "has a *"),
+            (&format!("cn:{}", "a".repeat(600)), "longer than 512"),
+        ] {
+            let refused = name.parse::<CertificateName>().unwrap_err();
+            assert!(refused.contains(what), "{name}: {refused}");
+        }
     }
 
     #[test]

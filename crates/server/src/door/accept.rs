@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinSet};
 
+use super::client::ClientCertificate;
 use super::limits::{ConnectionLimits, HEAD_BYTES};
 use super::stream::{HoldingBody, TimedBody, Unstalled};
 use super::tls::Tls;
@@ -103,32 +104,50 @@ impl Accepting {
         stopped: watch::Receiver<bool>,
     ) -> impl Future<Output = ()> + Send + use<> {
         let (app, limits) = (self.app.clone(), self.limits);
-        let acceptor = self.tls.as_ref().map(Tls::acceptor);
+        let tls = self.tls.clone();
+        let metrics = Arc::clone(&self.metrics);
         async move {
             // Small answers are sent at once; a socket that refuses the option still works.
             socket.set_nodelay(true).ok();
-            match acceptor {
-                None => serve(socket, peer, app, limits, idle, stopped).await,
-                Some(acceptor) => match tokio::time::timeout(limits.head, acceptor.accept(socket)).await {
-                    Ok(Ok(socket)) => serve(socket, peer, app, limits, idle, stopped).await,
-                    Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
-                    Err(_) => tracing::debug!("a TLS handshake took too long"),
-                },
+            let Some(tls) = tls else { return serve(socket, peer, app, None, limits, idle, stopped).await };
+            match tokio::time::timeout(limits.head, tls.acceptor().accept(socket)).await {
+                Ok(Ok(socket)) => {
+                    let shown = socket.get_ref().1.peer_certificates().unwrap_or_default();
+                    let client = ClientCertificate::new(shown, tls).map(Arc::new);
+                    serve(socket, peer, app, client, limits, idle, stopped).await;
+                }
+                Ok(Err(error)) => {
+                    if refuses_certificate(&error) {
+                        metrics.count_refused_certificate();
+                    }
+                    tracing::debug!("a TLS handshake failed: {error}");
+                }
+                Err(_) => tracing::debug!("a TLS handshake took too long"),
             }
         }
     }
+}
+
+/// Whether a handshake failed for the client's certificate.
+fn refuses_certificate(error: &std::io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     peer: Peer,
     app: Router,
+    client: Option<Arc<ClientCertificate>>,
     limits: ConnectionLimits,
     idle: Idle,
     mut stopped: watch::Receiver<bool>,
 ) {
     let app = TowerToHyperService::new(app);
-    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        if let Some(client) = &client {
+            request.extensions_mut().insert(Arc::clone(client));
+        }
         let (app, idle) = (app.clone(), idle.clone());
         async move {
             let busy = idle.interrupt();

@@ -1,4 +1,5 @@
-//! What every request passes first: names, origin, token, and what its principal may do.
+//! What every request passes first: names, origin, token or certificate, and what its principal may
+//! do.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,8 +9,9 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::client::ClientCertificate;
 use super::names::HostNames;
-use crate::access::{Access, Action, Forbidden, Principal};
+use crate::access::{Access, Action, Forbidden, Principal, Unauthorized};
 use crate::audit::{self, Auditor};
 use crate::http::HttpError;
 use crate::metrics::Metrics;
@@ -41,7 +43,7 @@ impl Guard {
         if matches!(path, "/" | "/healthz" | "/readyz") {
             return Ok(());
         }
-        let principal = self.access.principal(request.headers());
+        let principal = self.principal(request);
         if let Some(audit) = &self.audit {
             let changes = self.access.take_changes();
             changes.iter().for_each(|change| audit.note(audit::principal_changed(change)));
@@ -51,6 +53,13 @@ impl Guard {
         check_at(path, &principal)?;
         request.extensions_mut().insert::<Principal>(principal);
         Ok(())
+    }
+
+    /// Who asks, by the request's token and the connection's certificate.
+    fn principal(&self, request: &Request) -> Result<Principal, Unauthorized> {
+        let certificate = request.extensions().get::<Arc<ClientCertificate>>();
+        let name = certificate.map(|shown| shown.name()).transpose()?;
+        self.access.principal(request.headers(), name)
     }
 
     /// Counts a refusal, and logs it unless one was logged just before.

@@ -1,11 +1,13 @@
 //! The door: a listener with the rules of who comes in, and the loop that serves it.
 
 mod accept;
+mod client;
 mod guard;
 mod limits;
 mod names;
 mod stream;
 mod tls;
+mod verifier;
 
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use tokio::net::TcpListener;
 
 pub use limits::ConnectionLimits;
 pub use names::HostNames;
-pub use tls::{Tls, TlsError};
+pub use tls::{ClientFiles, Tls, TlsError, TlsFiles};
 
 use crate::access::Access;
 use crate::answers::Answers;

@@ -1,72 +1,120 @@
-//! TLS of the listener: certificate and key from files, read again when they change.
+//! TLS of the listener: certificate and key from files, and the authorities of clients'
+//! certificates. All are read again when they change.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
-/// How often the files are looked at, when connections come.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+use super::verifier::{ClientVerifier, Refusals};
 
-/// A certificate and its key. Clones share them.
+/// How often the files are looked at, when connections and requests with certificates come.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Longest of the files, bytes: a list of some 400,000 revoked certificates.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// Where a listener's certificates are, all as PEM.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// Its certificate, followed by those that lead to its root.
+    pub cert: PathBuf,
+    /// The key of it.
+    pub key: PathBuf,
+    /// Whose certificates clients may show, and with which lists of revoked ones; `None` to ask for
+    /// no certificates.
+    pub clients: Option<ClientFiles>,
+}
+
+/// Where it is written which certificates of clients count, as PEM.
+#[derive(Debug, Clone)]
+pub struct ClientFiles {
+    /// Certificates of the authorities.
+    pub ca: PathBuf,
+    /// Lists of the certificates that were revoked: one of each authority in a chain.
+    pub crl: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    fn all(&self) -> impl Iterator<Item = &Path> {
+        let clients = self.clients.iter().flat_map(|clients| [Some(&clients.ca), clients.crl.as_ref()]);
+        [&self.cert, &self.key].into_iter().chain(clients.flatten()).map(PathBuf::as_path)
+    }
+}
+
+/// Certificates of a listener. Clones share them.
 #[derive(Clone)]
 pub struct Tls {
-    files: Arc<(PathBuf, PathBuf)>,
+    files: Arc<TlsFiles>,
+    refusals: Arc<Refusals>,
     kept: Arc<Mutex<Kept>>,
 }
 
 struct Kept {
     config: Arc<ServerConfig>,
+    clients: Option<Arc<ClientVerifier>>,
     stamps: Stamps,
     looked: Instant,
 }
 
-/// When the two files were written.
-type Stamps = [Option<SystemTime>; 2];
+/// When each of the files was written.
+type Stamps = Vec<Option<SystemTime>>;
 
-/// A certificate or key cannot be used.
+/// A file of certificates cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("TLS with {} and {}: {what}", cert.display(), key.display())]
+#[error("TLS with {}: {what}", file.display())]
 pub struct TlsError {
-    cert: PathBuf,
-    key: PathBuf,
+    file: PathBuf,
     what: String,
 }
 
 impl Tls {
-    /// Reads a certificate, followed by those that lead to its root, and its key, both as PEM.
+    /// Reads the files.
     ///
     /// # Errors
-    /// [`TlsError`] if a file cannot be read, or the key is not the certificate's.
-    pub fn open(cert: &Path, key: &Path) -> Result<Self, TlsError> {
-        let stamps = stamps(cert, key);
-        let kept = Kept { config: Arc::new(config(cert, key)?), stamps, looked: Instant::now() };
-        Ok(Self { files: Arc::new((cert.into(), key.into())), kept: Arc::new(Mutex::new(kept)) })
+    /// [`TlsError`] if a file cannot be read or is empty, or the key is not the certificate's.
+    pub fn open(files: TlsFiles) -> Result<Self, TlsError> {
+        let refusals = Arc::default();
+        let kept = Kept::read(&files, &refusals)?;
+        Ok(Self { files: Arc::new(files), refusals, kept: Arc::new(Mutex::new(kept)) })
     }
 
-    /// What the next connection is accepted with. Files that changed and are not whole change
-    /// nothing: a certificate is often renewed before its key is in place.
+    /// What the next connection is accepted with.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
+        self.newest(|kept| TlsAcceptor::from(Arc::clone(&kept.config)))
+    }
+
+    /// What judges certificates of clients now; `None` if none are asked for.
+    pub(super) fn clients(&self) -> Option<Arc<ClientVerifier>> {
+        self.newest(|kept| kept.clients.clone())
+    }
+
+    /// Looks at the files first, if that is due. Files that changed and are not whole change
+    /// nothing: a certificate is often renewed before its key is in place.
+    fn newest<T>(&self, of: impl FnOnce(&Kept) -> T) -> T {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.looked.elapsed() >= LOOK_EVERY {
             kept.looked = Instant::now();
-            let (cert, key) = &*self.files;
-            let now = stamps(cert, key);
-            if now != kept.stamps {
-                match config(cert, key) {
-                    Ok(config) => {
-                        tracing::info!("read the certificate {} again", cert.display());
-                        (kept.config, kept.stamps) = (Arc::new(config), now);
+            if stamps(&self.files) != kept.stamps {
+                match Kept::read(&self.files, &self.refusals) {
+                    Ok(read) => {
+                        tracing::info!(
+                            "read the certificate {} and its like again",
+                            self.files.cert.display()
+                        );
+                        *kept = read;
                     }
-                    Err(error) => tracing::error!("{error}; the certificate of before stays in use"),
+                    Err(error) => tracing::error!("{error}; the certificates of before stay in use"),
                 }
             }
         }
-        TlsAcceptor::from(Arc::clone(&kept.config))
+        of(&kept)
     }
 }
 
@@ -76,22 +124,82 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-fn stamps(cert: &Path, key: &Path) -> Stamps {
-    [cert, key].map(|file| std::fs::metadata(file).and_then(|of| of.modified()).ok())
+fn stamps(files: &TlsFiles) -> Stamps {
+    files.all().map(|file| std::fs::metadata(file).and_then(|of| of.modified()).ok()).collect()
 }
 
-fn config(cert: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
-    let failed = |what: String| TlsError { cert: cert.into(), key: key.into(), what };
-    let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|e| failed(format!("read the certificate: {e}")))?;
-    if chain.is_empty() {
-        return Err(failed("the first file holds no certificate".into()));
+impl Kept {
+    fn read(files: &TlsFiles, refusals: &Arc<Refusals>) -> Result<Self, TlsError> {
+        // Before the files are read: what changes meanwhile is read again.
+        let stamps = stamps(files);
+        let failed = |what: String| TlsError { file: files.cert.clone(), what };
+        let chain: Vec<CertificateDer<'static>> = all_in(&files.cert, "certificate")?;
+        let private = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
+            .map_err(|e| TlsError { file: files.key.clone(), what: format!("read the key: {e}") })?;
+        let clients = files.clients.as_ref().map(|clients| verifier(clients, refusals)).transpose()?;
+        let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+        let config = config.map_err(|e| failed(e.to_string()))?;
+        let config = match &clients {
+            Some(verifier) => config.with_client_cert_verifier(Arc::clone(verifier) as _),
+            None => config.with_no_client_auth(),
+        };
+        let mut config = config
+            .with_single_cert(chain, private)
+            .map_err(|e| failed(format!("with the key {}: {e}", files.key.display())))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self { config: Arc::new(config), clients, stamps, looked: Instant::now() })
     }
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|e| failed(format!("read the key: {e}")))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|e| failed(e.to_string()))?.with_no_client_auth();
-    let mut config = config.with_single_cert(chain, private).map_err(|e| failed(e.to_string()))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+}
+
+/// Takes certificates of these authorities, and clients without any: they need a token. A list of
+/// revoked certificates must be there for each authority of a chain, and not be over, so that
+/// taking a list away lets nobody in.
+fn verifier(files: &ClientFiles, refusals: &Arc<Refusals>) -> Result<Arc<ClientVerifier>, TlsError> {
+    let failed = |what: String| TlsError { file: files.ca.clone(), what };
+    let mut roots = RootCertStore::empty();
+    for authority in all_in(&files.ca, "certificate")? {
+        roots.add(authority).map_err(|e| failed(e.to_string()))?;
+    }
+    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    if let Some(file) = &files.crl {
+        let lists: Vec<CertificateRevocationListDer<'static>> = all_in(file, "revocation list")?;
+        builder = builder.with_crls(lists).enforce_revocation_expiration();
+    }
+    let built = builder.allow_unauthenticated().build();
+    let by_authority = built.map_err(|error| match (error, &files.crl) {
+        (VerifierBuilderError::InvalidCrl(error), Some(crl)) => {
+            let what = format!(
+                "a revocation list is damaged or of version 1 ({error:?}); openssl ca writes version 2 where crlnumber is set"
+            );
+            TlsError { file: crl.clone(), what }
+        }
+        (error, _) => failed(error.to_string()),
+    })?;
+    Ok(Arc::new(ClientVerifier { by_authority, refusals: Arc::clone(refusals) }))
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// All items of one kind in a file, of which there must be one at least.
+fn all_in<T: PemObject>(file: &Path, kind: &str) -> Result<Vec<T>, TlsError> {
+    let failed = |what: String| TlsError { file: file.to_owned(), what };
+    let found: Result<Vec<T>, _> = T::pem_slice_iter(&read(file)?).collect();
+    let found = found.map_err(|e| failed(format!("read the {kind}: {e}")))?;
+    match found.is_empty() {
+        true => Err(failed(format!("it holds no {kind} (PEM)"))),
+        false => Ok(found),
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
+    let failed = |what: String| TlsError { file: file.to_owned(), what };
+    let mut bytes = Vec::new();
+    let opened = File::open(file).map_err(|e| failed(e.to_string()))?;
+    opened.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| failed(e.to_string()))?;
+    match bytes.len() as u64 > MAX_BYTES {
+        true => Err(failed(format!("it is longer than {MAX_BYTES} bytes"))),
+        false => Ok(bytes),
+    }
 }

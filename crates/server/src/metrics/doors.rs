@@ -14,6 +14,7 @@ pub(super) struct Refused {
 #[derive(Default)]
 pub(super) struct Doors {
     pub refused: Family<Refused, Counter>,
+    pub certificates_refused: Counter,
     pub connections: Gauge,
     pub shed: Counter,
 }
@@ -24,8 +25,13 @@ impl Doors {
         let registry = whole.sub_registry_with_prefix("tidegate_http");
         registry.register(
             "refused",
-            "Requests refused: without a valid token (401), not permitted or of another origin (403), for another name (421)",
+            "Requests refused: without a valid token or certificate (401), not permitted or of another origin (403), for another name (421)",
             doors.refused.clone(),
+        );
+        registry.register(
+            "certificates_refused",
+            "Client certificates refused in the handshake: of another authority, expired, revoked or not for clients",
+            doors.certificates_refused.clone(),
         );
         registry.register("connections", "Open connections", doors.connections.clone());
         registry.register(

@@ -1,4 +1,4 @@
-//! `tidegate token`: makes, lists and revokes the tokens of principals.
+//! `tidegate token`: makes, lists and revokes principals, who are known by tokens or certificates.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,18 +6,19 @@ use std::process::ExitCode;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use clap::{Args, Subcommand};
 use tidegate_lake::pipeline::parse_duration_ms;
-use tidegate_server::access::{Entry, Role, Token, TokenFile};
+use tidegate_server::access::{CertificateName, Entry, Role, Token, TokenFile};
 
 use super::{CommandError, CommandResult};
 
 mod kafka_acls;
 
-/// Make, list and revoke tokens: who may reach a server, and do what
+/// Make, list and revoke tokens, or name certificates: who may reach a server, and do what
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate token new --tokens tokens.toml --role agent --cluster prod --node n1
   tidegate token new --tokens tokens.toml --role watcher --cluster prod
   tidegate token new --tokens tokens.toml --role viewer --id ann --team vision --expires 90d
+  tidegate token new --tokens tokens.toml --role operator --id ben --certificate email:ben@site.example
   tidegate token list --tokens tokens.toml
   tidegate token revoke --tokens tokens.toml ann
 
@@ -31,12 +32,17 @@ pub struct TokenArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make a token and print it, once
+    /// Make a token and print it, once; or name a certificate
     #[command(after_help = "Examples:
   tidegate token new --tokens tokens.toml --role agent --cluster prod --node n1 > n1.token
-  tidegate token new --tokens tokens.toml --role viewer --id ann --team vision --expires 90d")]
+  tidegate token new --tokens tokens.toml --role viewer --id ann --team vision --expires 90d
+  tidegate token new --tokens tokens.toml --role operator --id ben --certificate email:ben@site.example
+
+A certificate has one name: its first e-mail address among the subject alternative names, or else
+the first URI, or else the first DNS name; its common name if it has no such names at all. It is
+compared whole, with its kind.")]
     New(NewArgs),
-    /// List principals, what they are bound to, and when their tokens end
+    /// List principals, how they are known, what they are bound to, and when they end
     #[command(after_help = "Examples:
   tidegate token list --tokens tokens.toml")]
     List {
@@ -44,7 +50,7 @@ enum Command {
         file: FileArgs,
     },
     KafkaAcls(kafka_acls::KafkaAclArgs),
-    /// Revoke tokens; servers follow within a second
+    /// Revoke tokens, and take certificates back; servers follow within a second
     #[command(after_help = "Examples:
   tidegate token revoke --tokens tokens.toml agent-n1")]
     Revoke {
@@ -82,12 +88,21 @@ struct NewArgs {
     /// Team whose rows alone a viewer sees; may be given several times
     #[arg(long = "team", value_name = "NAME")]
     teams: Vec<String>,
-    /// Time until the token ends, e.g. 90d, or `never`
+    /// Name of a certificate that the principal shows in place of a token, to servers with
+    /// --tls-client-ca: email:NAME, uri:NAME or dns:NAME, its first subject alternative name of
+    /// the first of these kinds that it has; or cn:NAME, its common name, if it has no
+    /// alternative names at all
+    #[arg(long, value_name = "KIND:NAME")]
+    certificate: Option<CertificateName>,
+    /// Make a token beside the certificate; either will do
+    #[arg(long, requires = "certificate")]
+    with_token: bool,
+    /// Time until the principal ends, e.g. 90d, or `never`
     #[arg(long, value_name = "DURATION", default_value = "365d", value_parser = lifetime)]
     expires: Lifetime,
 }
 
-/// How long a token counts; `None` for ever.
+/// How long an entry counts; `None` for ever.
 #[derive(Debug, Clone, Copy)]
 struct Lifetime(Option<i64>);
 
@@ -127,11 +142,13 @@ fn new(args: NewArgs) -> Result<(), CommandError> {
             Some(end.to_rfc3339_opts(SecondsFormat::Secs, true).parse()?)
         }
     };
-    let token = Token::generate()?;
+    let makes_token = args.certificate.is_none() || args.with_token;
+    let token = makes_token.then(Token::generate).transpose()?;
     let entry = Entry {
         id: id.clone(),
         role: args.role,
-        sha256: token.hash(),
+        sha256: token.as_ref().map(Token::hash),
+        certificate: args.certificate.clone(),
         expires,
         cluster: args.cluster,
         nodes: args.nodes,
@@ -141,14 +158,19 @@ fn new(args: NewArgs) -> Result<(), CommandError> {
         file.tokens.push(entry);
         Ok(())
     })?;
-    eprintln!("token of {id} ({}), shown this once:", args.role);
-    say!("{}", token.text());
+    if let Some(name) = args.certificate {
+        eprintln!("whoever shows a certificate of {name} is {id} ({})", args.role);
+    }
+    if let Some(token) = token {
+        eprintln!("token of {id} ({}), shown this once:", args.role);
+        say!("{}", token.text());
+    }
     Ok(())
 }
 
 fn list(path: &Path) -> Result<(), CommandError> {
     let file = TokenFile::read(path)?;
-    say!("{:<24} {:<14} {:<22} FOR", "ID", "ROLE", "EXPIRES");
+    say!("{:<24} {:<14} {:<22} {:<32} FOR", "ID", "ROLE", "EXPIRES", "KNOWN BY");
     for entry in &file.tokens {
         let expires = entry.expires.as_ref().map_or_else(|| "never".to_owned(), ToString::to_string);
         let of = |what: &str, names: &[String]| match names {
@@ -157,9 +179,16 @@ fn list(path: &Path) -> Result<(), CommandError> {
         };
         let cluster = entry.cluster.as_ref().map_or_else(String::new, |name| format!("cluster {name} "));
         let bounds = cluster + &of("nodes", &entry.nodes) + &of("teams", &entry.teams);
-        say!("{:<24} {:<14} {:<22} {}", entry.id, entry.role.name(), expires, bounds.trim_end());
+        let (id, role, known_by) = (&entry.id, entry.role.name(), known_by(entry));
+        say!("{id:<24} {role:<14} {expires:<22} {known_by:<32} {}", bounds.trim_end());
     }
     Ok(())
+}
+
+fn known_by(entry: &Entry) -> String {
+    let token = entry.sha256.map(|_| "token".to_owned());
+    let certificate = entry.certificate.as_ref().map(ToString::to_string);
+    token.into_iter().chain(certificate).collect::<Vec<_>>().join(", ")
 }
 
 fn revoke(path: &Path, ids: &[String]) -> Result<(), CommandError> {

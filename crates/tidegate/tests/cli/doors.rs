@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tidegate_collect::log_sink::{HttpLogSink, LogSink, Roots};
-use tidegate_server::{ConnectionLimits, QueryLimits, Tls};
+use tidegate_server::{ConnectionLimits, QueryLimits, Tls, TlsFiles};
 
 use crate::program::{tidegate, wait_until};
 use crate::support::{PATIENCE, Response, Server, request};
@@ -155,7 +155,9 @@ fn certificates_are_read_again_when_they_change() {
         std::fs::copy(certificate(&format!("{name}.key")), &key).unwrap();
     };
     install("first");
-    let tls = Tls::open(&cert, &key).unwrap();
+    let open =
+        |cert: &Path, key: &Path| Tls::open(TlsFiles { cert: cert.into(), key: key.into(), clients: None });
+    let tls = open(&cert, &key).unwrap();
     let server = Server::start_with(QueryLimits::default(), move |door| door.tls = Some(tls));
     let (answer, first) = over_tls(&server);
     assert_eq!((answer.status, answer.text()), (200, "n\n1\n"));
@@ -167,9 +169,9 @@ fn certificates_are_read_again_when_they_change() {
     let _plain = half_sent(&server.address.to_string(), 3);
     assert_eq!(over_tls(&server).0.status, 200);
 
-    let wrong = Tls::open(&certificate("first.pem"), &certificate("second.key")).unwrap_err().to_string();
+    let wrong = open(&certificate("first.pem"), &certificate("second.key")).unwrap_err().to_string();
     assert!(wrong.contains("first.pem") && wrong.contains("second.key"), "{wrong}");
-    let none = Tls::open(&certificate("README.md"), &certificate("first.key")).unwrap_err().to_string();
+    let none = open(&certificate("README.md"), &certificate("first.key")).unwrap_err().to_string();
     assert!(none.contains("no certificate"), "{none}");
 }
 
@@ -183,7 +185,8 @@ fn agents_reach_a_server_over_tls() {
     let up = crate::ingest::Up::spawn(command);
     let url = format!("https://{}", up.address);
     let roots = Roots::from_file(&certificate("ca.pem")).unwrap();
-    assert_eq!(HttpLogSink::over_tls(&url, None, roots).partitions("nodes").unwrap(), 1);
-    let stranger = HttpLogSink::over_tls(&url, None, Roots::of_system()).partitions("nodes").unwrap_err();
+    assert_eq!(HttpLogSink::over_tls(&url, None, roots, None).partitions("nodes").unwrap(), 1);
+    let stranger =
+        HttpLogSink::over_tls(&url, None, Roots::of_system(), None).partitions("nodes").unwrap_err();
     assert!(stranger.is_passing(), "a server that nobody vouches for is not spoken to: {stranger}");
 }

@@ -15,6 +15,7 @@ mod bounds;
 #[path = "../../../log/tests/kafka/broker.rs"]
 mod broker;
 mod case_data;
+mod certificates;
 mod collectors;
 mod crash;
 mod doors;

@@ -65,10 +65,14 @@ impl Up {
         assert_eq!((counted.status, counted.text()), (200, "count(*)\n500\n"), "after {after:.80}");
     }
 
-    fn ready(&self) -> (u16, String) {
+    fn ask_readiness(&self) -> TcpStream {
         let mut socket = TcpStream::connect(&self.address).unwrap();
         socket.write_all(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
-        let ready = Response::read(socket);
+        socket
+    }
+
+    fn ready(&self) -> (u16, String) {
+        let ready = Response::read(self.ask_readiness());
         (ready.status, ready.text().to_owned())
     }
 
@@ -246,4 +250,17 @@ fn workers_end_with_their_server_and_readiness_asks_them() {
         std::fs::read(format!("/proc/{worker}/cmdline")).is_ok_and(|line| !line.is_empty())
     };
     wait_until("the workers to end, also those that spin", || !workers.iter().any(alive));
+}
+
+/// Whether the server is ready anybody may ask, without a token. 400 who did took all 128 places of
+/// queries that wait.
+#[test]
+fn a_flood_of_readiness_takes_no_place_of_a_query() {
+    let up = Up::start();
+    let flood: Vec<TcpStream> = (0..400).map(|_| up.ask_readiness()).collect();
+    let counted = up.ask("SELECT count(*) FROM jobs", PATIENCE);
+    assert_eq!((counted.status, counted.text()), (200, "count(*)\n500\n"));
+    // A machine that is busy may answer late, but not that the places are taken.
+    let refused = |socket| Response::read(socket).text().contains("no more may");
+    assert!(!flood.into_iter().any(refused));
 }

@@ -46,7 +46,9 @@ fn silent_and_slow_clients_are_dropped_while_others_are_served() {
     let mut half_a_head = connect(&setup.socket);
     half_a_head.write_all(b"POST /v1/steps HTTP/1.1\r\nHost").unwrap();
     let mut half_a_body = connect(&setup.socket);
-    half_a_body.write_all(b"POST /v1/steps HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{").unwrap();
+    half_a_body
+        .write_all(b"POST /v1/steps HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+        .unwrap();
     // This client sends many lines and reads no answers, which fill the socket; the server must not
     // wait.
     let mut deaf = connect(&setup.socket);
@@ -131,7 +133,8 @@ fn bodies_that_wait_in_memory_are_few() {
     let refused_beside_another = (4..=12).any(|attempt| {
         let setup = most(100_000);
         let mut half = connect(&setup.socket);
-        half.write_all(b"POST /v1/steps HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n").unwrap();
+        half.write_all(b"POST /v1/steps HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90000\r\n\r\n")
+            .unwrap();
         half.write_all(&[b' '; 80_000]).unwrap();
         std::thread::sleep(Duration::from_millis(1 << attempt));
         let status = post(&setup);

@@ -89,7 +89,7 @@ fn line(step: u64) -> String {
 fn request(stream: impl Read + Write, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, Value) {
     let mut stream = stream;
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
@@ -163,6 +163,16 @@ fn requests_are_accepted_on_both_sockets() {
     let (status, _) =
         request(TcpStream::connect(tcp).unwrap(), "GET", "/v1/status", "Origin: http://a.example\r\n", b"");
     assert_eq!(status, 403, "a web page must not reach the agent");
+    for (host, status) in [("evil.example:4318", 421), ("127.0.0.1:4318", 200), ("[::1]:4318", 200)] {
+        let mut stream = TcpStream::connect(tcp).unwrap();
+        write!(stream, "GET /v1/status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "nor one whose name points here: {answer}"
+        );
+    }
 }
 
 #[test]

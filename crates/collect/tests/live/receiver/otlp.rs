@@ -13,7 +13,7 @@ use super::{Setup, connect, setup};
 fn post(setup: &Setup, content_type: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let mut stream = connect(&setup.socket);
     let head = format!(
-        "POST /v1/metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
+        "POST /v1/metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();

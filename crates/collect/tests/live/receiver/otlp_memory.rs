@@ -62,7 +62,7 @@ fn socket(folder: &Path) -> PathBuf {
 fn post(folder: &Path, content_type: &str, body: &[u8]) -> u16 {
     let mut stream = UnixStream::connect(socket(folder)).unwrap();
     let head = format!(
-        "POST /v1/metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
+        "POST /v1/metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
