@@ -75,7 +75,7 @@ fn samples(node: &str, at_ms: i64, slow: bool) -> Event {
 }
 
 /// A job of 16 ranks with a straggler, by partition: jobs, nodes, steps, samples of each node.
-fn input() -> [Vec<Event>; 5] {
+pub(crate) fn input() -> [Vec<Event>; 5] {
     input_where(600, &|step| if SLOW_STEPS.contains(&step) { 1.25 } else { 1.0 })
 }
 
