@@ -70,6 +70,8 @@ struct Status {
     readers: Vec<Reader>,
     /// What readers skip because they died of it.
     skipped: Vec<poison::Skipped>,
+    /// Readers that skip nothing and do not go on, because they died of what comes next.
+    stopped: Vec<poison::Stopped>,
     /// What memory the signals of the folder took, when they last said it.
     signals: Option<SignalsNote>,
     /// How far tables over several topics are up to date.
@@ -242,6 +244,7 @@ async fn read_status(args: &StatusArgs, folder: &DataDir, source: &Source) -> Re
     Ok(Status {
         readers,
         skipped: poison::skipped(folder),
+        stopped: poison::stopped(folder),
         signals: SignalsNote::read(folder.path()),
         log: args.log.kafka().map_or_else(|| folder.log().display().to_string(), ToString::to_string),
         log_asked: source.log().is_some(),
@@ -313,6 +316,7 @@ fn print(status: &Status, args: &StatusArgs) {
     }
     readers::print(&status.readers);
     poison::print(&status.skipped);
+    poison::print_stopped(&status.stopped);
     print_table_lag(&status.table_lag);
 }
 
