@@ -166,8 +166,8 @@ impl SignalService {
     /// The log's. After one, open a new service: outputs that were not appended are derived again.
     pub fn catch_up(&mut self, mode: RunMode, now_ms: i64) -> Result<ServiceStats, LogError> {
         self.refresh_extents()?;
-        // The whole history of jobs and nodes is buffered before anything is decided on it, as far as
-        // memory allows. The oldest partition goes on first, so that they stay side by side.
+        // The whole history of jobs and nodes is buffered before anything is decided on it, as far
+        // as memory allows. The oldest partition goes on first, so that they stay side by side.
         while let Some((at, _)) = oldest_unread(&self.history) {
             self.read(false, at, now_ms)?;
             while self.reorder.is_full() {
@@ -325,8 +325,8 @@ impl SignalService {
     }
 }
 
-/// Of the partitions that are not read to their end, the one that has come least far, and its newest
-/// time, µs since 1970.
+/// Of the partitions that are not read to their end, the one that has come least far, and its
+/// newest time, µs since 1970.
 fn oldest_unread(readings: &[Reading]) -> Option<(usize, i64)> {
     let unread = readings.iter().enumerate().filter(|(_, reading)| reading.cursor.is_behind());
     unread.map(|(at, reading)| (at, reading.newest_us)).min_by_key(|(_, newest_us)| *newest_us)

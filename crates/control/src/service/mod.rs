@@ -114,8 +114,8 @@ impl std::fmt::Debug for Service {
 impl Service {
     /// Opens policy, cluster, journal and pager. Changes nothing on the cluster. The journal is
     /// read from the newest snapshot in the data folder on; `group` says on the log how far the
-    /// snapshots reach. Where earlier lives died twice of the journal, by what is noted in `deaths`,
-    /// it acts no more and pages.
+    /// snapshots reach. Where earlier lives died twice of the journal, as the folder `deaths` notes
+    /// it, it acts no more and pages.
     ///
     /// # Errors
     /// The policy is wrong or lacks signatures, the cluster cannot be reached, or the log has no

@@ -6,8 +6,8 @@ use crate::window::MICROS_PER_DAY;
 
 /// Event time that the first slice covers, µs.
 const FIRST_US: i64 = 600_000_000;
-/// The least and the most that a slice covers, µs: a minute and sixteen days. One event of 2010 adds
-/// some 6,200 days of which each has little: a slice a day took hours.
+/// The least and the most that a slice covers, µs: a minute and sixteen days. One event of 2010
+/// adds some 6,200 days of which each has little: a slice a day took hours.
 const SHORTEST_US: i64 = 60_000_000;
 const LONGEST_US: i64 = 16 * MICROS_PER_DAY;
 /// The most that the first slice after a rest covers, µs: what comes next may be full days.

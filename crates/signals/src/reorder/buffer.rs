@@ -50,8 +50,8 @@ impl Buffer {
         self.history_bytes > 0
     }
 
-    /// Drops events of streams until they take `most` bytes or less: those of the latest time, which
-    /// would wait for longest. Returns how many.
+    /// Drops events of streams until they take `most` bytes or less: those of the latest time,
+    /// which would wait for longest. Returns how many.
     pub fn shrink_streams(&mut self, most: usize) -> u64 {
         let mut dropped = 0;
         while self.stream_bytes > most {
@@ -64,8 +64,8 @@ impl Buffer {
     }
 
     /// Drops events of other kinds that are dated after `after_us`, the latest first, until the
-    /// buffer takes `most` bytes or less. `prices`: also those that may apply to a time yet to come.
-    /// Returns how many.
+    /// buffer takes `most` bytes or less. `prices`: also those that may apply to a time yet to
+    /// come. Returns how many.
     pub fn shrink_history(&mut self, most: usize, after_us: i64, prices: bool) -> u64 {
         let mut excess = self.bytes().saturating_sub(most);
         let mut last: Vec<OrderKey> = Vec::new();
