@@ -98,7 +98,7 @@ mod tests {
         let (mut pace, now, mut left, mut took) = (RepairPace::default(), Instant::now(), 6_200 * 1_440, 0);
         while left > 0 {
             let minutes = (pace.slice_us() / 60_000_000).min(left);
-            let slice = Duration::from_millis(60 * minutes.div_ceil(1_440) as u64);
+            let slice = Duration::from_millis(60 * (minutes as u64).div_ceil(1_440));
             pace.record(slice, now);
             assert!(slice < SLOW, "live windows wait for {slice:?}");
             (left, took) = (left - minutes, took + 1);
