@@ -22,7 +22,8 @@
 //! #     log: std::sync::Arc<dyn tidegate_log::EventLog>,
 //! # ) -> Result<(), tidegate_control::service::ServiceError> {
 //! let config = ServiceConfig::read("slurm.toml".as_ref())?;
-//! let service = Service::open(config, "tidegate-data".as_ref(), &log, "tidegate-autopilot")?;
+//! let (data, deaths) = ("tidegate-data".as_ref(), "tidegate-data/deaths".as_ref());
+//! let service = Service::open(config, data, deaths, &log, "tidegate-autopilot")?;
 //! service.describe().iter().for_each(|line| println!("{line}"));
 //! let hooks = Hooks {
 //!     stopped: &|| false,

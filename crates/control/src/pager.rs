@@ -102,7 +102,8 @@ fn not_http(url: &str) -> Option<String> {
 /// Name of the alert about journal entries that do not count.
 pub const JOURNAL: &str = "TidegateAutopilotJournal";
 
-/// Something that pages beside the objectives: journal entries that do not count.
+/// Something that pages beside the objectives: journal entries that do not count, or of which
+/// earlier lives of the autopilot died.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alarm {
     /// Since when, µs since 1970.
@@ -184,6 +185,16 @@ impl Pager {
         self.shared.news.notify_one();
     }
 
+    /// Hands over something that pages without a step: the autopilot does not act. It is no sign of
+    /// life. One that fires already keeps its beginning.
+    pub fn alarm(&self, alarm: Alarm) {
+        let mut state = self.shared.lock();
+        if state.alarm.as_ref().is_none_or(|known| known.why != alarm.why) {
+            (state.alarm, state.news) = (Some(alarm), true);
+            self.shared.news.notify_one();
+        }
+    }
+
     /// Why deliveries began to fail; returned once for each series of failures.
     pub fn trouble(&self) -> Option<String> {
         self.shared.lock().trouble.take()
@@ -235,7 +246,7 @@ impl Delivery {
             let alarm = state.alarm.clone();
             state.news = false;
             drop(state);
-            if let Some(alive) = alive {
+            if alive.is_some() || alarm.is_some() {
                 match self.deliver(&standing, &ended, alarm.as_ref(), alive) {
                     Ok(()) => {
                         shared.lock().ended.retain(|alert| !ended.contains(alert));
@@ -262,7 +273,7 @@ impl Delivery {
         standing: &[Alert],
         ended: &[Alert],
         alarm: Option<&Alarm>,
-        alive: DateTime<Utc>,
+        alive: Option<DateTime<Utc>>,
     ) -> Result<(), String> {
         let mut body = self.body(standing, ended, alive, Utc::now());
         if let (Value::Array(alerts), Some(alarm)) = (&mut body, alarm) {
@@ -290,7 +301,13 @@ impl Delivery {
     }
 
     /// Alerts in Alertmanager's format. Firing ones end by themselves if they are not repeated.
-    fn body(&self, standing: &[Alert], ended: &[Alert], alive: DateTime<Utc>, now: DateTime<Utc>) -> Value {
+    fn body(
+        &self,
+        standing: &[Alert],
+        ended: &[Alert],
+        alive: Option<DateTime<Utc>>,
+        now: DateTime<Utc>,
+    ) -> Value {
         let at = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Millis, true);
         let one = |alert: &Alert, ends: DateTime<Utc>| {
             let kind = alert.series.kind.map(|kind| kind.name());
@@ -305,15 +322,17 @@ impl Delivery {
                 "endsAt": at(ends),
             })
         };
-        let living = json!({
-            "labels": {"alertname": ALIVE, "cluster": self.cluster, "severity": "none"},
-            "annotations": {"summary": "the autopilot acts; page when this ends"},
-            "startsAt": at(self.since),
-            "endsAt": at(alive + self.dead_after),
-        });
+        let living = |alive: DateTime<Utc>| {
+            json!({
+                "labels": {"alertname": ALIVE, "cluster": self.cluster, "severity": "none"},
+                "annotations": {"summary": "the autopilot acts; page when this ends"},
+                "startsAt": at(self.since),
+                "endsAt": at(alive + self.dead_after),
+            })
+        };
         let standing = standing.iter().map(|alert| one(alert, now + self.dead_after));
         let ended = ended.iter().map(|alert| one(alert, now));
-        Value::Array(standing.chain(ended).chain([living]).collect())
+        Value::Array(standing.chain(ended).chain(alive.map(living)).collect())
     }
 }
 

@@ -16,8 +16,13 @@ pub enum ImportError {
         "{file} shrank while it was read: {read} of {expected} bytes; import it again when it is complete"
     )]
     Shrank { file: String, read: u64, expected: u64 },
-    #[error("{file} is not a readable Parquet file (row {row}): {what}; fetch or export it again")]
-    Parquet { file: String, row: u64, what: String },
+    #[error("{file} is not a readable Parquet file: {what}; fetch or export it again")]
+    ParquetHead { file: String, what: String },
+    #[error(
+        "{file} cannot be read on in row group {group}, after row {row}: {what}; what was written stays; fetch or export \
+         the file again and import it whole"
+    )]
+    Parquet { file: String, group: usize, row: u64, what: String },
     #[error("parquet cannot be read from standard input; give the file's path instead")]
     ParquetFromStdin,
     #[error("{file} is empty: its first line must name the columns")]

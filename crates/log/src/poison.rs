@@ -69,6 +69,11 @@ impl Place {
         Self::Event(format!("{id:032x}"))
     }
 
+    /// Everything of a partition from an offset on, for a reader that skips nothing.
+    pub fn all_from(at: &TopicPartition, offset: u64) -> Self {
+        Self::Records { topic: at.topic.clone(), partition: at.partition, from: offset, to: u64::MAX }
+    }
+
     fn is_to_blame(&self) -> bool {
         match self {
             Self::Work => false,
@@ -103,6 +108,19 @@ impl Deaths {
     pub fn read(folder: &Path, reader: &str) -> Self {
         let text = fs::read(file_of(folder, reader)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// Where a reader that skips nothing has died so often that it goes no further: topic,
+    /// partition, offset.
+    pub fn stopped_at(&self) -> Vec<(&str, u32, u64)> {
+        let often = self.places.iter().filter(|(_, times)| *times >= MAX_DEATHS);
+        let from = often.filter_map(|(place, _)| match place {
+            Place::Records { topic, partition, from, to: u64::MAX } => {
+                Some((topic.as_str(), *partition, *from))
+            }
+            _ => None,
+        });
+        from.collect()
     }
 
     fn add(&mut self, place: Place) {
@@ -182,6 +200,22 @@ impl DeathWatch {
         });
         let least = lengths.min().filter(|_| self.is_careful());
         least.map_or(usize::MAX, |records| usize::try_from(records).unwrap_or(usize::MAX))
+    }
+
+    /// Why a reader that skips nothing may not go on at a place [from an offset
+    /// on](Place::all_from): it has died there as often as another one sets a record aside.
+    pub fn stops(&self, at: &TopicPartition, offset: u64) -> Option<String> {
+        let stops = self.deaths.stopped_at().contains(&(&at.topic, at.partition, offset));
+        stops.then(|| {
+            format!(
+                "{} died {MAX_DEATHS} times while it read {}/{} from offset {offset} on; please report it, and delete {} once a \
+                 newer version reads it",
+                self.reader,
+                at.topic,
+                at.partition,
+                file_of(&self.folder, &self.reader).display()
+            )
+        })
     }
 
     /// Whether there is anything to skip.

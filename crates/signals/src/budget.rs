@@ -21,14 +21,17 @@ pub struct Shares {
     /// Windows of devices that are open; each closes within a minute.
     pub windows: usize,
     /// Steps and samples that wait for their turn.
-    pub waiting: usize,
+    pub streams: usize,
+    /// What is left for events of jobs, nodes and prices that wait when all else is full. They may
+    /// take what the others leave, because a whole history is read before it is applied.
+    pub history: usize,
 }
 
 impl Shares {
-    /// A half for the state, and a quarter for each of the others.
+    /// A half for the state, a quarter for steps and samples, and an eighth for each of the others.
     pub fn of(limit_bytes: u64) -> Self {
         let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
-        Self { state: limit / 2, windows: limit / 4, waiting: limit / 4 }
+        Self { state: limit / 2, windows: limit / 8, streams: limit / 4, history: limit / 8 }
     }
 }
 
@@ -37,14 +40,20 @@ impl Shares {
 pub struct MemoryUse {
     /// Bytes that jobs, nodes and waiting events take, by estimate.
     pub held_bytes: u64,
+    /// Of these, bytes of waiting events.
+    pub waiting_bytes: u64,
     /// Bytes that they may take.
     pub limit_bytes: u64,
     /// Jobs forgotten over the limit.
     pub evicted_jobs: u64,
     /// Nodes forgotten over the limit.
     pub evicted_nodes: u64,
-    /// Events left out: samples and steps over the limit, events of too many clusters.
+    /// Events left out: samples and steps over the limit, events dated ahead of all others, events
+    /// of too many clusters.
     pub refused: u64,
+    /// Events of jobs, nodes and prices applied over the limit before their turn: older ones may
+    /// have come after them.
+    pub early: u64,
     /// Step reports of jobs that neither a scheduler nor a hold has named.
     pub unknown_jobs: u64,
 }
@@ -53,10 +62,12 @@ impl Default for MemoryUse {
     fn default() -> Self {
         Self {
             held_bytes: 0,
+            waiting_bytes: 0,
             limit_bytes: DEFAULT_LIMIT_BYTES as u64,
             evicted_jobs: 0,
             evicted_nodes: 0,
             refused: 0,
+            early: 0,
             unknown_jobs: 0,
         }
     }

@@ -1,5 +1,6 @@
 //! Log events as the detectors take them: parsed, with their place in event-time order.
 
+use prost::Message;
 use serde::{Deserialize, Serialize};
 use tidegate_events::v1::gpu_sample_batch::DeviceInfo;
 use tidegate_events::{Event, JobFamily, Millis, v1};
@@ -10,6 +11,10 @@ use crate::stored;
 
 /// Names in a step report: job, node, device, and those of its envelope.
 const STEP_NAMES: usize = 6;
+/// Bytes that the allocator adds to the texts of a message of jobs, nodes or prices.
+const TEXTS_BYTES: usize = 256;
+/// Bytes of a job's place in the index of waiting events.
+const INDEX_BYTES: usize = 384;
 
 /// An event that some detector uses.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -61,11 +66,30 @@ impl Input {
         !matches!(self, Self::Capacity(_))
     }
 
-    /// Memory of a step report or batch of samples that waits, bytes. 0 for other events: their
-    /// whole history is read before anything is decided on it.
-    pub fn bounded_bytes(&self) -> usize {
+    /// Whether the event is of a stream: a step report or samples, which are written as things
+    /// happen. The history of all others may come in any order.
+    pub fn is_of_stream(&self) -> bool {
+        matches!(self, Self::Samples(_) | Self::Step { .. })
+    }
+
+    /// Memory of the event while it waits, bytes.
+    pub fn bytes(&self) -> usize {
         let bytes = match self {
-            Self::Job { .. } | Self::Hold(_) | Self::Node(_) | Self::Capacity(_) => return 0,
+            Self::Job { fact, final_state, family } => {
+                let JobFact { job_id, team, pool, hosts, .. } = fact.as_ref();
+                let JobFamily { team: of_family, user_name, job_name, gpu_model } = family.as_ref();
+                let texts = [team, pool, hosts, final_state, of_family, user_name, job_name, gpu_model];
+                let texts = texts.into_iter().flatten().map(String::len).sum::<usize>() + job_id.len();
+                size_of::<JobFact>() + size_of::<JobFamily>() + texts + TEXTS_BYTES + INDEX_BYTES
+            }
+            Self::Hold(hold) => {
+                let HoldFact { job_id, hold_id, device, .. } = hold.as_ref();
+                let uuid = device.uuid.as_ref().map_or(0, String::len);
+                let texts = job_id.len() + hold_id.len() + device.node.len() + uuid;
+                size_of::<HoldFact>() + texts + TEXTS_BYTES
+            }
+            Self::Node(event) => size_of::<v1::NodeEvent>() + event.encoded_len() + TEXTS_BYTES,
+            Self::Capacity(event) => size_of::<v1::CapacityEvent>() + event.encoded_len() + TEXTS_BYTES,
             Self::Samples(batch) => {
                 let values = batch.columns.iter().map(|column| column.value_delta.len()).sum::<usize>();
                 let devices = batch.devices.len() * (size_of::<DeviceInfo>() + 2 * budget::NAME_BYTES);

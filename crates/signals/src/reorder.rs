@@ -13,7 +13,7 @@ mod bypass;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use tidegate_events::{Event, Micros};
+use tidegate_events::{Event, Micros, Millis};
 use tidegate_log::poison::{Place, die_for_test};
 
 use crate::budget::{MemoryUse, Shares};
@@ -30,8 +30,6 @@ const TICK_US: i64 = WINDOW_US;
 const MAX_FUTURE_MS: i64 = 86_400_000;
 /// The years 1970 to 9999, ms.
 const VALID_TIMES_MS: std::ops::Range<i64> = 0..253_402_300_800_000;
-/// A price for a time yet to come is refused when this many events wait.
-const MAX_WAITING: usize = 1 << 22;
 /// Events with a longer name of a cluster, job or node are rejected.
 const MAX_NAME_BYTES: usize = 256;
 
@@ -59,6 +57,9 @@ pub struct Reorder {
     /// Waiting events that were dropped over the limit of memory.
     #[serde(skip)]
     refused_waiting: u64,
+    /// Events of jobs, nodes and prices that were applied before their turn over the limit.
+    #[serde(skip)]
+    early: u64,
     #[serde(skip)]
     watch: Watch,
 }
@@ -72,6 +73,7 @@ impl Reorder {
             detectors: Detectors::new(learn_from_us),
             counts: Counts::default(),
             refused_waiting: 0,
+            early: 0,
             watch: Watch::default(),
         }
     }
@@ -91,6 +93,8 @@ impl Reorder {
         let state = self.detectors.memory();
         MemoryUse {
             held_bytes: state.held_bytes + self.buffer.bytes() as u64,
+            waiting_bytes: self.buffer.bytes() as u64,
+            early: self.early,
             refused: state.refused + self.refused_waiting,
             ..state
         }
@@ -105,9 +109,10 @@ impl Reorder {
         self.detectors.learn_from(from_us);
     }
 
-    /// Buffers an event. Returns its place in event time, µs since 1970; `None` if it does not show
-    /// how far time has come: no detector uses it, or it may apply to a time yet to come, as a
-    /// price does. `now_ms` is the caller's clock.
+    /// Buffers an event. Returns how far it shows that time has come, µs since 1970: its place in
+    /// event time, and never more than when it was observed, because anybody can date a report
+    /// ahead. `None` if it shows nothing: no detector uses it, or it may apply to a time yet to
+    /// come, as a price does. `now_ms` is the caller's clock.
     pub fn push(&mut self, event: Event, now_ms: i64) -> Option<i64> {
         let envelope = event.envelope()?;
         let id = envelope.event_id.first_chunk().map_or(0, |id| u128::from_be_bytes(*id));
@@ -120,18 +125,44 @@ impl Reorder {
         let is_valid = VALID_TIMES_MS.contains(&at_ms) && VALID_TIMES_MS.contains(&event_ms);
         let is_future = at_ms.saturating_sub(observed_ms) > MAX_FUTURE_MS;
         let advances_time = input.advances_time();
-        if self.buffer.events.len() >= MAX_WAITING && !advances_time {
-            self.refused_waiting += 1;
-            return None;
-        }
         if !is_valid || is_future && advances_time || name_bytes > MAX_NAME_BYTES {
             self.counts.rejected += 1;
             return None;
         }
         self.buffer.insert((at_us, order, id), cluster, input);
         self.refused_waiting +=
-            self.buffer.shrink_to(Shares::of(self.detectors.memory().limit_bytes).waiting);
-        advances_time.then_some(at_us)
+            self.buffer.shrink_streams(Shares::of(self.detectors.memory().limit_bytes).streams);
+        // An observation of a millisecond vouches for all of it.
+        let observed_us = Millis(observed_ms.saturating_add(1)).to_micros().0 - 1;
+        advances_time.then_some(at_us.min(observed_us))
+    }
+
+    /// Whether state and waiting events take more than the limit: reading more has to wait until
+    /// [`make_room`](Self::make_room) has made some.
+    pub fn is_full(&self) -> bool {
+        let memory = self.memory();
+        memory.held_bytes > memory.limit_bytes && self.buffer.has_history()
+    }
+
+    /// Applies the oldest events, though older ones may still come, until an eighth of the limit is
+    /// free; none later than `until_us`. First, events dated after `newest_us` are dropped, which
+    /// nothing has shown to be the present: they would take the clock with them. Once everything up
+    /// to `newest_us` is applied, so are prices for times yet to come.
+    pub fn make_room(&mut self, until_us: i64, newest_us: i64) {
+        let memory = self.memory();
+        let shares = Shares::of(memory.limit_bytes);
+        let state = usize::try_from(memory.held_bytes - memory.waiting_bytes).unwrap_or(usize::MAX);
+        let others = shares.state + shares.windows + shares.streams;
+        let most = others.saturating_sub(state);
+        self.refused_waiting += self.buffer.shrink_history(most, newest_us, false);
+        if let Some(oldest_us) = self.buffer.time_of_bytes(most) {
+            let until_us = oldest_us.min(until_us).min(newest_us);
+            self.early += self.buffer.history_until(until_us);
+            self.advance(until_us);
+        }
+        if until_us >= newest_us {
+            self.refused_waiting += self.buffer.shrink_history(most, newest_us, true);
+        }
     }
 
     /// Applies everything up to `watermark_us`: all events up to then were pushed. A watermark

@@ -20,12 +20,12 @@ use crate::time::{DAY_US, US_PER_S};
 use crate::watch::Watch;
 use saved::Snapshots;
 
-/// Payload bytes per read of a partition of jobs, nodes and capacity, or of outputs.
+/// Most payload bytes per read of a partition.
 const READ_BYTES: usize = 4 << 20;
-/// Memory that a waiting step report takes, as a multiple of its payload. Events wait until every
-/// stream has been read as far, so one read of each stream must fit into the budget.
+/// Memory that a waiting event takes, as a multiple of its payload. Events wait until every stream
+/// has been read as far, so one read of each stream must fit into the budget.
 const WAITING_FACTOR: usize = 32;
-/// Fewest payload bytes per read of a stream.
+/// Fewest payload bytes per read.
 const LEAST_READ_BYTES: usize = 64 << 10;
 /// Forecasts learn from this much of the past, as far as the job table looks back.
 const LEARNING_PERIOD_US: i64 = 42 * DAY_US;
@@ -166,18 +166,19 @@ impl SignalService {
     /// The log's. After one, open a new service: outputs that were not appended are derived again.
     pub fn catch_up(&mut self, mode: RunMode, now_ms: i64) -> Result<ServiceStats, LogError> {
         self.refresh_extents()?;
-        // The whole history of jobs and nodes is buffered before anything is decided on it.
-        for at in 0..self.history.len() {
-            while self.read(false, at, now_ms)? {}
+        // The whole history of jobs and nodes is buffered before anything is decided on it, as far
+        // as memory allows. The oldest partition goes on first, so that they stay side by side.
+        while let Some((at, _)) = oldest_unread(&self.history) {
+            self.read(false, at, now_ms)?;
+            while self.reorder.is_full() {
+                self.make_room(now_ms)?;
+            }
         }
-        if !self.has_begun && self.newest_us > i64::MIN {
-            self.reorder.learn_from(self.newest_us.saturating_sub(LEARNING_PERIOD_US));
-            self.has_begun = true;
-        }
+        self.begin();
         // Of the streams, the partition with the oldest events goes on first.
-        while let Some((at, _)) = self.unread().min_by_key(|(_, newest_us)| *newest_us) {
+        while let Some((at, _)) = oldest_unread(&self.streams) {
             self.read(true, at, now_ms)?;
-            if let Some(watermark_us) = self.unread().map(|(_, newest_us)| newest_us).min() {
+            if let Some((_, watermark_us)) = oldest_unread(&self.streams) {
                 self.advance(watermark_us.saturating_sub(RunMode::Live.lag_us()))?;
             }
             self.save_if_due(now_ms)?;
@@ -198,29 +199,48 @@ impl SignalService {
         Ok(self.stats)
     }
 
-    /// Stream partitions that are not read to their end, with the newest time read.
-    fn unread(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
-        let unread = self.streams.iter().enumerate().filter(|(_, reading)| reading.cursor.is_behind());
-        unread.map(|(at, reading)| (at, reading.newest_us))
+    /// Sets what forecasts learn from, before the first event is applied.
+    fn begin(&mut self) {
+        if !self.has_begun && self.newest_us > i64::MIN {
+            self.reorder.learn_from(self.newest_us.saturating_sub(LEARNING_PERIOD_US));
+            self.has_begun = true;
+        }
+    }
+
+    /// Applies the oldest events though not all is read, because there is no memory for more. The
+    /// streams are read as far first: their events would be late.
+    fn make_room(&mut self, now_ms: i64) -> Result<(), LogError> {
+        self.begin();
+        let oldest = oldest_unread(&self.streams);
+        let until_us = oldest.map_or(i64::MAX, |(_, us)| us.saturating_sub(RunMode::Live.lag_us()));
+        self.reorder.make_room(until_us, self.newest_us);
+        self.publish_all()?;
+        if let Some((at, _)) = oldest.filter(|_| self.reorder.is_full()) {
+            self.read(true, at, now_ms)?;
+        }
+        self.save_if_due(now_ms)
     }
 
     fn advance(&mut self, watermark_us: i64) -> Result<(), LogError> {
         self.reorder.advance(watermark_us);
+        self.publish_all()
+    }
+
+    fn publish_all(&mut self) -> Result<(), LogError> {
         for publication in self.reorder.take() {
             self.publish(publication)?;
         }
         Ok(())
     }
 
-    /// Reads one piece of a partition. Returns whether more is left.
-    fn read(&mut self, is_stream: bool, place: usize, now_ms: i64) -> Result<bool, LogError> {
-        let waiting = Shares::of(self.reorder.memory().limit_bytes).waiting;
-        let of_stream = waiting / WAITING_FACTOR / self.streams.len().max(1);
-        let bytes = if is_stream { of_stream.clamp(LEAST_READ_BYTES, READ_BYTES) } else { READ_BYTES };
+    /// Reads one piece of a partition.
+    fn read(&mut self, is_stream: bool, place: usize, now_ms: i64) -> Result<(), LogError> {
+        let shares = Shares::of(self.reorder.memory().limit_bytes);
+        let room = if is_stream { shares.streams / self.streams.len().max(1) } else { shares.history };
+        let bytes = (room / WAITING_FACTOR).clamp(LEAST_READ_BYTES, READ_BYTES);
         let reading = if is_stream { &mut self.streams[place] } else { &mut self.history[place] };
         let records = reading.cursor.read(self.log.as_ref(), bytes)?;
-        let (at, is_behind, mut newest_us) =
-            (reading.cursor.at.clone(), reading.cursor.is_behind(), reading.newest_us);
+        let (at, mut newest_us) = (reading.cursor.at.clone(), reading.newest_us);
         for stored in &records {
             self.stats.read += 1;
             let Some(event) = self.decode(&at, stored)? else { continue };
@@ -232,7 +252,7 @@ impl SignalService {
         self.newest_us = self.newest_us.max(newest_us);
         let reading = if is_stream { &mut self.streams[place] } else { &mut self.history[place] };
         reading.newest_us = newest_us;
-        Ok(is_behind)
+        Ok(())
     }
 
     /// Looks up where partitions end; new ones are read from their first record.
@@ -303,6 +323,13 @@ impl SignalService {
         self.stats.duplicates += appended.duplicates;
         Ok(())
     }
+}
+
+/// Of the partitions that are not read to their end, the one that has come least far, and its
+/// newest time, µs since 1970.
+fn oldest_unread(readings: &[Reading]) -> Option<(usize, i64)> {
+    let unread = readings.iter().enumerate().filter(|(_, reading)| reading.cursor.is_behind());
+    unread.map(|(at, reading)| (at, reading.newest_us)).min_by_key(|(_, newest_us)| *newest_us)
 }
 
 #[cfg(test)]

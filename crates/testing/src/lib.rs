@@ -1,5 +1,5 @@
-//! Shared test support: the conformance suite of event logs, a Slurm cluster on this machine, and
-//! skips for missing services.
+//! Shared test support: the conformance suite of event logs, a log in memory, a Slurm cluster on
+//! this machine, and skips for missing services.
 //!
 //! This is a crate and not a feature of `tidegate-log`, because a feature for tests would make
 //! `cargo test` and `cargo run` build that crate, and all above it, twice.
@@ -31,5 +31,8 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod conformance;
+mod memory_log;
 pub mod needs;
 pub mod slurm;
+
+pub use memory_log::MemoryLog;

@@ -142,6 +142,9 @@ pub trait Journal {
     /// # Errors
     /// [`JournalError`].
     fn read(&mut self) -> Result<Vec<JournalEntry>, JournalError>;
+
+    /// What was read last has become part of the executor's state.
+    fn folded(&mut self) {}
 }
 
 /// In-memory journal shared by several executors of one thread, for simulations.

@@ -316,6 +316,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
 
     fn catch_up(&mut self) -> Result<(), JournalError> {
         self.journal.read()?.into_iter().for_each(|entry| self.journaled.fold(entry));
+        self.journal.folded();
         let seen = self.journaled.judged_on();
         if seen != self.earned_of {
             self.earned_of = seen;

@@ -9,7 +9,6 @@
 #![cfg(feature = "otlp")]
 
 mod mutate;
-mod scratch_log;
 mod targets;
 
 use std::path::{Path, PathBuf};

@@ -17,6 +17,7 @@ use std::time::Duration;
 use tidegate_autopilot::executor::{EntriesRefused, Journal, JournalEntry, JournalError, JournalEvent};
 use tidegate_events::v1::AutopilotEvent;
 use tidegate_events::{Event, SchemaId};
+use tidegate_log::poison::{DeathWatch, Place as PoisonPlace};
 use tidegate_log::snapshot::Position;
 use tidegate_log::tail::Cursor;
 use tidegate_log::{
@@ -63,6 +64,8 @@ pub struct LogJournal {
     /// Hash of the last entry written in this generation.
     written: Option<String>,
     refused: Option<EntriesRefused>,
+    /// Notes that entries are read, so that a life which dies of one is known.
+    watch: Option<DeathWatch>,
 }
 
 /// Keys of a journal whose entries prove themselves.
@@ -113,7 +116,20 @@ impl LogJournal {
             chains: Chains::default(),
             written: None,
             refused: None,
+            watch: None,
         })
+    }
+
+    /// Notes with `watch` where it reads. Where earlier lives died twice it reads no further: no
+    /// entry may be left out, because what follows proves and means nothing without it.
+    #[must_use]
+    pub fn watched_by(self, watch: DeathWatch) -> Self {
+        Self { watch: Some(watch), ..self }
+    }
+
+    /// Why nothing more is read, if earlier lives died of what comes next.
+    pub fn stopped(&self) -> Option<String> {
+        self.watch.as_ref().and_then(|watch| watch.stops(&self.cursor.at, self.cursor.next))
     }
 
     /// Keeps inputs of plans in an archive, and records the plans without them.
@@ -244,13 +260,26 @@ impl Journal for LogJournal {
     }
 
     fn read(&mut self) -> Result<Vec<JournalEntry>, JournalError> {
+        if let Some(why) = self.stopped() {
+            return Err(JournalError(why));
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.enter(PoisonPlace::all_from(&self.cursor.at, self.cursor.next));
+        }
         let (cursor, chains, refused) = (self.cursor.clone(), self.chains.clone(), self.refused.clone());
         let entries = self.read_all();
         if entries.is_err() {
             // What was read before the error is not handed over, so it is read again.
             (self.cursor, self.chains, self.refused) = (cursor, chains, refused);
+            self.folded();
         }
         entries
+    }
+
+    fn folded(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.saved();
+        }
     }
 }
 

@@ -436,3 +436,45 @@ fn the_switch_is_on_by_a_signature_only() {
     two.append(vec![on(NOW_US + 2, None)]).unwrap();
     assert!(two.read().is_err());
 }
+
+/// A life that dies while it folds what it reads, unless it reads nothing.
+fn dies_of_the_journal(site: &Site, deaths: &Path) -> Result<Vec<JournalEntry>, JournalError> {
+    let mut journal = site.process("one").watched_by(DeathWatch::begin(deaths, "autopilot"));
+    let entries = journal.read();
+    if entries.is_ok() {
+        std::mem::forget(journal);
+    }
+    entries
+}
+
+#[test]
+fn a_journal_that_lives_died_of_is_read_no_further_and_nothing_of_it_is_skipped() {
+    let site = Site::new();
+    let deaths = site.folder.path().join("deaths");
+    site.process("one").append(vec![lease("one", 1, 0)]).unwrap();
+    // The first life notes no place; two others die at the same one.
+    for _ in 0..3 {
+        assert_eq!(dies_of_the_journal(&site, &deaths).unwrap(), [lease("one", 1, 0)]);
+    }
+    for _ in 0..2 {
+        let error = dies_of_the_journal(&site, &deaths).unwrap_err().to_string();
+        assert!(error.contains("autopilot/0 from offset 0") && error.contains("autopilot.json"), "{error}");
+    }
+    // An executor on it begins nothing.
+    let journal = site.process("one").watched_by(DeathWatch::begin(&deaths, "autopilot"));
+    assert!(journal.stopped().is_some());
+    drop(journal);
+    // Somebody has mended it.
+    std::fs::remove_file(deaths.join("autopilot.json")).unwrap();
+    let mut journal = site.process("one").watched_by(DeathWatch::begin(&deaths, "autopilot"));
+    assert_eq!(journal.read().unwrap(), [lease("one", 1, 0)]);
+    journal.folded();
+    // Killed while it does something else, as often as one likes.
+    std::mem::forget(journal);
+    for _ in 0..4 {
+        let mut journal = site.process("one").watched_by(DeathWatch::begin(&deaths, "autopilot"));
+        assert!(journal.read().is_ok());
+        journal.folded();
+        std::mem::forget(journal);
+    }
+}

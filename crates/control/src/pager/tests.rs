@@ -105,6 +105,19 @@ fn entries_of_the_journal_that_do_not_count_page() {
 }
 
 #[test]
+fn an_autopilot_that_does_not_act_pages_without_a_sign_of_life() {
+    let (url, sent) = receiver(&[200]);
+    let alarm = |since_us| Alarm { since_us, why: "it died twice of its journal".to_owned() };
+    let pager = pager(&url);
+    pager.alarm(alarm(1_000_000));
+    pager.alarm(alarm(2_000_000));
+    let told = next(&sent);
+    let told = told.as_array().unwrap();
+    assert_eq!((told.len(), &told[0]["labels"]["alertname"]), (1, &JOURNAL.into()), "{told:?}");
+    assert_eq!(told[0]["startsAt"], "1970-01-01T00:00:01.000Z", "one that fires keeps its beginning");
+}
+
+#[test]
 fn the_sign_of_life_ends_with_the_last_step() {
     let line = Delivery {
         url: String::new(),
@@ -116,7 +129,7 @@ fn the_sign_of_life_ends_with_the_last_step() {
     };
     let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
     // However late it is reported: it ends five minutes after the last step.
-    let state = line.body(&[], &[], at("2026-11-23T00:00:00Z"), at("2026-11-23T00:04:00Z"));
+    let state = line.body(&[], &[], Some(at("2026-11-23T00:00:00Z")), at("2026-11-23T00:04:00Z"));
     assert_eq!(state[0]["endsAt"], "2026-11-23T00:05:00.000Z");
     assert_eq!(state.as_array().unwrap().len(), 1);
 }

@@ -24,6 +24,7 @@ use tidegate_autopilot::rollout::Rollout;
 use tidegate_autopilot::target::Target;
 use tidegate_events::{Micros, Millis};
 use tidegate_log::EventLog;
+use tidegate_log::poison::DeathWatch;
 
 use crate::authority::Signers;
 use crate::control_folder::ControlFolder;
@@ -43,6 +44,9 @@ pub use status::ServiceStatus;
 
 /// Spacing of the observations that the forecast learns from, microseconds.
 const OBSERVATION_US: i64 = 600_000_000;
+
+/// Name under which the service notes that it reads the journal.
+pub const READER: &str = "autopilot";
 
 /// Demand of one team in one pool over one hour, for the forecast to learn from.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,7 +114,8 @@ impl std::fmt::Debug for Service {
 impl Service {
     /// Opens policy, cluster, journal and pager. Changes nothing on the cluster. The journal is
     /// read from the newest snapshot in the data folder on; `group` says on the log how far the
-    /// snapshots reach.
+    /// snapshots reach. Where earlier lives died twice of the journal, as the folder `deaths` notes
+    /// it, it acts no more and pages.
     ///
     /// # Errors
     /// The policy is wrong or lacks signatures, the cluster cannot be reached, or the log has no
@@ -118,6 +123,7 @@ impl Service {
     pub fn open(
         config: ServiceConfig,
         data: &Path,
+        deaths: &Path,
         log: &Arc<dyn EventLog>,
         group: &str,
     ) -> Result<Self, ServiceError> {
@@ -133,6 +139,7 @@ impl Service {
         let proven_by = keys.as_ref().and_then(|keys| keys.key.as_ref()).map(JournalKey::fingerprint);
         let journal = journal.archiving(PlanArchive::in_data(data)).resumed(&saved.positions);
         let journal = journal.proving(keys, saved.chains);
+        let journal = journal.watched_by(DeathWatch::begin(deaths, READER));
         // Held at what still fits into an i64 as microseconds.
         let most_s = Micros(i64::MAX).floor_secs();
         let ms = |seconds: u64| Millis::from_secs(i64::try_from(seconds).map_or(most_s, |s| s.min(most_s))).0;
@@ -304,7 +311,10 @@ impl Service {
                     tracing::warn!("the cluster cannot be observed, nothing is begun: {error}");
                 }
             }
-            Err(error) => tracing::warn!("the autopilot waits, and begins nothing: {error}"),
+            Err(error) => {
+                tracing::warn!("the autopilot waits, and begins nothing: {error}");
+                self.page_stopped(now_us);
+            }
         }
         Ok(())
     }

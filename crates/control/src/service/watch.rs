@@ -78,6 +78,13 @@ impl Service {
         last
     }
 
+    /// Pages that earlier lives died of the journal, and that this one does not act.
+    pub(super) fn page_stopped(&self, now_us: i64) {
+        if let (Some(pager), Some(why)) = (&self.pager, self.executor.journal().stopped()) {
+            pager.alarm(Alarm { since_us: now_us, why: format!("the autopilot does not act: {why}") });
+        }
+    }
+
     /// Hands what fires to the pager.
     pub(super) fn page(&self, now_us: i64) {
         let Some(pager) = &self.pager else { return };

@@ -3,6 +3,7 @@
 use crate::error::{ImportError, Reject};
 
 pub(crate) mod csv;
+mod guarded;
 pub(crate) mod open;
 pub(crate) mod parquet;
 

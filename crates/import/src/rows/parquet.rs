@@ -1,4 +1,5 @@
-//! Reader of Parquet, one batch of rows at a time.
+//! Reader of Parquet, one batch of rows at a time. Each row group has a reader of its own, so that
+//! an error can name it.
 
 use std::fs::File;
 
@@ -6,8 +7,11 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Date32Type, Float64Type, Int64Type, TimeUnit, TimestampMillisecondType};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
 
+use super::guarded::guarded;
 use super::{Cell, Column, ColumnKind, Next, RAW_LIMIT_BYTES, Rows};
 use crate::error::ImportError;
 
@@ -15,8 +19,13 @@ const BATCH_ROWS: usize = 4096;
 const DAY_MS: i64 = 86_400_000;
 
 pub(crate) struct ParquetRows {
-    file: String,
-    reader: ParquetRecordBatchReader,
+    name: String,
+    file: File,
+    metadata: ArrowReaderMetadata,
+    /// Reader of the current row group; none before the first one and between two.
+    reader: Option<ParquetRecordBatchReader>,
+    /// Row groups that were begun.
+    groups: usize,
     columns: Vec<Column>,
     batch: Option<RecordBatch>,
     /// The batch's columns, converted to the few types of cells.
@@ -39,22 +48,24 @@ enum Cells {
 
 impl ParquetRows {
     pub(crate) fn open(file: File, name: String) -> Result<Self, ImportError> {
-        let failed = |what: String| ImportError::Parquet { file: name.clone(), row: 0, what };
+        let failed = |what: String| ImportError::ParquetHead { file: name.clone(), what };
         let bytes = file.metadata().map_err(|error| failed(error.to_string()))?.len();
-        let builder =
-            ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| failed(error.to_string()))?;
-        let columns = builder.schema().fields().iter().map(|field| Column {
+        let metadata = guarded(|| ArrowReaderMetadata::load(&file, ArrowReaderOptions::default()))
+            .and_then(|loaded| loaded.map_err(|error| error.to_string()))
+            .map_err(failed)?;
+        let columns = metadata.schema().fields().iter().map(|field| Column {
             name: field.name().clone(),
             kind: kind(field.data_type()),
             type_name: field.data_type().to_string(),
         });
         let columns = columns.collect();
-        let rows_total = u64::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0);
-        let reader =
-            builder.with_batch_size(BATCH_ROWS).build().map_err(|error| failed(error.to_string()))?;
+        let rows_total = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
         Ok(Self {
-            file: name,
-            reader,
+            name,
+            file,
+            metadata,
+            reader: None,
+            groups: 0,
             columns,
             batch: None,
             cells: Vec::new(),
@@ -66,7 +77,35 @@ impl ParquetRows {
     }
 
     fn failed(&self, what: impl ToString) -> ImportError {
-        ImportError::Parquet { file: self.file.clone(), row: self.row, what: what.to_string() }
+        let (file, group, row) = (self.name.clone(), self.groups, self.row);
+        ImportError::Parquet { file, group, row, what: what.to_string() }
+    }
+
+    /// The next rows; `None` after the last row group.
+    fn next_batch(&mut self) -> Result<Option<(RecordBatch, Vec<Cells>)>, String> {
+        loop {
+            if self.reader.is_none() {
+                if self.groups >= self.metadata.metadata().num_row_groups() {
+                    return Ok(None);
+                }
+                self.groups += 1;
+                self.reader = Some(self.group_reader(self.groups - 1).map_err(|error| error.to_string())?);
+            }
+            match self.reader.as_mut().and_then(Iterator::next) {
+                Some(batch) => {
+                    let batch = batch.map_err(|error| error.to_string())?;
+                    let cells: Result<_, _> = batch.columns().iter().map(cells).collect();
+                    return Ok(Some((batch, cells.map_err(|error| error.to_string())?)));
+                }
+                None => self.reader = None,
+            }
+        }
+    }
+
+    fn group_reader(&self, group: usize) -> parquet::errors::Result<ParquetRecordBatchReader> {
+        let file = self.file.try_clone()?;
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
+        builder.with_row_groups(vec![group]).with_batch_size(BATCH_ROWS).build()
     }
 }
 
@@ -118,17 +157,11 @@ impl Rows for ParquetRows {
     fn next(&mut self) -> Result<Next, ImportError> {
         self.at += 1;
         while self.batch.as_ref().is_none_or(|batch| self.at >= batch.num_rows()) {
-            let Some(batch) = self.reader.next() else {
+            let read = guarded(|| self.next_batch()).and_then(|read| read);
+            let Some((batch, cells)) = read.map_err(|what| self.failed(what))? else {
                 return Ok(Next::End);
             };
-            let batch = batch.map_err(|error| self.failed(error))?;
-            self.cells = batch
-                .columns()
-                .iter()
-                .map(cells)
-                .collect::<Result<_, _>>()
-                .map_err(|error| self.failed(error))?;
-            self.batch = Some(batch);
+            (self.batch, self.cells) = (Some(batch), cells);
             self.at = 0;
         }
         self.row += 1;

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::support::{MemoryLog, gpu_ms, run, text};
+use crate::support::{Imported, MemoryLog, gpu_ms, run, text};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use parquet::arrow::ArrowWriter;
 use tidegate_import::{ImportError, ImportOptions, Mapping, Source, import};
@@ -28,7 +28,7 @@ fn gzip(content: &[u8]) -> Vec<u8> {
 fn failure(source: Source) -> ImportError {
     let log = MemoryLog::default();
     let error = import(source, &jobs(), &ImportOptions::default(), &log, &mut |_| {}).unwrap_err();
-    assert_eq!(log.len(), 0, "{error}");
+    assert_eq!(log.count(), 0, "{error}");
     error
 }
 
@@ -145,7 +145,7 @@ fn parquet_with_a_wrong_type_or_cut_off_writes_nothing() {
     std::fs::write(&path, &bytes[..bytes.len() - 20]).unwrap();
     let error = failure(Source::File(path));
     assert!(
-        matches!(error, ImportError::Parquet { .. }) && error.to_string().contains("jobs.parquet"),
+        matches!(error, ImportError::ParquetHead { .. }) && error.to_string().contains("jobs.parquet"),
         "{error}"
     );
 }

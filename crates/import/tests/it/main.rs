@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod damaged;
 mod files;
 mod fleet;
 mod mappings;

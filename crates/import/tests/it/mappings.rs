@@ -1,6 +1,6 @@
 //! Mapping files: the built-in ones on rows of their own, a user's own, and invalid ones.
 
-use crate::support::{gpu_ms, run, text};
+use crate::support::{Imported, gpu_ms, run, text};
 use tidegate_events::{Event, v1};
 use tidegate_import::{ImportError, ImportOptions, Mapping, MappingError, import};
 

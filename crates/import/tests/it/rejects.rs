@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{MemoryLog, run, text};
+use crate::support::{Imported, MemoryLog, run, text};
 use tidegate_import::{ImportSummary, Mapping, RejectCode};
 
 const HEADER: &str = "job_id,gpus,submit_time,start_time,end_time,state";

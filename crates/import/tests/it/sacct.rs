@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::support::{gpu_ms, run, text};
+use crate::support::{Imported, gpu_ms, run, text};
 use tidegate_events::v1::{JobEvent, JobEventKind};
 use tidegate_import::generate::{Generated, SacctFile, sacct};
 use tidegate_import::{ImportError, ImportOptions, Mapping, import};

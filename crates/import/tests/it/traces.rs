@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-use crate::support::{MemoryLog, gpu_ms, run, trace};
+use crate::support::{Imported, MemoryLog, gpu_ms, run, trace};
 use arrow::array::{Array, ArrayRef, Float64Array, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, TimeUnit};

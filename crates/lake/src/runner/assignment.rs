@@ -57,7 +57,11 @@ impl Runner {
         let repaired = self.lake.repair_joined(self.repair_pace.slice_us()).await;
         self.repair_pace.record(begun.elapsed(), Instant::now());
         self.count_or_rejoin(repaired).await?;
-        self.lake.has_pending().await
+        let is_behind = self.lake.has_pending().await?;
+        if !is_behind {
+            self.repair_pace.rest();
+        }
+        Ok(is_behind)
     }
 
     async fn count_or_rejoin(&mut self, updated: Result<CommitStats>) -> Result<()> {

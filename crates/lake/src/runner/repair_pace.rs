@@ -6,9 +6,12 @@ use crate::window::MICROS_PER_DAY;
 
 /// Event time that the first slice covers, µs.
 const FIRST_US: i64 = 600_000_000;
-/// The least and the most that a slice covers, µs: a minute and a day.
+/// The least and the most that a slice covers, µs: a minute and sixteen days. One event of 2010
+/// adds some 6,200 days of which each has little: a slice a day took hours.
 const SHORTEST_US: i64 = 60_000_000;
-const LONGEST_US: i64 = MICROS_PER_DAY;
+const LONGEST_US: i64 = 16 * MICROS_PER_DAY;
+/// The most that the first slice after a rest covers, µs: what comes next may be full days.
+const RESTED_US: i64 = MICROS_PER_DAY;
 /// A slice that took less can be larger, and one that took more should be smaller.
 const QUICK: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_secs(5);
@@ -41,6 +44,11 @@ impl RepairPace {
             now.saturating_duration_since(ended) >= took * (SHARE - 1)
         };
         !records_wait || self.last.is_none_or(rested)
+    }
+
+    /// Nothing is left to repair.
+    pub fn rest(&mut self) {
+        self.slice_us = self.slice_us.min(RESTED_US);
     }
 
     /// Notes a slice. A slice of any size costs some time, more on a busy machine. If a smaller one
@@ -77,9 +85,27 @@ mod tests {
 
     #[test]
     fn a_slice_takes_one_to_five_seconds() {
-        assert_eq!(slices(|_| 0, 9), [10, 20, 40, 80, 160, 320, 640, 1280, 1440]);
+        let quick = slices(|_| 0, 14);
+        assert_eq!(quick[..9], [10, 20, 40, 80, 160, 320, 640, 1_280, 2_560]);
+        assert_eq!(quick[11..], [20_480, 23_040, 23_040], "at most sixteen days");
         assert_eq!(slices(|minutes| minutes as u64, 6), [10, 5, 2, 2, 2, 2]);
         assert_eq!(slices(|minutes| 100 * minutes as u64, 5), [10, 5, 2, 1, 1], "at least a minute");
+    }
+
+    #[test]
+    fn old_days_without_much_in_them_are_repaired_many_at_a_time() {
+        // 6,200 days since 2010 of which each takes 60 ms, after a first slice of ten minutes.
+        let (mut pace, now, mut left, mut took) = (RepairPace::default(), Instant::now(), 6_200 * 1_440, 0);
+        while left > 0 {
+            let minutes = (pace.slice_us() / 60_000_000).min(left);
+            let slice = Duration::from_millis(60 * (minutes as u64).div_ceil(1_440));
+            pace.record(slice, now);
+            assert!(slice < SLOW, "live windows wait for {slice:?}");
+            (left, took) = (left - minutes, took + 1);
+        }
+        assert!(took < 500, "{took} slices");
+        pace.rest();
+        assert_eq!(pace.slice_us(), RESTED_US, "what comes next may be a full month");
     }
 
     #[test]

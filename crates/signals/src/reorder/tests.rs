@@ -27,10 +27,12 @@ const RANKS: u32 = 16;
 const SLOW_RANK: u32 = 5;
 const SLOW_STEPS: std::ops::Range<u64> = 200..400;
 
+/// An event as its observer sends it: of a step, who sees it has seen its end.
 fn sealed(mut event: Event, at_ms: i64) -> Event {
+    let took_ms = if let Event::Step(step) = &event { step.duration_us as i64 / 1_000 } else { 0 };
     let envelope = event.envelope_mut();
     (envelope.cluster, envelope.source) = ("c".into(), "test".into());
-    (envelope.event_time_ms, envelope.observed_time_ms) = (at_ms, at_ms);
+    (envelope.event_time_ms, envelope.observed_time_ms) = (at_ms, at_ms + took_ms);
     event.seal();
     event
 }
@@ -75,7 +77,7 @@ fn samples(node: &str, at_ms: i64, slow: bool) -> Event {
 }
 
 /// A job of 16 ranks with a straggler, by partition: jobs, nodes, steps, samples of each node.
-fn input() -> [Vec<Event>; 5] {
+pub(crate) fn input() -> [Vec<Event>; 5] {
     input_where(600, &|step| if SLOW_STEPS.contains(&step) { 1.25 } else { 1.0 })
 }
 

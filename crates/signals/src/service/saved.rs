@@ -17,7 +17,7 @@ use crate::reorder::Reorder;
 /// Version of the state's layout. Raise it with any change of a type that is part of [`Reorder`],
 /// or of what its fields mean, and write the fixture anew (`tests/snapshots`): snapshots of another
 /// version are skipped, and the log is read instead.
-const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 /// How often the state is saved: what a start reads again.
 const SAVE_EVERY: Duration = Duration::from_secs(600);
 

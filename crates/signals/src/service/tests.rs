@@ -3,6 +3,7 @@ use tidegate_log::{EmbeddedLog, EmbeddedOptions, TopicConfig};
 
 use super::*;
 
+mod bounds;
 mod snapshots;
 
 const HOUR_MS: i64 = 3_600_000;

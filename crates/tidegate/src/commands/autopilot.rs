@@ -200,7 +200,7 @@ fn act(
     let workspace = Workspace::open(&data.data, log)?;
     workspace.create_topics()?;
     let group = workspace.reader_group("autopilot")?;
-    let mut autopilot = Service::open(config, &data.data, &workspace.log, &group)?;
+    let mut autopilot = Service::open(config, &data.data, &workspace.deaths(), &workspace.log, &group)?;
     autopilot.describe().iter().for_each(|line| say!("{line}"));
     block_on(async {
         let (stop, stopped) = watch::channel(false);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use tidegate_lake::runner::Pace as RunnerPace;
@@ -20,8 +20,12 @@ use super::{
 use tidegate_server::{Metrics, SignalsMemory};
 use tidegate_signals::{MemoryUse, RunMode, ServiceStats, SignalService};
 
+use super::signals_note::{self, SignalsNote};
+
 /// Panics of one process after which insight stops.
 const MAX_PANICS: u32 = 8;
+/// How often what memory the signals take is written down for `tidegate status`.
+const NOTE_EVERY: Duration = Duration::from_secs(5);
 /// Period of polling the log. A signal of a step is emitted as soon as its last report is read.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
@@ -61,7 +65,8 @@ enum Command {
 #[derive(Debug, Args)]
 pub struct MemoryArgs {
     /// Memory for what the signals keep of jobs, nodes and waiting events, e.g. 512M or 4G; beyond
-    /// it the least useful is forgotten (tidegate_signals in /metrics)
+    /// it the least useful is forgotten, and events are applied before their turn (`tidegate
+    /// status`, tidegate_signals in /metrics)
     #[arg(long, value_name = "BYTES", default_value = "2G", value_parser = query_memory)]
     signals_memory: usize,
 }
@@ -114,6 +119,7 @@ pub struct Source {
     group: String,
     memory_bytes: usize,
     deaths: PathBuf,
+    data: PathBuf,
 }
 
 impl Source {
@@ -124,7 +130,8 @@ impl Source {
     pub fn of(workspace: &Workspace, memory: &MemoryArgs) -> Result<Self, CommandError> {
         let (log, snapshots) = (Arc::clone(&workspace.log), workspace.snapshots());
         let group = workspace.reader_group("signals")?;
-        Ok(Self { log, snapshots, group, memory_bytes: memory.signals_memory, deaths: workspace.deaths() })
+        let (deaths, data) = (workspace.deaths(), workspace.folder.path().to_owned());
+        Ok(Self { log, snapshots, group, memory_bytes: memory.signals_memory, deaths, data })
     }
 
     fn open(&self) -> Result<SignalService, LogError> {
@@ -135,8 +142,10 @@ impl Source {
 
 /// Processes the log up to its present end.
 pub fn catch_up(source: &Source) -> Result<ServiceStats, CommandError> {
-    let mut service = source.open()?;
-    Ok(service.catch_up(RunMode::Replay, now_ms()?)?)
+    let (mut service, now_ms) = (source.open()?, now_ms()?);
+    let stats = service.catch_up(RunMode::Replay, now_ms)?;
+    SignalsNote::write(&source.data, signals_memory(&stats.memory), now_ms);
+    Ok(stats)
 }
 
 /// Follows the log on a thread until stopped, and exports what memory it takes. A failure is logged
@@ -158,11 +167,18 @@ fn keep_up(
 ) -> Result<(), CommandError> {
     let mut service: Option<SignalService> = None;
     let mut panics = 0;
+    let mut noted: Option<Instant> = None;
     while !*stopped.borrow() {
         let now_ms = now_ms()?;
         // After a panic the service is dropped; the next one is made of its snapshot and the log.
         let caught_up = catch_unwind(AssertUnwindSafe(|| match &mut service {
-            Some(service) => service.catch_up(RunMode::Live, now_ms).map(|stats| observe(&stats)),
+            Some(service) => service.catch_up(RunMode::Live, now_ms).map(|stats| {
+                observe(&stats);
+                if noted.is_none_or(|noted| noted.elapsed() >= NOTE_EVERY) {
+                    SignalsNote::write(&source.data, signals_memory(&stats.memory), now_ms);
+                    noted = Some(Instant::now());
+                }
+            }),
             None => source.open().map(|opened| service = Some(opened)),
         }));
         let caught_up = match caught_up {
@@ -214,25 +230,20 @@ fn report(published: &ServiceStats) {
     if memory.unknown_jobs > 0 {
         say!("{} step reports of jobs that neither a scheduler nor a hold has named", memory.unknown_jobs);
     }
-    let forgotten = memory.evicted_jobs + memory.evicted_nodes + memory.refused;
-    if forgotten > 0 {
-        say!(
-            "over {} bytes of memory: {} jobs and {} nodes forgotten, {} events left out; --signals-memory sets the limit",
-            memory.limit_bytes,
-            memory.evicted_jobs,
-            memory.evicted_nodes,
-            memory.refused
-        );
+    if let Some(line) = signals_note::over_limit(&signals_memory(memory)) {
+        say!("{line}");
     }
 }
 
 fn signals_memory(memory: &MemoryUse) -> SignalsMemory {
     SignalsMemory {
         held_bytes: memory.held_bytes,
+        waiting_bytes: memory.waiting_bytes,
         limit_bytes: memory.limit_bytes,
         evicted_jobs: memory.evicted_jobs,
         evicted_nodes: memory.evicted_nodes,
         refused: memory.refused,
+        early: memory.early,
         unknown_jobs: memory.unknown_jobs,
     }
 }

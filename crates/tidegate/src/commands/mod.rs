@@ -13,6 +13,7 @@ pub mod price;
 pub mod query_worker;
 mod rollout;
 pub mod schema;
+mod signals_note;
 pub mod sim;
 pub mod sql;
 pub mod status;

@@ -24,6 +24,7 @@ use tidegate_log::{
 };
 
 use self::disk::SiteDisk;
+use super::signals_note::SignalsNote;
 use super::{CommandError, CommandResult, PlaceArgs, block_on, consumer_group, lake_url};
 use readers::Reader;
 
@@ -39,7 +40,8 @@ const LOOK: Duration = Duration::from_secs(1);
 
 END is the end of the log, TABLES the offset up to which every table has its records, and LAG the
 difference. IN and OUT are the records per second that were appended to the log and committed to the
-tables, measured over one second. MOVES counts how often a process took over the partition. Only
+tables, measured over one second. The memory of the signals is that which their process noted last,
+every five seconds; --signals-memory bounds it. MOVES counts how often a process took over the partition. Only
 --json lists empty partitions. PENDING counts the windows of a table that late events changed and
 that are not recomputed yet, as in the table table_lag. LIVE bytes belong to a table's newest
 version; DEAD ones were replaced and are deleted at the age under KEPT; DELTA LOG is the log that
@@ -68,6 +70,10 @@ struct Status {
     readers: Vec<Reader>,
     /// What readers skip because they died of it.
     skipped: Vec<poison::Skipped>,
+    /// Readers that skip nothing and do not go on, because they died of what comes next.
+    stopped: Vec<poison::Stopped>,
+    /// What memory the signals of the folder took, when they last said it.
+    signals: Option<SignalsNote>,
     /// How far tables over several topics are up to date.
     table_lag: Vec<TableRow>,
     /// Records in the log that are not in the tables.
@@ -238,6 +244,8 @@ async fn read_status(args: &StatusArgs, folder: &DataDir, source: &Source) -> Re
     Ok(Status {
         readers,
         skipped: poison::skipped(folder),
+        stopped: poison::stopped(folder),
+        signals: SignalsNote::read(folder.path()),
         log: args.log.kafka().map_or_else(|| folder.log().display().to_string(), ToString::to_string),
         log_asked: source.log().is_some(),
         lag: rows.iter().map(|row| row.lag).sum(),
@@ -303,8 +311,12 @@ fn print(status: &Status, args: &StatusArgs) {
             row.kept_by.as_deref().unwrap_or("-"),
         );
     }
+    if let Some(signals) = &status.signals {
+        signals.print();
+    }
     readers::print(&status.readers);
     poison::print(&status.skipped);
+    poison::print_stopped(&status.stopped);
     print_table_lag(&status.table_lag);
 }
 

@@ -129,7 +129,8 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let live = match &args.autopilot {
         Some(file) => {
             let group = workspace.reader_group("autopilot")?;
-            Some(Service::open(ServiceConfig::read(file)?, &args.data.data, &workspace.log, &group)?)
+            let (config, deaths) = (ServiceConfig::read(file)?, workspace.deaths());
+            Some(Service::open(config, &args.data.data, &deaths, &workspace.log, &group)?)
         }
         None => None,
     };

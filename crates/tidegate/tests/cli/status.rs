@@ -57,3 +57,30 @@ fn limits_out_of_range_are_refused() {
         assert!(ended.stderr.contains(flag), "{ended:?}");
     }
 }
+
+#[test]
+fn status_tells_what_memory_the_signals_take_and_where_the_autopilot_stopped() {
+    let place = Place::new();
+    assert_eq!(place.import(place.file("jobs.csv", jobs(40)), "jobs_csv").status, Some(0));
+    let run = ["insight", "run", "--once", "--signals-memory", "64M", "--data"];
+    succeed(tidegate().args(run).arg(place.data()));
+    let deaths = place.data().join("deaths");
+    fs::create_dir_all(&deaths).unwrap();
+    let from = r#"{"records":{"topic":"autopilot","partition":0,"from":7,"to":18446744073709551615}}"#;
+    let died = format!(r#"{{"recent":2,"places":[[{from},2]],"set_aside":[]}}"#);
+    fs::write(deaths.join("autopilot.json"), died).unwrap();
+
+    let status = succeed(tidegate().args(["status", "--json", "--data"]).arg(place.data()));
+    let status = serde_json::from_str::<Value>(&status).unwrap();
+    let signals = &status["signals"];
+    assert_eq!((&signals["limit_bytes"], &signals["early"]), (&(64 << 20).into(), &0.into()), "{signals}");
+    assert!(signals["held_bytes"].as_u64() > Some(0), "{signals}");
+    assert_eq!(
+        (&status["stopped"][0]["reader"], &status["stopped"][0]["offset"]),
+        (&"autopilot".into(), &7.into())
+    );
+
+    let text = succeed(tidegate().args(["status", "--data"]).arg(place.data()));
+    assert!(text.contains("of 64.00 MiB of memory"), "{text}");
+    assert!(text.contains("stopped  autopilot does not act") && text.contains("offset 7"), "{text}");
+}

@@ -11,9 +11,9 @@ use tidegate_control::slurm::Declaration;
 use tidegate_control::{Chains, JournalKeys, LogJournal};
 use tidegate_events::SchemaId;
 use tidegate_log::{EventLog, Record};
+use tidegate_testing::MemoryLog;
 
 use super::{Parser, Target, files_of, lines, of_text, repository};
-use crate::scratch_log::ScratchLog;
 
 pub const TARGETS: [Target; 5] = [
     Target { name: "journal", start: journal, seeds: entries },
@@ -23,6 +23,8 @@ pub const TARGETS: [Target; 5] = [
     Target { name: "declarations", start: || of_text(Declaration::parse), seeds: || lines(DECLARATIONS) },
 ];
 
+/// The topic of journals.
+const TOPIC: &str = "autopilot";
 const AUTHORITY: &str = "crates/control/tests/fixtures/authority";
 const STATEMENTS: &[&str] = &[
     "tidegate policy\ncluster c\nacts-as policy\nsequence 7\nafter none\nexpires 2026-12-01T00:00:00Z\npolicy sha256:00\n",
@@ -41,7 +43,7 @@ fn signers_file() -> std::path::PathBuf {
 
 /// Records of a journal, as it writes them.
 fn entries() -> Vec<Vec<u8>> {
-    let log = Arc::new(ScratchLog::with_journal());
+    let log = Arc::new(MemoryLog::with_topic(TOPIC));
     let mut journal = LogJournal::open(Arc::clone(&log) as Arc<dyn EventLog>, CLUSTER, "one").unwrap();
     let entry = |event| JournalEntry { at_us: 1_795_000_000_000_000, generation: 1, event };
     let lease = Lease { holder: "one".into(), generation: 1, until_us: 1_795_000_030_000_000 };
@@ -59,7 +61,7 @@ fn entries() -> Vec<Vec<u8>> {
     };
     let events = [JournalEvent::Lease(lease), JournalEvent::Step(Box::new(step))];
     journal.append(events.into_iter().map(entry).collect()).unwrap();
-    let mut seeds: Vec<_> = log.records().into_iter().map(|record| record.payload.to_vec()).collect();
+    let mut seeds: Vec<_> = log.records(TOPIC).into_iter().map(|record| record.payload.to_vec()).collect();
     seeds.extend(files_of("schemas/fixtures/autopilot_event", "bin"));
     seeds
 }
@@ -74,7 +76,7 @@ fn journal() -> Parser {
             event_time_ms: 1_795_000_000_000,
             payload: input.to_vec().into(),
         };
-        let log: Arc<dyn EventLog> = Arc::new(ScratchLog::with_journal().holding(record));
+        let log: Arc<dyn EventLog> = Arc::new(MemoryLog::with_topic(TOPIC).holding(TOPIC, record));
         for keys in [None, Some(JournalKeys { signers: signers.clone(), key: None })] {
             let journal = LogJournal::open(Arc::clone(&log), CLUSTER, "two").unwrap();
             let mut journal = journal.proving(keys, Chains::default());

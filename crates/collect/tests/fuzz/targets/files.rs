@@ -9,18 +9,19 @@ use tidegate_autopilot::policy::Policy;
 use tidegate_import::generate::{SacctFile, sacct};
 use tidegate_import::{ImportOptions, Mapping, Source, import, topology};
 use tidegate_log::snapshot::{Position, SnapshotStore, stored};
+use tidegate_testing::MemoryLog;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Parser, Target, files_of, lines, of_text};
-use crate::scratch_log::ScratchLog;
 
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     Target {
         name: "mapping",
         start: || of_text(|text| Mapping::parse(text, "fuzz")),
         seeds: || files_of("schemas/imports", "toml"),
     },
     Target { name: "import", start: importing, seeds: tables },
+    Target { name: "parquet", start: parquet, seeds: || files_of("crates/import/tests/fixtures", "parquet") },
     Target { name: "topology", start: || of_text(topology::read), seeds: || lines(TOPOLOGY) },
     Target {
         name: "policy",
@@ -57,8 +58,19 @@ fn importing() -> Parser {
         for mapping in &mappings {
             let reader = Box::new(Cursor::new(input.to_vec()));
             let source = Source::Reader { name: "fuzz".into(), reader };
-            import(source, mapping, &ImportOptions::default(), &ScratchLog::default(), &mut |_| {}).ok();
+            import(source, mapping, &ImportOptions::default(), &MemoryLog::default(), &mut |_| {}).ok();
         }
+    })
+}
+
+/// Each input as a file of the mapping that its columns fit best.
+fn parquet() -> Parser {
+    let mapping = Mapping::load("jobs_csv").unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    Box::new(move |input| {
+        fs::write(&file, input).unwrap();
+        let source = Source::File(file.path().into());
+        import(source, &mapping, &ImportOptions::default(), &MemoryLog::default(), &mut |_| {}).ok();
     })
 }
 

@@ -15,8 +15,8 @@ use super::super::*;
 use crate::reorder::tests::{NOW_MS, input_where};
 
 const GROUP: &str = "tidegate-signals";
-/// The committed snapshot of version 2, taken at half of [`history`].
-const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/signals-v2.snapshot");
+/// The committed snapshot of version 3, taken at half of [`history`].
+const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/signals-v3.snapshot");
 
 /// A job of 16 ranks with a straggler, device samples, a fault and an end, in the order in which
 /// time passed.
@@ -343,7 +343,7 @@ fn the_committed_snapshot_of_this_version_still_gives_the_same() {
 
 #[test]
 fn a_snapshot_of_another_version_is_skipped_for_the_log() {
-    for version in [0, 2, u32::MAX] {
+    for version in [0, saved::VERSION - 1, u32::MAX] {
         let mut site = Site::new();
         drop(half(&mut site));
         let expected = site.output();
@@ -361,7 +361,7 @@ fn a_state_that_lies_is_refused_and_does_not_take_memory() {
     drop(half(&mut site));
     // A map that claims 2^60 entries, an end in the middle, and nothing.
     for state in [&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f][..], &[1, 1, 7], &[]] {
-        let mut store = SnapshotStore::new(&site.snapshots(), "signals", "", 1);
+        let mut store = SnapshotStore::new(&site.snapshots(), "signals", "", saved::VERSION);
         store.save(Vec::new(), state, NOW_MS).unwrap();
         assert_eq!(catch_up(&mut site.open()).read as usize, history().len() / 2);
     }

@@ -1,6 +1,7 @@
 //! What readers of the log have died of, and what they skip.
 
 use serde::Serialize;
+use tidegate_control::service::READER as AUTOPILOT;
 use tidegate_log::DataDir;
 use tidegate_log::poison::{Deaths, Place, SetAside};
 use tidegate_workspace::DEATHS;
@@ -46,6 +47,36 @@ impl Skipped {
             None => (None, None, None),
         };
         Self { reader, what, topic, partition, offset }
+    }
+}
+
+/// Where a reader goes no further, because it died there and skips nothing.
+#[derive(Debug, Serialize)]
+pub struct Stopped {
+    reader: &'static str,
+    topic: String,
+    partition: u32,
+    offset: u64,
+}
+
+/// Where the autopilot of a data folder goes no further.
+pub fn stopped(folder: &DataDir) -> Vec<Stopped> {
+    let deaths = Deaths::read(&folder.path().join(DEATHS), AUTOPILOT);
+    let stopped = deaths.stopped_at().into_iter().map(|(topic, partition, offset)| Stopped {
+        reader: AUTOPILOT,
+        topic: topic.to_owned(),
+        partition,
+        offset,
+    });
+    stopped.collect()
+}
+
+pub fn print_stopped(stopped: &[Stopped]) {
+    for Stopped { reader, topic, partition, offset } in stopped {
+        say!(
+            "stopped  {reader} does not act: it died twice while it read {topic}/{partition} from offset {offset} on; report it, \
+             and delete {DEATHS}/{reader}.json once a newer version reads it"
+        );
     }
 }
 
