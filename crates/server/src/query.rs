@@ -345,7 +345,7 @@ async fn start(
         let rows = ConfigNonZeroUsize::try_new(batch_rows).map_err(explain)?;
         let execution = &mut state.config_mut().options_mut().execution;
         execution.batch_size = rows;
-        // Planning a stored table holds a thread for files: one at a time leaves others for reading.
+        // Planning a stored table holds a file thread. One at a time leaves others for reading.
         execution.planning_concurrency = 1;
         state.config_mut().set_extension(Arc::new(QueryViews::guarded(watching.clone())));
     }

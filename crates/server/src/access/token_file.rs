@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn an_entry_says_exactly_what_its_role_needs() {
-        let read = |text: &str| {
+        let read = |text: &str| -> Result<Option<Bounds>, String> {
             let (_, found) = TokenFile::parse(text)?;
             Ok(found.tokens.into_values().next().map(|holder| holder.principal.bounds.clone()))
         };

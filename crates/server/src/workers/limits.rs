@@ -10,8 +10,8 @@ use thread_priority::{ThreadPriority, ThreadPriorityValue};
 
 use crate::query::QueryLimits;
 
-/// Address space for what is not counted as a query's memory: plans, and pages of the allocator that
-/// are freed and kept.
+/// Address space for what is not counted as a query's memory: plans, and pages of the allocator
+/// that are freed and kept.
 const BESIDE_BYTES: u64 = 128 << 20;
 
 /// Gives queries a small share of busy processors: niceness 15, which the kernel weighs at 4 % of
