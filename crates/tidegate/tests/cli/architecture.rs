@@ -18,7 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-text", &[]),
     ("tidegate-events", &["tidegate-units"]),
     ("tidegate-log", &["tidegate-events"]),
-    ("tidegate-testing", &["tidegate-log"]),
+    ("tidegate-testing", &["tidegate-events", "tidegate-log"]),
     // Only its tests use import: what the watcher records and a later import must agree. So do its
     // fuzzers, which try the parsers of control and autopilot as well.
     (
