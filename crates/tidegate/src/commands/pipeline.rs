@@ -73,7 +73,7 @@ enum PipelineCommand {
         #[arg(long, value_name = "HOST:PORT", requires = "follow")]
         listen: Option<String>,
         #[command(flatten)]
-        door: DoorArgs,
+        door: Box<DoorArgs>,
         #[command(flatten)]
         pace: PaceArgs,
         #[command(flatten)]
@@ -112,7 +112,7 @@ pub fn run(args: PipelineArgs) -> CommandResult {
             catch_up(&data, &log, pace.pace(), &keep)
         }
         PipelineCommand::Run { data, log, follow: true, listen, door, pace, keep } => {
-            follow(&data, &log, listen.as_deref().map(|listen| (listen, &door)), pace.pace(), &keep)
+            follow(&data, &log, listen.as_deref().map(|listen| (listen, &*door)), pace.pace(), &keep)
         }
         PipelineCommand::Backfill { data, log, from_what_is_left, ratio_step } => {
             backfill::run(&data, &log, from_what_is_left, ratio_step)
