@@ -103,6 +103,15 @@ impl Auditor {
         }
     }
 
+    /// Records that an action is being taken, and waits for nothing. The record is kept until the
+    /// log takes it.
+    pub(crate) fn begin_at_once(&self, deed: Deed, actor: &Actor, cluster: &str, text: Text) -> Begun {
+        let (kind, _) = deed.kinds();
+        let id = new_id();
+        self.note(recorded(kind, &id, actor, cluster, text));
+        Begun { auditor: self.clone(), deed, id, door: actor.door, began: Instant::now(), has_ended: false }
+    }
+
     /// Records what has happened already. It is tried again until the log takes it.
     pub(crate) fn note(&self, event: AuditEvent) {
         self.tell(Message::Note(Box::new(event)));

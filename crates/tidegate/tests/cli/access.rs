@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use prost::Message;
 use tidegate_events::v1::{
@@ -47,15 +48,27 @@ impl Site {
         self.tokens.insert(id.into(), token);
     }
 
-    /// Starts a server; with tokens if there are any.
-    pub fn start(&mut self) {
+    /// The command of a server; with tokens if there are any.
+    pub fn command(&self) -> Command {
         let mut command = tidegate();
         command.args(["up", "--ingest", "--no-insight", "--listen", "127.0.0.1:0", "--data"]);
         command.arg(self.data());
         if !self.tokens.is_empty() {
             command.arg("--tokens").arg(self.file());
         }
+        command
+    }
+
+    pub fn start(&mut self) {
+        self.start_by(self.command());
+    }
+
+    pub fn start_by(&mut self, command: Command) {
         self.running = Some(Up::spawn(command));
+    }
+
+    pub fn running(&mut self) -> &mut Up {
+        self.running.as_mut().unwrap()
     }
 
     /// Ends the server as `kill -9` does.

@@ -19,7 +19,7 @@ use tidegate_log::wire::{AppendRecord, AppendRequest};
 use tidegate_log::{Batch, EmbeddedLog, EventLog, LogError, Producer, Record, TopicPartition};
 
 use crate::program::{address_of, tidegate, wait_until};
-use crate::support::{PATIENCE, Response, request};
+use crate::support::{PATIENCE, Response};
 
 const PROTOBUF: &str = "Content-Type: application/x-protobuf";
 
@@ -55,12 +55,6 @@ impl Up {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
-    }
-
-    pub fn sql(&self, sql: &str) -> Response {
-        let socket = TcpStream::connect(&self.address).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        Response::read(request(socket, "POST /v1/sql", &["Accept: text/csv"], sql.as_bytes()))
     }
 
     fn url(&self) -> String {
