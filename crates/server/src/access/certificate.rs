@@ -20,9 +20,8 @@ const ALTERNATIVES: [(&str, u8); 3] = [("email", 1), ("uri", 6), ("dns", 2)];
 /// The one name of a certificate: its kind, a colon, and the name itself, as in
 /// `email:ann@example.org`.
 ///
-/// It is the first e-mail address among the certificate's subject alternative names, or else the
-/// first URI, or else the first DNS name. A certificate without that extension has its common name.
-/// Names are compared byte for byte, with their kind: an authority that may sign DNS names alone
+/// Subject alternative names come first: the first e-mail address, or else the first URI, or else
+/// the first DNS name. The common name counts only if the certificate lacks that extension. Names are compared byte for byte, with their kind: an authority that may sign DNS names alone
 /// cannot make somebody's e-mail address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CertificateName(String);

@@ -85,7 +85,7 @@ impl Auditor {
         // Made first: a client that leaves while it waits is recorded as gone.
         let began = Instant::now();
         let mut begun = Begun { auditor: self.clone(), deed, id, door: actor.door, began, has_ended: false };
-        self.tell(Message::Record(Box::new(event), reply));
+        self.send(Message::Record(Box::new(event), reply));
         match timeout(WITHIN, replied).await {
             Ok(Ok(Ok(()))) => Ok(begun),
             Ok(Ok(Err(why))) => {
@@ -114,17 +114,17 @@ impl Auditor {
 
     /// Records what has happened already. It is tried again until the log takes it.
     pub(crate) fn note(&self, event: AuditEvent) {
-        self.tell(Message::Note(Box::new(event)));
+        self.send(Message::Note(Box::new(event)));
     }
 
     /// Waits until all that was recorded so far is on the log, or the log has refused it.
     pub(crate) async fn flush(&self) {
         let (reply, replied) = oneshot::channel();
-        self.tell(Message::Flush(reply));
+        self.send(Message::Flush(reply));
         timeout(WITHIN, replied).await.ok();
     }
 
-    fn tell(&self, message: Message) {
+    fn send(&self, message: Message) {
         if self.writer.send(message).is_err() {
             tracing::error!("the writer of audit records has ended");
         }

@@ -14,7 +14,8 @@ use super::frame::Kind;
 use super::message::WantedTail;
 use super::process::Worker;
 
-/// Sends the rows as an Arrow stream, batch by batch. Each frame begins with the question's number.
+/// Sends the rows as an Arrow stream, one batch per frame. Each frame starts with the id of the
+/// worker's request.
 pub(super) async fn send(worker: &mut Worker, catalog: &Catalog, wanted: &WantedTail) -> io::Result<()> {
     let stored = catalog.stored.get(&wanted.table);
     let spec = catalog.specs.get(&wanted.table);

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use tidegate_events::v1;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, TopicConfig};
 
@@ -7,6 +9,30 @@ mod bounds;
 mod snapshots;
 
 const HOUR_MS: i64 = 3_600_000;
+
+/// An empty log with every topic in two partitions. Records may be dropped after `retain_ms`.
+fn log_with_all_topics(folder: &std::path::Path, retain_ms: Option<u64>) -> EmbeddedLog {
+    let log = EmbeddedLog::open(folder, EmbeddedOptions::default()).unwrap();
+    for schema in SchemaId::ALL {
+        let config = TopicConfig { partitions: 2, retain_ms, retain_bytes: None };
+        log.create_topic(schema.topic(), config).unwrap();
+    }
+    log
+}
+
+/// Appends events to their partitions, under a source that has appended nothing before.
+fn append_all(log: &dyn EventLog, source: &str, events: &[Event]) {
+    let mut batches: BTreeMap<TopicPartition, Vec<Record>> = BTreeMap::new();
+    for event in events {
+        let (topic, key) = (event.schema().topic().to_owned(), event.key());
+        let at = TopicPartition { topic, partition: partition_for(key.as_bytes(), 2) };
+        batches.entry(at).or_default().push(Record::from(event.clone().record().unwrap()));
+    }
+    for (at, records) in batches {
+        let producer = Producer { source: source.into(), epoch: 0 };
+        log.append(&at, Batch { producer, first_seq: 0, records }).unwrap();
+    }
+}
 
 fn log_with_jobs(folder: &std::path::Path) -> Arc<dyn EventLog> {
     let log = EmbeddedLog::open(folder, EmbeddedOptions::default()).unwrap();

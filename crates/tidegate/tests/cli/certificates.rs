@@ -422,7 +422,7 @@ fn a_certificate_is_taken_back_while_its_connection_is_open() {
     assert_eq!(site.sql("ben", &[]).status, 0);
 }
 
-/// Another authority takes the first one's place without a restart; its certificates count no more.
+/// Replacing the authority takes effect without a restart: the old one's certificates are refused.
 #[test]
 fn authorities_are_read_again_when_they_change() {
     let Some(mut site) = Site::new() else { return };

@@ -252,8 +252,8 @@ fn workers_end_with_their_server_and_readiness_asks_them() {
     wait_until("the workers to end, also those that spin", || !workers.iter().any(alive));
 }
 
-/// Whether the server is ready anybody may ask, without a token. 400 who did took all 128 places of
-/// queries that wait.
+/// `/readyz` needs no token and runs a query. Before readiness was cached, 400 such requests filled
+/// the queue of 128 waiting queries.
 #[test]
 fn a_flood_of_readiness_takes_no_place_of_a_query() {
     let up = Up::start();

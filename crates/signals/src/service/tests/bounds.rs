@@ -1,10 +1,9 @@
 //! Memory and the clock are bounded by what others cannot choose, and honest input changes nothing.
 
-use std::collections::BTreeMap;
-
 use tidegate_events::v1;
 
 use super::super::*;
+use super::{append_all, log_with_all_topics};
 use crate::reorder::tests::{NOW_MS, input, input_where};
 
 /// Faults in the flood.
@@ -12,27 +11,9 @@ const FLOOD: usize = 40_000;
 const LIMIT: usize = 16 << 20;
 
 fn log_of(folder: &std::path::Path, events: &[Event]) -> Arc<dyn EventLog> {
-    use tidegate_log::{EmbeddedLog, EmbeddedOptions, TopicConfig};
-    let log = EmbeddedLog::open(folder, EmbeddedOptions::default()).unwrap();
-    for schema in SchemaId::ALL {
-        let config = TopicConfig { partitions: 2, retain_ms: None, retain_bytes: None };
-        log.create_topic(schema.topic(), config).unwrap();
-    }
+    let log = log_with_all_topics(folder, None);
     append_all(&log, "test", events);
     Arc::new(log)
-}
-
-fn append_all(log: &dyn EventLog, source: &str, events: &[Event]) {
-    let mut batches: BTreeMap<TopicPartition, Vec<Record>> = BTreeMap::new();
-    for event in events {
-        let (topic, key) = (event.schema().topic().to_owned(), event.key());
-        let at = TopicPartition { topic, partition: partition_for(key.as_bytes(), 2) };
-        batches.entry(at).or_default().push(Record::from(event.clone().record().unwrap()));
-    }
-    for (at, records) in batches {
-        let producer = Producer { source: source.into(), epoch: 0 };
-        log.append(&at, Batch { producer, first_seq: 0, records }).unwrap();
-    }
 }
 
 /// What is on the log of the service's output, in the order of its bytes.

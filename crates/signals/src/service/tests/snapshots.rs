@@ -1,7 +1,6 @@
 //! A start from a snapshot gives the same bytes as one that never stopped, and as one from the
 //! beginning of the log; it reads what came after the snapshot and no more.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
@@ -9,9 +8,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tidegate_events::{Event, SchemaId};
 use tidegate_log::snapshot::{SnapshotStore, stored};
-use tidegate_log::{EmbeddedLog, EmbeddedOptions, TopicConfig};
 
 use super::super::*;
+use super::{append_all, log_with_all_topics};
 use crate::reorder::tests::{NOW_MS, input_where};
 
 const GROUP: &str = "tidegate-signals";
@@ -46,25 +45,12 @@ struct Site {
 impl Site {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let log = EmbeddedLog::open(folder.path().join("log"), EmbeddedOptions::default()).unwrap();
-        for schema in SchemaId::ALL {
-            let config = TopicConfig { partitions: 2, retain_ms: Some(1), retain_bytes: None };
-            log.create_topic(schema.topic(), config).unwrap();
-        }
+        let log = log_with_all_topics(&folder.path().join("log"), Some(1));
         Self { folder, log: Arc::new(log), appended: 0 }
     }
 
     fn append(&mut self, events: &[Event]) {
-        let mut batches: BTreeMap<TopicPartition, Vec<Record>> = BTreeMap::new();
-        for event in events {
-            let (topic, key) = (event.schema().topic().to_owned(), event.key());
-            let at = TopicPartition { topic, partition: partition_for(key.as_bytes(), 2) };
-            batches.entry(at).or_default().push(Record::from(event.clone().record().unwrap()));
-        }
-        for (at, records) in batches {
-            let producer = Producer { source: format!("test#{}", self.appended), epoch: 0 };
-            self.log.append(&at, Batch { producer, first_seq: 0, records }).unwrap();
-        }
+        append_all(self.log.as_ref(), &format!("test#{}", self.appended), events);
         self.appended += 1;
     }
 
