@@ -1,9 +1,9 @@
 //! The kill switch, as it is found and journaled. Where the site has signers, it is on only by a
 //! person's signature.
 //!
-//! On such a site any other content of the file means off, so anybody who can write it may stop the
-//! autopilot. The journal records when the switch was last off, and a signature older than that does
-//! not switch it on again: nobody can replay one.
+//! On such a site any other content of the file means off, so anybody who can write it may stop
+//! the autopilot. The journal records when the switch was last off. A signature older than that
+//! does not switch it on again: nobody can replay one.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tidegate_autopilot::executor::Switched;

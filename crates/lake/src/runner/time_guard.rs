@@ -16,9 +16,9 @@ pub(super) struct OutOfRange {
     pub reason: String,
 }
 
-/// Rejects an event that begins before `oldest_ms`, or that ends more than [`MAX_AHEAD_MS`] after it
-/// was observed. The observation time is capped at `now_ms`, the clock of this process, which also
-/// stands in for a missing one.
+/// Rejects an event that begins before `oldest_ms`, or that ends more than [`MAX_AHEAD_MS`] after
+/// it was observed. The observation time is capped at `now_ms`, the clock of this process, which
+/// also stands in for a missing one.
 pub(super) fn check_time(event: &Event, now_ms: i64, oldest_ms: i64) -> Option<OutOfRange> {
     if let Event::DeadLetter(_) = event {
         return None;

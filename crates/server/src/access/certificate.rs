@@ -21,8 +21,9 @@ const ALTERNATIVES: [(&str, u8); 3] = [("email", 1), ("uri", 6), ("dns", 2)];
 /// `email:ann@example.org`.
 ///
 /// Subject alternative names come first: the first e-mail address, or else the first URI, or else
-/// the first DNS name. The common name counts only if the certificate lacks that extension. Names are compared byte for byte, with their kind: an authority that may sign DNS names alone
-/// cannot make somebody's e-mail address.
+/// the first DNS name. The common name counts only if the certificate lacks that extension. Names
+/// are compared byte for byte, with their kind: an authority that may sign DNS names alone cannot
+/// make somebody's e-mail address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CertificateName(String);
 
