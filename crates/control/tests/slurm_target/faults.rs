@@ -2,11 +2,12 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use tidegate_control::slurm::{SlurmConfig, SlurmTarget};
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 use tidegate_autopilot::action::{Adjustment, Change, Kind, Precondition};
 use tidegate_autopilot::target::{Effect, Target, TargetError};
+use tidegate_control::slurm::{SlurmConfig, SlurmTarget};
 use tidegate_testing::slurm::wait_for;
 
 use crate::jobs::resize;
@@ -69,6 +70,12 @@ fn pretended(squeue: &str, sinfo: &str) -> (TempDir, SlurmConfig) {
         let path = folder.path().join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        // A process that another test started meanwhile has the file open until it runs its own
+        // program; as long as that lasts, nobody may run this one.
+        wait_for("a script that can run", 60, || {
+            let began = Command::new(&path).stdout(Stdio::null()).spawn();
+            began.and_then(|mut child| child.kill().and_then(|()| child.wait())).is_ok()
+        });
     }
     let programs = Some(folder.path().to_owned());
     let config = SlurmConfig { programs, command_ms: 3_000, ..SlurmConfig::default() };

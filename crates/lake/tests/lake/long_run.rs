@@ -62,7 +62,7 @@ fn events(number: i64) -> Vec<Event> {
     let now_ms = START_MS + number * STEP_MS;
     let mut events = vec![samples_at(now_ms - 60_000)];
     job(&format!("j{number}"), now_ms - 30 * 60_000, &mut events);
-    if number % LATE_EVERY == LATE_EVERY - 1 && number > 100 {
+    if number % LATE_EVERY == LATE_EVERY - 1 && number > 60 {
         job(&format!("late{number}"), now_ms - 10 * DAY_MS, &mut events);
         events.push(samples_at(now_ms - 10 * DAY_MS));
     }
@@ -109,7 +109,7 @@ type Count = fn(&Costs) -> u64;
 #[tokio::test]
 async fn a_flush_costs_the_same_after_months_as_in_the_first_weeks() {
     let is_long = std::env::var("TIDEGATE_LONG").is_ok_and(|long| long == "1");
-    let flushes: i64 = if is_long { 2_900 } else { 440 };
+    let flushes: i64 = if is_long { 2_900 } else { 240 };
     let stretch = flushes / 4;
     let plan = plan().await;
     let arrivals = arrivals(flushes);
@@ -217,8 +217,8 @@ fn clock() -> (Arc<AtomicI64>, Clock) {
 }
 
 /// Flushes before and after joined tables are no longer updated.
-const UPDATED: u64 = 60;
-const NOT_UPDATED: u64 = 160;
+const UPDATED: u64 = 30;
+const NOT_UPDATED: u64 = 120;
 
 /// While joined tables are not updated, the log keeps what they lack, whatever its age. So a pause
 /// costs what happened in it, and not all of history.

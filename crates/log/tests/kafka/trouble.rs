@@ -28,7 +28,8 @@ fn appends_wait_for_a_broker_that_stands_still() {
     if !broker::installed() {
         return;
     }
-    let cluster = Cluster::start(1, "");
+    // Otherwise the broker is out of the cluster after nine seconds, which is the next test.
+    let cluster = Cluster::start(1, "broker.session.timeout.ms=120000");
     let patient = KafkaOptions { timeout: Duration::from_secs(90), ..broker::options(&cluster.servers()) };
     let hasty = KafkaOptions { timeout: Duration::from_secs(5), ..patient.clone() };
     let log = retried(|| KafkaLog::open(patient.clone()));

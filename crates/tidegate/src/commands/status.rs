@@ -41,13 +41,13 @@ const LOOK: Duration = Duration::from_secs(1);
 END is the end of the log, TABLES the offset up to which every table has its records, and LAG the
 difference. IN and OUT are the records per second that were appended to the log and committed to the
 tables, measured over one second. The memory of the signals is that which their process noted last,
-every five seconds; --signals-memory bounds it. MOVES counts how often a process took over the partition. Only
---json lists empty partitions. PENDING counts the windows of a table that late events changed and
-that are not recomputed yet, as in the table table_lag. LIVE bytes belong to a table's newest
-version; DEAD ones were replaced and are deleted at the age under KEPT; DELTA LOG is the log that
-names the files of each version. While another process has the log open, the sizes of topics are
-those of the time in the heading. A running process reports the same, with rebalances, on GET
-/metrics (`tidegate up`, `tidegate pipeline run --follow --listen`).")]
+every five seconds; --signals-memory bounds it. MOVES counts how often a process took over the
+partition. Only --json lists empty partitions. PENDING counts the windows of a table that late
+events changed and that are not recomputed yet, as in the table table_lag. LIVE bytes belong to a
+table's newest version; DEAD ones were replaced and are deleted at the age under KEPT; DELTA LOG is
+the log that names the files of each version. While another process has the log open, the sizes of
+topics are those of the time in the heading. A running process reports the same, with rebalances, on
+GET /metrics (`tidegate up`, `tidegate pipeline run --follow --listen`).")]
 pub struct StatusArgs {
     /// Data folder: the event log and the lake
     #[arg(long, value_name = "DIR", default_value = "tidegate-data", env = "TIDEGATE_DATA")]
