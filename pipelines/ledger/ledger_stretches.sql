@@ -35,10 +35,15 @@ WITH facts AS (
     UNION ALL
     -- A pool or model that any node ever had.
     SELECT window_start, cluster, 'known', NULL, NULL, pool, NULL, NULL, gpu_model, NULL, NULL, 0, 0, 0, 0, from_time, clip_to FROM known_models
+), with_nodes AS (
+    -- One row per day and cluster that has had a node. No other has idle GPUs.
+    SELECT DISTINCT window_start, cluster FROM known_models
 ), unwatched_facts AS (
-    -- The same rows, up to the time from which agents monitor: then the ledger by device takes over.
+    -- The same facts of these, up to the time from which agents monitor: then the ledger by device
+    -- takes over.
     SELECT f.*, unix_ms(f.from_time) AS from_ms, unix_ms(least(f.clip_to, w.clip_from)) AS to_ms
-    FROM facts f
+    FROM with_nodes n
+    JOIN facts f ON f.window_start = n.window_start AND f.cluster = n.cluster
     LEFT JOIN watched w ON w.window_start = f.window_start AND w.cluster = f.cluster
     WHERE coalesce(greatest(f.from_time, f.window_start) < w.clip_from, true)
 ), idle_rows AS (

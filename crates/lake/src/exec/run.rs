@@ -17,6 +17,7 @@ use crate::batch::sort::sorted;
 use crate::error::Result;
 use crate::exec::dictionary::Dictionary;
 use crate::exec::partial;
+use crate::exec::summed::Summed;
 use crate::pipeline::definition::{Extent, Shape};
 use crate::pipeline::plan::{Planned, added_to_joined};
 
@@ -235,7 +236,15 @@ fn timestamp(us: i64) -> String {
 }
 
 async fn run_sorted(ctx: &SessionContext, planned: &Planned, ranks: &Dictionary) -> Result<RecordBatch> {
-    let (schema, rows) = planned.plan_cache.run(ctx, &planned.pipeline).await?;
+    let (schema, mut plan) = planned.plan_cache.execution(ctx, &planned.pipeline).await?;
+    if let Some(summed) = Summed::of(&plan, &planned.pipeline.key)? {
+        if let Some(rows) = summed.rows(ctx).await? {
+            return Ok(conform(&rows, &planned.spec.public_schema())?);
+        }
+        // Its operators have run and cannot run again.
+        (_, plan) = planned.plan_cache.execution(ctx, &planned.pipeline).await?;
+    }
+    let rows = collect(plan, ctx.task_ctx()).await?;
     sorted_rows(planned, &schema, &rows, ranks)
 }
 
