@@ -110,7 +110,7 @@ pub async fn run_joined(
                              WHEN \"_end\" <= \"_to\" THEN \"_to\" END AS clip_end \
                  FROM (SELECT *, unnest(window_starts(\"_from\", \"_to\", {width_ms}, {low}, {high})) AS window_start \
                        FROM (SELECT {own}{from} AS \"_from\", least({to}, \"_until\") AS \"_to\", {to} AS \"_end\" \
-                             FROM {all} JOIN \"_observed\" ON \"_cluster\" = cluster \
+                             FROM \"_observed\" JOIN {all} ON \"_cluster\" = cluster \
                              WHERE {from} < {high} AND ({to} IS NULL OR {to} > {low}) \
                                AND {from} <= \"_until\" AND least({to}, \"_until\") > {low}))"
             ),
