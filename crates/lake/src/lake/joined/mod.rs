@@ -9,6 +9,7 @@
 //! before the rest, and this file gathers what they need.
 
 mod lanes;
+mod node_reports;
 mod opening;
 mod plan;
 mod recompute;
