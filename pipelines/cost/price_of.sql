@@ -3,6 +3,7 @@
 --! question = "What does a GPU-hour cost now, by pool and model?"
 --! example  = "SELECT cluster, pool, gpu_model, price_micros_per_gpu_hour / 1000000.0 AS price, currency, contract FROM price_of WHERE from_time <= now() AND coalesce(to_time > now(), true) ORDER BY cluster, pool, gpu_model"
 --! sources = ["prices", "attempt_models", "node_events", "capacity"]
+--! once    = true
 --! [columns]
 --! cluster                   = "Cluster."
 --! pool                      = "Pool that jobs, nodes, reservations or the price book name; NULL for jobs of unknown pool, to which prices of a pool do not apply."
@@ -27,8 +28,8 @@ WITH gpu_kinds AS (
     -- One row per pool, model and matching entry of the price book.
     SELECT n.cluster, n.pool, n.gpu_model, p.price_micros_per_gpu_hour, p.currency, p.contract, p.from_time, p.to_time,
            CASE WHEN p.gpu_model IS NOT NULL THEN 2 ELSE 0 END + CASE WHEN p.pool IS NOT NULL THEN 1 ELSE 0 END AS specificity
-    FROM gpu_kinds n
-    JOIN prices p ON p.cluster = n.cluster AND (p.pool IS NULL OR p.pool = n.pool)
+    FROM prices p
+    JOIN gpu_kinds n ON p.cluster = n.cluster AND (p.pool IS NULL OR p.pool = n.pool)
                  AND (p.gpu_model IS NULL OR p.gpu_model = n.gpu_model)
 ), cut_times AS (
     -- One row per time at which a matching entry begins or ends.

@@ -39,8 +39,8 @@ WITH stretches AS (
     UNION ALL
     SELECT s.window_start, s.cluster, s.pool, s.node, NULL, NULL, s.team, s.user_name, s.job_id, s.class, s.formula, 0,
            s.sign * gpu_cost_micros(s.gpus, s.counted_from, greatest(s.clip_from, p.clip_from), least(s.clip_to, p.clip_to), p.price_micros_per_gpu_hour)
-    FROM stretches s
-    JOIN price_of p ON p.window_start = s.window_start AND p.cluster = s.cluster
+    FROM price_of p
+    JOIN stretches s ON p.window_start = s.window_start AND p.cluster = s.cluster
                    AND coalesce(p.pool, '') = coalesce(s.pool, '') AND coalesce(p.gpu_model, '') = coalesce(s.gpu_model, '')
     WHERE p.clip_from < s.clip_to AND p.clip_to > s.clip_from
 )

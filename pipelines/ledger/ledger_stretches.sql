@@ -35,11 +35,15 @@ WITH facts AS (
     UNION ALL
     -- A pool or model that any node ever had.
     SELECT window_start, cluster, 'known', NULL, NULL, pool, NULL, NULL, gpu_model, NULL, NULL, 0, 0, 0, 0, from_time, clip_to FROM known_models
+), with_nodes AS (
+    -- One row per day and cluster that has had a node. No other has idle GPUs.
+    SELECT DISTINCT window_start, cluster FROM known_models
 ), unwatched_facts AS (
-    -- The same rows, up to the time from which agents monitor: then the ledger by device takes over.
+    -- The same facts of these, up to the time from which agents monitor: then the ledger by device
+    -- takes over.
     SELECT f.*, unix_ms(f.from_time) AS from_ms, unix_ms(least(f.clip_to, w.clip_from)) AS to_ms
-    FROM facts f
-    LEFT JOIN watched w ON w.window_start = f.window_start AND w.cluster = f.cluster
+    FROM watched w
+    RIGHT JOIN (with_nodes n JOIN facts f ON f.window_start = n.window_start AND f.cluster = n.cluster) ON w.window_start = f.window_start AND w.cluster = f.cluster
     WHERE coalesce(greatest(f.from_time, f.window_start) < w.clip_from, true)
 ), idle_rows AS (
     -- One row per interval of GPUs that no job held, as a struct.
@@ -66,8 +70,8 @@ WITH facts AS (
 ), unwatched AS (
     -- The same rows, up to the time from which agents monitor.
     SELECT i.*, least(i.clip_to, w.clip_from) AS until
-    FROM intervals i
-    LEFT JOIN watched w ON w.window_start = i.window_start AND w.cluster = i.cluster
+    FROM watched w
+    RIGHT JOIN intervals i ON w.window_start = i.window_start AND w.cluster = i.cluster
 )
 SELECT window_start, cluster, pool, node, team, user_name, job_id, gpu_model, class, formula, gpus_milli, counted_from, clip_from AS from_time, until AS to_time
 FROM unwatched

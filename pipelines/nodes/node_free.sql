@@ -17,12 +17,23 @@
 --! free_gpus_milli = "Free for jobs to start on, thousandths; 0 while the node is not usable."
 --! from_time       = "Start."
 --! to_time         = "End; NULL for the latest row."
-WITH device_changes AS (
+WITH known_nodes AS (
+    -- One row per node that was ever there. What is held on others leaves nothing free.
+    SELECT DISTINCT cluster, node FROM node_capacity
+), holds AS (
+    -- One row per hold on these, and per hold without a known node in their clusters.
+    SELECT h.cluster, h.node, h.pool, h.device, h.gpus_milli, h.from_time, h.to_time
+    FROM known_nodes k RIGHT SEMI JOIN node_holds h ON k.cluster = h.cluster AND k.node = h.node
+    UNION ALL
+    SELECT h.cluster, NULL, h.pool, h.device, h.gpus_milli, h.from_time, h.to_time
+    FROM known_nodes k RIGHT SEMI JOIN node_holds h ON k.cluster = h.cluster
+    WHERE h.node IS NULL
+), device_changes AS (
     -- One row per device and time at which its holds changed.
     SELECT cluster, node, device, at, sum(held) AS held
-    FROM (SELECT cluster, node, device, from_time AS at, gpus_milli AS held FROM node_holds WHERE device IS NOT NULL
+    FROM (SELECT cluster, node, device, from_time AS at, gpus_milli AS held FROM holds WHERE device IS NOT NULL
           UNION ALL
-          SELECT cluster, node, device, to_time, -gpus_milli FROM node_holds WHERE device IS NOT NULL AND to_time IS NOT NULL)
+          SELECT cluster, node, device, to_time, -gpus_milli FROM holds WHERE device IS NOT NULL AND to_time IS NOT NULL)
     GROUP BY cluster, node, device, at
 ), device_levels AS (
     -- The same rows, with what is held of the device: at most the device.
@@ -39,10 +50,10 @@ WITH device_changes AS (
     FROM device_levels
     UNION ALL
     SELECT cluster, node, from_time, gpus_milli AS held, NULL, NULL, NULL, NULL, NULL, NULL
-    FROM node_holds WHERE node IS NOT NULL AND device IS NULL
+    FROM holds WHERE node IS NOT NULL AND device IS NULL
     UNION ALL
     SELECT cluster, node, to_time, -gpus_milli AS held, NULL, NULL, NULL, NULL, NULL, NULL
-    FROM node_holds WHERE node IS NOT NULL AND device IS NULL AND to_time IS NOT NULL
+    FROM holds WHERE node IS NOT NULL AND device IS NULL AND to_time IS NOT NULL
 ), points AS (
     -- One row per node and time at which anything changed.
     -- At one time a start wins over an end: 1 is greater than 0.
@@ -75,9 +86,9 @@ WITH device_changes AS (
 ), unplaced_changes AS (
     -- One row per pool and time at which holds without a known node changed.
     SELECT cluster, pool, at, sum(milli) AS milli
-    FROM (SELECT cluster, pool, from_time AS at, gpus_milli AS milli FROM node_holds WHERE node IS NULL
+    FROM (SELECT cluster, pool, from_time AS at, gpus_milli AS milli FROM holds WHERE node IS NULL
           UNION ALL
-          SELECT cluster, pool, to_time, -gpus_milli FROM node_holds WHERE node IS NULL AND to_time IS NOT NULL)
+          SELECT cluster, pool, to_time, -gpus_milli FROM holds WHERE node IS NULL AND to_time IS NOT NULL)
     GROUP BY cluster, pool, at
 ), placements AS (
     -- Input of placed(): idle GPUs of nodes, and GPUs to place on them.

@@ -37,16 +37,16 @@ WITH holds AS (
     -- One row per attempt whose devices are all known, on each of its nodes: they are all that it
     -- holds.
     SELECT r.cluster, r.job_id, r.from_time
-    FROM running r
-    JOIN counted_holds d ON d.cluster = r.cluster AND d.job_id = r.job_id AND d.quality <> 'UNKNOWN' AND d.from_time <= r.from_time
+    FROM counted_holds d
+    JOIN running r ON d.cluster = r.cluster AND d.job_id = r.job_id AND d.quality <> 'UNKNOWN' AND d.from_time <= r.from_time
                    AND coalesce(d.to_time >= r.to_time, d.to_time IS NULL)
     GROUP BY r.cluster, r.job_id, r.from_time
     HAVING sum(d.gpus_milli) >= max(r.gpus_milli) AND count(DISTINCT d.node) >= max(r.node_count)
 ), node_shares AS (
     -- One row per other attempt and node, with an equal share.
     SELECT r.cluster, r.job_id, r.pool, unnest(string_to_array(r.nodes, ',')) AS node, r.gpus_milli / r.node_count AS on_each, r.from_time, r.to_time
-    FROM running r
-    LEFT ANTI JOIN fully_known c ON c.cluster = r.cluster AND c.job_id = r.job_id AND c.from_time = r.from_time
+    FROM fully_known c
+    RIGHT ANTI JOIN running r ON c.cluster = r.cluster AND c.job_id = r.job_id AND c.from_time = r.from_time
     WHERE r.is_placed
 ), devices AS (
     -- One row per hold that is used. An observed process counts only where the job has no share of
@@ -66,19 +66,19 @@ WITH holds AS (
     SELECT DISTINCT cluster, job_id FROM devices
 ), undivided AS (
     -- One row per share, or attempt without nodes, of jobs without known devices.
-    SELECT s.cluster, s.job_id, s.node, s.pool, s.on_each AS gpus_milli, s.from_time, s.to_time FROM node_shares s
-    LEFT ANTI JOIN with_devices d ON d.cluster = s.cluster AND d.job_id = s.job_id
+    SELECT s.cluster, s.job_id, s.node, s.pool, s.on_each AS gpus_milli, s.from_time, s.to_time FROM with_devices d
+    RIGHT ANTI JOIN node_shares s ON d.cluster = s.cluster AND d.job_id = s.job_id
     UNION ALL
-    SELECT r.cluster, r.job_id, NULL, r.pool, r.gpus_milli, r.from_time, r.to_time FROM running r
-    LEFT ANTI JOIN with_devices d ON d.cluster = r.cluster AND d.job_id = r.job_id
+    SELECT r.cluster, r.job_id, NULL, r.pool, r.gpus_milli, r.from_time, r.to_time FROM with_devices d
+    RIGHT ANTI JOIN running r ON d.cluster = r.cluster AND d.job_id = r.job_id
     WHERE NOT r.is_placed
 ), remainders AS (
     -- One row per share (share) and per known device (known) of the other jobs.
-    SELECT s.cluster, s.job_id, s.node, s.pool, s.on_each AS share, 0 AS known, s.from_time, s.to_time FROM node_shares s
-    LEFT SEMI JOIN with_devices d ON d.cluster = s.cluster AND d.job_id = s.job_id
+    SELECT s.cluster, s.job_id, s.node, s.pool, s.on_each AS share, 0 AS known, s.from_time, s.to_time FROM with_devices d
+    RIGHT SEMI JOIN node_shares s ON d.cluster = s.cluster AND d.job_id = s.job_id
     UNION ALL
-    SELECT r.cluster, r.job_id, NULL, r.pool, r.gpus_milli, 0, r.from_time, r.to_time FROM running r
-    LEFT SEMI JOIN with_devices d ON d.cluster = r.cluster AND d.job_id = r.job_id
+    SELECT r.cluster, r.job_id, NULL, r.pool, r.gpus_milli, 0, r.from_time, r.to_time FROM with_devices d
+    RIGHT SEMI JOIN running r ON d.cluster = r.cluster AND d.job_id = r.job_id
     WHERE NOT r.is_placed
     UNION ALL
     SELECT cluster, job_id, unnest(make_array(node, NULL)), NULL, 0, gpus_milli, from_time, to_time FROM devices

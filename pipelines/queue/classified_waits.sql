@@ -28,5 +28,5 @@ SELECT w.cluster, w.job_id, w.attempt, w.team, w.user_name, w.pool, w.qos, w.gpu
        w.reason, r.layer AS reason_layer, r.constraint AS reason_constraint, r.meaning AS reason_meaning,
        CASE WHEN w.reason IS NULL OR r.constraint IN ('resources', 'priority') THEN 1 ELSE 0 END AS is_open,
        w.eligible_time, w.waited_from, w.from_time, w.to_time, w.as_of
-FROM waits w
-LEFT JOIN pending_reasons r ON r.scheduler = 'slurm' AND r.reason = w.reason
+FROM pending_reasons r
+RIGHT JOIN waits w ON r.scheduler = 'slurm' AND r.reason = w.reason

@@ -56,6 +56,7 @@ SELECT w.cluster, w.job_id, w.attempt, w.team, w.user_name, w.pool, w.qos, w.gpu
        -- before it became eligible.
        CASE WHEN w.attempt IS NULL THEN w.eligible_time ELSE e.eligible_from END AS eligible_from,
        p.priority, w.waited_from, w.from_time, w.to_time, coalesce(w.to_time, w.as_of) AS known_to, w.as_of
-FROM classified_waits w
-LEFT JOIN eligible_events e ON e.cluster = w.cluster AND e.job_id = w.job_id AND e.waited_from = w.waited_from
-LEFT JOIN last_priorities p ON p.cluster = w.cluster AND p.job_id = w.job_id AND p.from_time = w.from_time
+FROM last_priorities p
+RIGHT JOIN (eligible_events e
+            RIGHT JOIN classified_waits w ON e.cluster = w.cluster AND e.job_id = w.job_id AND e.waited_from = w.waited_from)
+  ON p.cluster = w.cluster AND p.job_id = w.job_id AND p.from_time = w.from_time

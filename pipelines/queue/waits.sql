@@ -45,7 +45,7 @@ WITH attempt_waits AS (
     SELECT w.cluster, w.job_id, w.queued_from, w.queued_from AS from_time, CAST(NULL AS VARCHAR) AS reason FROM attempt_waits w
     UNION ALL
     SELECT w.cluster, w.job_id, w.queued_from, t.event_time, t.reason
-    FROM attempt_waits w JOIN reports t
+    FROM reports t JOIN attempt_waits w
       ON t.cluster = w.cluster AND t.job_id = w.job_id AND t.event_time >= w.queued_from AND coalesce(t.event_time < w.queued_to, true)
 ), starts AS (
     -- One row per wait and time; a reason reported at the start of the wait is its first.
@@ -70,6 +70,6 @@ SELECT w.cluster, w.job_id, w.attempt, w.team, w.user_name, w.pool, w.qos, w.gpu
        e.reason, w.eligible_time, w.queued_from AS waited_from, e.from_time,
        coalesce(e.next_time, w.queued_to) AS to_time,
        CASE WHEN e.next_time IS NULL AND w.queued_to IS NULL THEN w.as_of END AS as_of
-FROM attempt_waits w
-JOIN stretches_with_end e ON e.cluster = w.cluster AND e.job_id = w.job_id AND e.queued_from = w.queued_from
-LEFT JOIN shapes s ON s.cluster = w.cluster AND s.job_id = w.job_id
+FROM shapes s
+RIGHT JOIN (attempt_waits w JOIN stretches_with_end e ON e.cluster = w.cluster AND e.job_id = w.job_id AND e.queued_from = w.queued_from)
+  ON s.cluster = w.cluster AND s.job_id = w.job_id

@@ -2,148 +2,36 @@
 //!
 //! A reader writes down what it works on, beside its state and before it begins ([`DeathWatch`]). A
 //! life that ends in order removes the note. One that finds a note knows that the last life died,
-//! and where. After a first death it is careful: it notes each record by itself. A record that it
-//! dies of [twice](MAX_DEATHS) is set aside: skipped from then on, named in `dead_letters` and in
-//! `tidegate status`.
+//! and where. After a first death it is careful: it notes each record by itself. A record at which
+//! it dies [twice](MAX_DEATHS) is suspect, no more: the memory may have been full, or somebody
+//! killed the process. The next life tries it alone. If it dies again, the record is set aside:
+//! skipped from then on, named in `dead_letters` and in `tidegate status`. If not, it is acquitted.
 //!
 //! A note is written, not synced: it has to outlive the process, not the machine. What cannot be
 //! written stops nothing.
 
+mod deaths;
 mod hook;
 mod note;
 
-use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use tidegate_events::v1::{DeadLetter, Envelope};
 use tidegate_events::{Event, SchemaId};
 
 use crate::{Batch, EventLog, LogError, Producer, StoredRecord, TopicPartition};
+use deaths::file_of;
+pub use deaths::{Deaths, Place, SetAside};
 pub use hook::die_for_test;
 use note::Note;
 
-/// Deaths at the same record after which it is set aside.
+/// Deaths at the same record after which it is tried alone.
 pub const MAX_DEATHS: u32 = 2;
 /// Code of the dead letter of a record that was set aside.
 pub const CODE: &str = "POISON";
-/// Places of deaths that are remembered.
-const MAX_PLACES: usize = 64;
-/// After a death at many records at once, the next life takes this share of them at a time.
-const SHARE: u64 = 16;
 /// Bytes of the record in its dead letter.
 const RAW_BYTES: usize = 4_096;
-
-/// What a reader works on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// Something that no single record is to blame for.
-    Work,
-    /// Records of a partition from one offset to another, which is excluded.
-    Records {
-        /// Topic.
-        topic: String,
-        /// Partition.
-        partition: u32,
-        /// First offset.
-        from: u64,
-        /// Offset after the last.
-        to: u64,
-    },
-    /// An event that was read before, by its id in hexadecimal.
-    Event(String),
-    /// A job, by cluster and id: its step reports together.
-    Job(String, String),
-}
-
-impl Place {
-    /// One record.
-    pub fn record(at: &TopicPartition, offset: u64) -> Self {
-        Self::Records { topic: at.topic.clone(), partition: at.partition, from: offset, to: offset + 1 }
-    }
-
-    /// An event by its id.
-    pub fn event(id: u128) -> Self {
-        Self::Event(format!("{id:032x}"))
-    }
-
-    /// Everything of a partition from an offset on, for a reader that skips nothing.
-    pub fn all_from(at: &TopicPartition, offset: u64) -> Self {
-        Self::Records { topic: at.topic.clone(), partition: at.partition, from: offset, to: u64::MAX }
-    }
-
-    fn is_to_blame(&self) -> bool {
-        match self {
-            Self::Work => false,
-            Self::Records { from, to, .. } => to - from == 1,
-            Self::Event(_) | Self::Job(..) => true,
-        }
-    }
-}
-
-/// What is set aside, and since when it is known where it stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SetAside {
-    /// The record, event or job.
-    pub place: Place,
-    /// Where a record of it was first skipped: topic, partition, offset.
-    pub skipped: Option<(String, u32, u64)>,
-}
-
-/// What a reader has died of, as it is stored.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Deaths {
-    /// Deaths since the reader last came to a point that it need not go back behind.
-    pub recent: u32,
-    /// Where it died, and how often.
-    places: VecDeque<(Place, u32)>,
-    /// What it skips.
-    pub set_aside: Vec<SetAside>,
-}
-
-impl Deaths {
-    /// Those of a reader; none if it has no readable file.
-    pub fn read(folder: &Path, reader: &str) -> Self {
-        let text = fs::read(file_of(folder, reader)).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
-    }
-
-    /// Where a reader that skips nothing has died so often that it goes no further: topic,
-    /// partition, offset.
-    pub fn stopped_at(&self) -> Vec<(&str, u32, u64)> {
-        let often = self.places.iter().filter(|(_, times)| *times >= MAX_DEATHS);
-        let from = often.filter_map(|(place, _)| match place {
-            Place::Records { topic, partition, from, to: u64::MAX } => {
-                Some((topic.as_str(), *partition, *from))
-            }
-            _ => None,
-        });
-        from.collect()
-    }
-
-    fn add(&mut self, place: Place) {
-        self.recent += 1;
-        let known = self.places.iter_mut().find(|(known, _)| *known == place);
-        let times = match known {
-            Some((_, times)) => {
-                *times += 1;
-                *times
-            }
-            None => {
-                self.places.push_back((place.clone(), 1));
-                1
-            }
-        };
-        while self.places.len() > MAX_PLACES {
-            self.places.pop_front();
-        }
-        if times >= MAX_DEATHS && place.is_to_blame() && !self.set_aside.iter().any(|it| it.place == place) {
-            self.set_aside.push(SetAside { place, skipped: None });
-        }
-    }
-}
 
 /// Notes what a reader works on, and knows what its earlier lives died of.
 #[derive(Debug)]
@@ -161,8 +49,8 @@ impl DeathWatch {
         let (note, left) = Note::open(folder, reader);
         let deaths = Deaths::read(folder, reader);
         let mut own = Self { folder: folder.to_owned(), reader: reader.to_owned(), note, deaths };
-        if let Some(place) = left {
-            own.died_at(place);
+        if let Some((place, was_alone)) = left {
+            own.died_at(place, was_alone);
         }
         own.enter(Place::Work);
         own
@@ -170,10 +58,10 @@ impl DeathWatch {
 
     /// The life that notes here has panicked, and this process begins another one.
     pub fn panicked(&mut self) {
-        if let Some(place) = self.note.last() {
-            self.died_at(place);
+        if let Some((place, was_alone)) = self.note.last() {
+            self.died_at(place, was_alone);
         }
-        self.note.write(&Place::Work);
+        self.note.write(&Place::Work, false);
     }
 
     /// Whether each record is to be noted.
@@ -181,24 +69,35 @@ impl DeathWatch {
         self.deaths.recent > 0
     }
 
-    /// Notes the place, if the reader is careful.
+    /// Notes the place, if the reader is careful or tries it alone. A place that was tried alone
+    /// and is left is acquitted.
     pub fn enter(&mut self, place: Place) {
-        if self.is_careful() || place == Place::Work {
-            self.note.write(&place);
+        let is_alone = self.deaths.is_suspect(&place);
+        let tried = self.note.last().filter(|(tried, was_alone)| *was_alone && *tried != place);
+        if let Some((tried, _)) = &tried {
+            tracing::info!(reader = self.reader, place = ?tried, "tried alone, and it is not to blame");
+            self.deaths.acquit(tried);
+            self.save();
         }
+        if self.is_careful() || is_alone || tried.is_some() || place == Place::Work {
+            self.note.write(&place, is_alone);
+        }
+    }
+
+    /// The first record of a partition between two offsets that is to be tried alone: with nothing
+    /// before it that is not saved, and saved before anything after it.
+    pub fn suspect(&self, at: &TopicPartition, (from, to): (u64, u64)) -> Option<u64> {
+        self.deaths.suspects(at).into_iter().filter(|offset| (from..to).contains(offset)).min()
+    }
+
+    /// Whether places are to be entered although no life died lately.
+    pub fn tries_any(&self) -> bool {
+        self.deaths.has_suspects()
     }
 
     /// As many records are taken at once: after a death at many, a part of them.
     pub fn piece(&self, at: &TopicPartition) -> usize {
-        let lengths = self.deaths.places.iter().filter_map(|(place, _)| match place {
-            Place::Records { topic, partition, from, to }
-                if (topic, partition) == (&at.topic, &at.partition) && to - from > 1 =>
-            {
-                Some((to - from).div_ceil(SHARE))
-            }
-            _ => None,
-        });
-        let least = lengths.min().filter(|_| self.is_careful());
+        let least = self.deaths.piece(at).filter(|_| self.is_careful());
         least.map_or(usize::MAX, |records| usize::try_from(records).unwrap_or(usize::MAX))
     }
 
@@ -289,19 +188,19 @@ impl DeathWatch {
     /// Why a record was skipped.
     pub fn reason(&self) -> String {
         format!(
-            "{} died {MAX_DEATHS} times while it worked on this record, and skips it; please report it with its payload, and \
-             delete {} once a newer version reads it",
+            "{} died {MAX_DEATHS} times while it worked on this record, and again with nothing else, and skips it; please \
+             report it with its payload, and delete {} once a newer version reads it",
             self.reader,
             file_of(&self.folder, &self.reader).display()
         )
     }
 
-    fn died_at(&mut self, place: Place) {
+    fn died_at(&mut self, place: Place, was_alone: bool) {
         let known = self.deaths.set_aside.len();
         tracing::error!(reader = self.reader, ?place, "the last life died here; this one notes each record");
-        self.deaths.add(place);
+        self.deaths.add(place, was_alone);
         if let Some(new) = self.deaths.set_aside.get(known) {
-            tracing::error!(reader = self.reader, place = ?new.place, "set aside: it died of it {MAX_DEATHS} times");
+            tracing::error!(reader = self.reader, place = ?new.place, "set aside: it died of it alone");
         }
         self.save();
     }
@@ -326,10 +225,6 @@ impl Drop for DeathWatch {
     }
 }
 
-fn file_of(folder: &Path, reader: &str) -> PathBuf {
-    folder.join(format!("{reader}.json"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,11 +243,32 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_set_aside_after_it_was_died_of_twice() {
+    fn a_suspect_that_is_lived_through_alone_is_acquitted() {
+        let folder = tempfile::tempdir().unwrap();
+        let suspect = Place::record(&jobs(), 7);
+        // Unknown, then twice at the record.
+        (0..3).for_each(|_| dies_at(folder.path(), &suspect));
+        let mut watch = DeathWatch::begin(folder.path(), "reader");
+        assert!(!watch.skips(&suspect) && watch.tries_any());
+        assert_eq!(watch.suspect(&jobs(), (0, 100)), Some(7));
+        assert_eq!(watch.suspect(&jobs(), (8, 100)), None);
+        // Its work is saved before: the life is not careful any more, but tries it nevertheless.
+        watch.saved();
+        watch.enter(suspect.clone());
+        watch.enter(Place::record(&jobs(), 8));
+        assert!(!watch.tries_any() && watch.suspect(&jobs(), (0, 100)).is_none());
+        // A death after that is not at the record.
+        std::mem::forget(watch);
+        let watch = DeathWatch::begin(folder.path(), "reader");
+        assert!(!watch.skips(&suspect) && !watch.tries_any());
+    }
+
+    #[test]
+    fn a_record_is_set_aside_after_it_was_died_of_twice_and_then_alone() {
         let folder = tempfile::tempdir().unwrap();
         let poison = Place::record(&jobs(), 7);
         // The first life notes no record, because none has died before.
-        for known in [false, false, false, true] {
+        for known in [false, false, false, false, true] {
             let watch = DeathWatch::begin(folder.path(), "reader");
             assert_eq!(watch.skips(&poison), known);
             drop(watch);
@@ -374,7 +290,8 @@ mod tests {
         watch.panicked();
         assert!(watch.is_careful());
         let event = Place::event(0xabc);
-        for _ in 0..MAX_DEATHS {
+        for _ in 0..=MAX_DEATHS {
+            assert!(!watch.skips(&event));
             watch.enter(event.clone());
             watch.panicked();
         }
@@ -400,8 +317,8 @@ mod tests {
             watch.enter(place);
             std::mem::forget(watch);
         }
-        // Unknown, 100,000, 6,250, 391, 25, 2, one twice.
-        assert!(lives <= 9, "{lives}");
+        // Unknown, 100,000, 6,250, 391, 25, 2, one twice and then alone.
+        assert!(lives <= 10, "{lives}");
         assert!(DeathWatch::begin(folder.path(), "reader").skips(&range(poison, poison + 1)));
     }
 

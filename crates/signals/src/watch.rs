@@ -33,15 +33,15 @@ impl Watch {
 
     /// What comes next is no single event's.
     pub fn leave(&self) {
-        if let Some(mut watch) = self.lock().filter(|watch| watch.is_careful()) {
+        if let Some(mut watch) = self.lock().filter(|watch| watch.is_careful() || watch.tries_any()) {
             watch.enter(Place::Work);
         }
     }
 
     fn enter(&self, place: impl FnOnce() -> Place) -> bool {
-        let Some(mut watch) = self.lock().filter(|watch| watch.is_careful() || watch.skips_any()) else {
-            return false;
-        };
+        let asks =
+            |watch: &MutexGuard<'_, DeathWatch>| watch.is_careful() || watch.skips_any() || watch.tries_any();
+        let Some(mut watch) = self.lock().filter(asks) else { return false };
         let place = place();
         if watch.skips(&place) {
             return true;

@@ -193,7 +193,7 @@ fn mark<T: PartialEq>(values: &[T], differs: &mut [bool]) {
 
 impl Function {
     /// Its value of no rows.
-    fn start(self) -> i64 {
+    pub(super) fn start(self) -> i64 {
         match self {
             Self::Sum | Self::Count => 0,
             Self::Min => i64::MAX,
@@ -201,7 +201,7 @@ impl Function {
         }
     }
 
-    fn combine(self, a: i64, b: i64) -> i64 {
+    pub(super) fn combine(self, a: i64, b: i64) -> i64 {
         match self {
             Self::Sum | Self::Count => a.wrapping_add(b),
             Self::Min => a.min(b),

@@ -2,6 +2,10 @@
 
 mod aggregate;
 mod dictionary;
+mod grouping;
 pub(crate) mod merge;
 mod partial;
 pub(crate) mod run;
+mod summed;
+mod tuples;
+mod window_sums;

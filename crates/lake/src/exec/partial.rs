@@ -6,19 +6,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
-use arrow::datatypes::SchemaRef;
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{CaseExpr, Column};
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
-use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use arrow::array::{ArrayRef, RecordBatch};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
 
 use crate::error::Result;
 use crate::exec::aggregate::{Aggregator, Function, Input, is_supported};
+use crate::exec::grouping::{Grouping, Place, whole};
 use crate::table::{Merge, TableSpec};
 
 /// The plan's result, sorted by `key` with NULL first; `None` if the plan needs DataFusion.
@@ -27,14 +22,17 @@ pub(super) async fn aggregate(
     plan: &Arc<dyn ExecutionPlan>,
     key: &[String],
 ) -> Result<Option<RecordBatch>> {
-    let Some(grouping) = Grouping::of(plan, key) else { return Ok(None) };
-    let mut groups = grouping.aggregator()?;
-    let mut rows = grouping.input.execute(0, ctx.task_ctx())?;
-    while let Some(batch) = rows.try_next().await? {
-        let keys: Vec<ArrayRef> =
-            grouping.keys.iter().map(|key| evaluate(key, &batch)).collect::<Result<_>>()?;
-        let inputs = grouping.values.iter().map(|value| value.input(&batch)).collect::<Result<Vec<_>>>()?;
-        groups.push(&keys, &inputs)?;
+    let Some(grouping) = Grouping::of(plan, key).filter(|grouping| grouping.is_whole) else {
+        return Ok(None);
+    };
+    let functions = grouping.values.iter().map(|value| (value.function, value.data_type.clone()));
+    let mut groups = Aggregator::new(&grouping.key_types()?, functions)?;
+    for partition in 0..grouping.partitions() {
+        let mut rows = grouping.input.execute(partition, ctx.task_ctx())?;
+        while let Some(batch) = rows.try_next().await? {
+            let (keys, values) = grouping.columns_of(&batch)?;
+            groups.push(&keys, &values)?;
+        }
     }
     let (keys, values) = groups.finish()?;
     let column = |place: &Place| match place {
@@ -81,132 +79,6 @@ pub(crate) fn merge(spec: &TableSpec, batches: &[RecordBatch]) -> Result<Option<
     keys.into_iter().zip(key_columns).for_each(|(place, column)| columns[place] = column);
     values.into_iter().zip(value_columns).for_each(|((place, _), column)| columns[place] = column);
     Ok(Some(RecordBatch::try_new(schema, columns)?))
-}
-
-/// Where a column of the result comes from.
-enum Place {
-    Key(usize),
-    Value(usize),
-}
-
-/// What a plan groups.
-struct Grouping {
-    /// In the order of the sorted key.
-    keys: Vec<Arc<dyn PhysicalExpr>>,
-    values: Vec<Value>,
-    columns: Vec<Place>,
-    input: Arc<dyn ExecutionPlan>,
-    schema: SchemaRef,
-}
-
-/// One aggregated column.
-struct Value {
-    function: Function,
-    of: Arc<dyn PhysicalExpr>,
-    /// Rows to take; `None` for all.
-    filter: Option<Arc<dyn PhysicalExpr>>,
-    data_type: arrow::datatypes::DataType,
-}
-
-impl Grouping {
-    fn of(plan: &Arc<dyn ExecutionPlan>, key: &[String]) -> Option<Self> {
-        let (aggregate, places) = match plan.downcast_ref::<ProjectionExec>() {
-            Some(projection) => {
-                let place = |expr: &Arc<dyn PhysicalExpr>| Some(expr.downcast_ref::<Column>()?.index());
-                let places = projection.expr().iter().map(|projected| place(&projected.expr));
-                (projection.input(), places.collect::<Option<Vec<_>>>()?)
-            }
-            None => (plan, (0..plan.schema().fields().len()).collect()),
-        };
-        let aggregate = aggregate.downcast_ref::<AggregateExec>()?;
-        let one_pass = matches!(aggregate.mode(), AggregateMode::Single | AggregateMode::SinglePartitioned);
-        let groups = aggregate.group_expr();
-        if !one_pass
-            || groups.has_grouping_set()
-            || groups.is_empty()
-            || aggregate.limit_options().is_some()
-            || aggregate.input().output_partitioning().partition_count() != 1
-        {
-            return None;
-        }
-        let count = groups.expr().len();
-        let schema = plan.schema();
-        // Of each column of the key: its place in the result, and from there among the groups.
-        let group_of = |name: &String| places.get(schema.index_of(name).ok()?).filter(|at| **at < count);
-        let order: Vec<usize> = key.iter().map(|name| group_of(name).copied()).collect::<Option<_>>()?;
-        if order.len() != count || (0..count).any(|group| !order.contains(&group)) {
-            return None;
-        }
-        let functions = aggregate.aggr_expr().iter().zip(aggregate.filter_expr());
-        let column = |at: &usize| match at.checked_sub(count) {
-            Some(value) => Place::Value(value),
-            None => Place::Key(order.iter().position(|group| group == at).expect("every group is a key")),
-        };
-        Some(Self {
-            keys: order.iter().map(|group| Arc::clone(&groups.expr()[*group].0)).collect(),
-            values: functions.map(|(of, filter)| Value::of(of, filter.clone())).collect::<Option<_>>()?,
-            columns: places.iter().map(column).collect(),
-            input: Arc::clone(aggregate.input()),
-            schema: aggregate.input_schema(),
-        })
-    }
-
-    fn aggregator(&self) -> Result<Aggregator> {
-        let types: Vec<_> =
-            self.keys.iter().map(|key| key.data_type(&self.schema)).collect::<std::result::Result<_, _>>()?;
-        let columns = self.values.iter().map(|value| (value.function, value.data_type.clone()));
-        Ok(Aggregator::new(&types, columns)?)
-    }
-}
-
-impl Value {
-    fn of(function: &AggregateFunctionExpr, filter: Option<Arc<dyn PhysicalExpr>>) -> Option<Self> {
-        let kind = match function.fun().name() {
-            "sum" => Function::Sum,
-            "count" => Function::Count,
-            "min" => Function::Min,
-            "max" => Function::Max,
-            _ => return None,
-        };
-        let data_type = function.field().data_type().clone();
-        let arguments = function.expressions();
-        let [of] = arguments.as_slice() else { return None };
-        if function.is_distinct() || !is_supported(kind, &data_type) {
-            return None;
-        }
-        // CASE WHEN c THEN x END is x, of the rows in which c is true.
-        let case = of
-            .downcast_ref::<CaseExpr>()
-            .filter(|case| filter.is_none() && case.expr().is_none() && case.else_expr().is_none());
-        let (of, filter) = match case.map(CaseExpr::when_then_expr) {
-            Some([(when, then)]) if then.is::<Column>() => (then, Some(Arc::clone(when))),
-            _ => (of, filter),
-        };
-        Some(Self { function: kind, of: Arc::clone(of), filter, data_type })
-    }
-
-    fn input(&self, batch: &RecordBatch) -> Result<Input> {
-        let Some(filter) = &self.filter else { return Ok(whole(&evaluate(&self.of, batch)?)) };
-        let mask: BooleanArray = evaluate(filter, batch)?.as_boolean().clone();
-        if !mask.has_true() {
-            return Ok(Input::Nothing);
-        }
-        Ok(match whole(&evaluate(&self.of, batch)?) {
-            Input::Values(values, _) => Input::Values(values, Some(mask)),
-            Input::Nothing => Input::Nothing,
-        })
-    }
-}
-
-fn whole(values: &ArrayRef) -> Input {
-    match values.logical_null_count() == values.len() {
-        true => Input::Nothing,
-        false => Input::Values(Arc::clone(values), None),
-    }
-}
-
-fn evaluate(expr: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<ArrayRef> {
-    Ok(expr.evaluate(batch)?.into_array(batch.num_rows())?)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::batch::sort::sorted;
 use crate::error::Result;
 use crate::exec::dictionary::Dictionary;
 use crate::exec::partial;
+use crate::exec::summed::Summed;
 use crate::pipeline::definition::{Extent, Shape};
 use crate::pipeline::plan::{Planned, added_to_joined};
 
@@ -109,7 +110,7 @@ pub async fn run_joined(
                              WHEN \"_end\" <= \"_to\" THEN \"_to\" END AS clip_end \
                  FROM (SELECT *, unnest(window_starts(\"_from\", \"_to\", {width_ms}, {low}, {high})) AS window_start \
                        FROM (SELECT {own}{from} AS \"_from\", least({to}, \"_until\") AS \"_to\", {to} AS \"_end\" \
-                             FROM {all} JOIN \"_observed\" ON \"_cluster\" = cluster \
+                             FROM \"_observed\" JOIN {all} ON \"_cluster\" = cluster \
                              WHERE {from} < {high} AND ({to} IS NULL OR {to} > {low}) \
                                AND {from} <= \"_until\" AND least({to}, \"_until\") > {low}))"
             ),
@@ -235,7 +236,15 @@ fn timestamp(us: i64) -> String {
 }
 
 async fn run_sorted(ctx: &SessionContext, planned: &Planned, ranks: &Dictionary) -> Result<RecordBatch> {
-    let (schema, rows) = planned.plan_cache.run(ctx, &planned.pipeline).await?;
+    let (schema, mut plan) = planned.plan_cache.execution(ctx, &planned.pipeline).await?;
+    if let Some(summed) = Summed::of(&plan, &planned.pipeline.key)? {
+        if let Some(rows) = summed.rows(ctx).await? {
+            return Ok(conform(&rows, &planned.spec.public_schema())?);
+        }
+        // Its operators have run and cannot run again.
+        (_, plan) = planned.plan_cache.execution(ctx, &planned.pipeline).await?;
+    }
+    let rows = collect(plan, ctx.task_ctx()).await?;
     sorted_rows(planned, &schema, &rows, ranks)
 }
 

@@ -7,6 +7,7 @@ use arrow::array::{Array, AsArray, RecordBatch, StringViewArray};
 use arrow::datatypes::TimestampMicrosecondType;
 use datafusion::logical_expr::Expr;
 use datafusion::prelude::{SessionContext, ident, lit};
+use futures::StreamExt;
 use tidegate_events::SchemaId;
 
 use super::Lake;
@@ -18,7 +19,23 @@ use crate::window::Span;
 
 /// Pipelines that read raw events of nodes for joined tables, and of which it is known here what
 /// they make of a late event.
-const READERS: [&str; 5] = ["node_capacity", "device_faults", "watched", "price_of", "sample_intervals"];
+pub(super) const READERS: [&str; 5] =
+    ["node_capacity", "device_faults", "watched", "price_of", "sample_intervals"];
+
+/// Kinds of events that these read. Of others they read the pool and the model.
+const KINDS: [&str; 8] = [
+    "NODE_REGISTERED",
+    "NODE_REMOVED",
+    "STATE_CHANGED",
+    "DEVICE_LOST",
+    "DEVICE_FOUND",
+    "DEVICE_STALE",
+    "DEVICE_ANSWERS",
+    "COLLECTOR_STARTED",
+];
+/// Events that late ones are compared with, at most. Beside more of them, a late event invalidates
+/// everything since.
+const MAX_REPORTS: usize = 200_000;
 
 /// A pool and a model.
 type Named = (Option<String>, Option<String>);
@@ -68,35 +85,48 @@ impl Lake {
         if state.raw().schema != SchemaId::NodeEvent || !state.group.feeds_joined {
             return Ok(None);
         }
-        let mut new = Vec::new();
-        for rows in state.raw_rows_from(state.committed)? {
-            new.extend(reports(&rows));
-        }
-        let Some(first) = new.iter().map(|report| report.time).min() else { return Ok(Some(Vec::new())) };
+        let uncommitted = state.raw_rows_from(state.committed)?;
+        let Some(first) = uncommitted.iter().filter_map(first_time).min() else {
+            return Ok(Some(Vec::new()));
+        };
         let is_late =
             state.closed_before.max(self.joined_watermark).is_some_and(|watermark| first < watermark);
         if !is_late || !has_known_readers(&self.plan) {
             return Ok(Some(vec![(first, i64::MAX)]));
         }
+        let new: Vec<Report> = uncommitted.iter().flat_map(reports).collect();
+        let Some(first) = new.iter().map(|report| report.time).min() else { return Ok(Some(Vec::new())) };
         let ctx = self.session();
         let names = self.known_names(&ctx, state, &new).await?;
-        let mut all = self.committed_reports(&ctx, state, ident("event_time").gt_eq(time(first))).await?;
-        all.extend(new.iter().cloned());
-        Ok(Some(invalidated(&new, &all, &names)))
+        let mut all = new.clone();
+        let since = ident("event_time").gt_eq(time(first)).and(is_of_kinds());
+        let is_whole = self
+            .each_committed(&ctx, state, since, |report| {
+                all.push(report);
+                all.len() <= MAX_REPORTS
+            })
+            .await?;
+        Ok(Some(if is_whole { invalidated(&new, &all, &names) } else { vec![(first, i64::MAX)] }))
     }
 
-    /// Committed events of a group that meet a condition.
-    async fn committed_reports(
+    /// Passes on the committed events of a group that meet a condition and say something, for as
+    /// long as `take` returns true. Returns whether it got all of them.
+    async fn each_committed(
         &self,
         ctx: &SessionContext,
         state: &GroupState,
         condition: Expr,
-    ) -> Result<Vec<Report>> {
+        mut take: impl FnMut(Report) -> bool,
+    ) -> Result<bool> {
         let spec = &state.raw().spec;
-        let rows =
-            ctx.read_table(self.stores[&spec.name].provider().await?)?.filter(condition)?.collect().await?;
-        let rows = rows.iter().map(|rows| Ok(reports(&conform(rows, &spec.public_schema())?)));
-        Ok(rows.collect::<Result<Vec<_>>>()?.concat())
+        let rows = ctx.read_table(self.stores[&spec.name].provider().await?)?.filter(condition)?;
+        let mut stream = rows.execute_stream().await?;
+        while let Some(rows) = stream.next().await {
+            if !reports(&conform(&rows?, &spec.public_schema())?).into_iter().all(&mut take) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Committed events that name a pool or a model, or the start of an agent: asked only if a new
@@ -113,9 +143,11 @@ impl Lake {
         }
         let names = ident("pool").is_not_null().or(ident("gpu_model").is_not_null());
         let starts = ident("kind").eq(lit("COLLECTOR_STARTED"));
-        for report in self.committed_reports(ctx, state, names.or(starts)).await? {
+        self.each_committed(ctx, state, names.or(starts), |report| {
             known.add(&report);
-        }
+            true
+        })
+        .await?;
         Ok(known)
     }
 }
@@ -225,6 +257,25 @@ fn raw_name() -> String {
     table.expect("every schema has a raw table").spec.name.clone()
 }
 
+fn is_of_kinds() -> Expr {
+    ident("kind").in_list(KINDS.map(lit).to_vec(), false)
+}
+
+/// Whether each event says something that a joined table depends on.
+pub(super) fn is_informative(rows: &RecordBatch) -> Vec<bool> {
+    let text = |name: &str| rows.column_by_name(name).expect("a column of node_events").as_string_view();
+    let (kinds, pools, models) = (text("kind"), text("pool"), text("gpu_model"));
+    let says = |row| KINDS.contains(&kinds.value(row)) || pools.is_valid(row) || models.is_valid(row);
+    (0..rows.num_rows()).map(says).collect()
+}
+
+/// Time of the earliest event, µs.
+fn first_time(rows: &RecordBatch) -> Option<i64> {
+    let times = rows.column_by_name("event_time").expect("a column of node_events");
+    times.as_primitive::<TimestampMicrosecondType>().values().iter().copied().min()
+}
+
+/// The events that say something.
 fn reports(rows: &RecordBatch) -> Vec<Report> {
     let column = |name: &str| rows.column_by_name(name).expect("a column of node_events");
     let text = |name| column(name).as_string_view();
@@ -250,7 +301,8 @@ fn reports(rows: &RecordBatch) -> Vec<Report> {
         },
         named: (value(pools, row), value(models, row)),
     };
-    (0..rows.num_rows()).map(report).collect()
+    let says = is_informative(rows).into_iter().enumerate().filter(|(_, says)| *says);
+    says.map(|(row, _)| report(row)).collect()
 }
 
 fn time(us: i64) -> Expr {

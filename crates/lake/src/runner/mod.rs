@@ -330,15 +330,19 @@ impl Runner {
                 (self.cursors[index].next, self.moved) = (next, true);
                 continue;
             }
-            let records: Vec<_> =
+            let mut records: Vec<_> =
                 records.into_iter().take_while(|r| limit.is_none_or(|limit| r.offset < limit)).collect();
+            let is_tried_alone = poison::cut(self.watch.as_ref(), &at, &mut records);
+            if is_tried_alone && self.unflushed > 0 {
+                self.flush().await?;
+            }
             let Some(last) = records.last() else { continue };
             let end = last.offset + 1;
             read += records.len() as u64;
             self.progress.records += records.len() as u64;
             self.ingest(&at, records, end)?;
             (self.cursors[index].next, self.moved) = (end, true);
-            if limit.is_some_and(|limit| end >= limit) || self.unflushed >= bound {
+            if limit.is_some_and(|limit| end >= limit) || self.unflushed >= bound || is_tried_alone {
                 self.flush().await?;
             }
         }

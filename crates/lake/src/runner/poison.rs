@@ -1,14 +1,26 @@
 //! Records that earlier lives of the runner died of are set aside before they are decoded.
 
-use tidegate_log::TopicPartition;
 use tidegate_log::poison::{DeathWatch, Place};
+use tidegate_log::{StoredRecord, TopicPartition};
 
 /// Name under which the runner notes what it works on.
 pub(super) const READER: &str = "tables";
 
+/// Cuts records of a partition before the first that is to be tried alone, or after it if it is the
+/// first of them. Returns whether it is.
+pub(super) fn cut(watch: Option<&DeathWatch>, at: &TopicPartition, records: &mut Vec<StoredRecord>) -> bool {
+    let (Some(first), Some(last)) = (records.first(), records.last()) else { return false };
+    let from = first.offset;
+    let Some(suspect) = watch.and_then(|watch| watch.suspect(at, (from, last.offset + 1))) else {
+        return false;
+    };
+    records.retain(|stored| stored.offset < suspect.max(from + 1));
+    suspect == from
+}
+
 /// Notes that a record comes next. Returns why it is set aside, if it is.
 pub(super) fn enter(watch: Option<&mut DeathWatch>, at: &TopicPartition, offset: u64) -> Option<String> {
-    let watch = watch.filter(|watch| watch.is_careful() || watch.skips_any())?;
+    let watch = watch.filter(|watch| watch.is_careful() || watch.skips_any() || watch.tries_any())?;
     let place = Place::record(at, offset);
     if watch.skips(&place) {
         watch.skipped(&place, at, offset);
@@ -20,7 +32,7 @@ pub(super) fn enter(watch: Option<&mut DeathWatch>, at: &TopicPartition, offset:
 
 /// Notes that the records from one offset to another become rows together.
 pub(super) fn enter_all(watch: Option<&mut DeathWatch>, at: &TopicPartition, (from, to): (u64, u64)) {
-    if let Some(watch) = watch.filter(|watch| watch.is_careful()) {
+    if let Some(watch) = watch.filter(|watch| watch.is_careful() || watch.tries_any()) {
         watch.enter(Place::Records { topic: at.topic.clone(), partition: at.partition, from, to });
     }
 }

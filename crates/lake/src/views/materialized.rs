@@ -68,7 +68,9 @@ impl MaterializedView {
             None => {
                 // A query that is cancelled here leaves nothing behind, and the next one starts
                 // over.
+                let begun = std::time::Instant::now();
                 let rows = Arc::new(self.compute(state, &held).await?);
+                tracing::debug!(view = self.name, took = ?begun.elapsed(), "computed");
                 pool.inspect(|pool| pool.view_cache().insert(&self.slot, &rows, pool.max_cached_bytes()));
                 rows
             }

@@ -1,7 +1,8 @@
 //! For tests of whole programs: a record that a reader dies of. In release builds there is none.
 
 /// Dies if `TIDEGATE_TEST_POISON` is `READER:abort:KEY` or `READER:panic:KEY` for this reader and
-/// the key of the event that it works on, and this is a debug build.
+/// the key of the event that it works on, and this is a debug build. With `READER:hang:KEY` it
+/// waits there to be killed.
 ///
 /// # Panics
 /// If the variable asks for it.
@@ -20,6 +21,9 @@ pub fn die_for_test(reader: &str, key: impl FnOnce() -> String) {
     }
     match how.as_str() {
         "panic" => panic!("TIDEGATE_TEST_POISON asks for it"),
+        "hang" => loop {
+            std::thread::park();
+        },
         _ => std::process::abort(),
     }
 }

@@ -17,18 +17,22 @@ const BYTES: usize = 1_024;
 pub(super) struct Note {
     path: PathBuf,
     file: Option<File>,
-    last: Option<Place>,
+    last: Option<(Place, bool)>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Line {
     process: u32,
     place: Place,
+    /// It is tried alone.
+    #[serde(default)]
+    alone: bool,
 }
 
 impl Note {
-    /// Opens the note of a reader. Returns it with the place that a life left which died.
-    pub fn open(folder: &Path, reader: &str) -> (Self, Option<Place>) {
+    /// Opens the note of a reader. Returns it with the place that a life left which died, and
+    /// whether it tried that alone.
+    pub fn open(folder: &Path, reader: &str) -> (Self, Option<(Place, bool)>) {
         let path = folder.join(format!("{reader}.at"));
         let left = match fs::read(&path) {
             Ok(bytes) => died_at(&bytes),
@@ -44,18 +48,18 @@ impl Note {
         (Self { path, file: file.ok(), last: None }, left)
     }
 
-    /// Writes the place over the last one.
-    pub fn write(&mut self, place: &Place) {
-        if self.last.as_ref() == Some(place) {
+    /// Writes the place over the last one; `alone` if it is tried alone.
+    pub fn write(&mut self, place: &Place, alone: bool) {
+        if self.last.as_ref().is_some_and(|last| (&last.0, last.1) == (place, alone)) {
             return;
         }
-        let text = |place: &Place| {
-            serde_json::to_vec(&Line { process: std::process::id(), place: place.clone() })
+        let text = |place: &Place, alone: bool| {
+            serde_json::to_vec(&Line { process: std::process::id(), place: place.clone(), alone })
                 .unwrap_or_default()
         };
-        let mut line = text(place);
+        let mut line = text(place, alone);
         if line.len() > BYTES {
-            line = text(&Place::Work);
+            line = text(&Place::Work, false);
         }
         line.resize(BYTES, b' ');
         if let Some(file) = &self.file
@@ -64,11 +68,11 @@ impl Note {
             tracing::warn!(%error, "{} cannot be written: a death leaves no trace", self.path.display());
             self.file = None;
         }
-        self.last = Some(place.clone());
+        self.last = Some((place.clone(), alone));
     }
 
     /// What was written last.
-    pub fn last(&self) -> Option<Place> {
+    pub fn last(&self) -> Option<(Place, bool)> {
         self.last.clone()
     }
 
@@ -82,10 +86,12 @@ impl Note {
     }
 }
 
-/// Where the process that left this note died. `None` if it still runs: with the log on Kafka,
+/// Where the process that left this note died, and whether it tried that alone. `None` if it still runs: with the log on Kafka,
 /// several processes may share a folder.
-fn died_at(bytes: &[u8]) -> Option<Place> {
-    let Ok(Line { process, place }) = serde_json::from_slice(bytes) else { return Some(Place::Work) };
+fn died_at(bytes: &[u8]) -> Option<(Place, bool)> {
+    let Ok(Line { process, place, alone }) = serde_json::from_slice(bytes) else {
+        return Some((Place::Work, false));
+    };
     let is_alive = process != std::process::id() && Path::new(&format!("/proc/{process}")).exists();
-    (!is_alive).then_some(place)
+    (!is_alive).then_some((place, alone))
 }

@@ -29,7 +29,10 @@ impl SignalService {
         at: &TopicPartition,
         stored: &StoredRecord,
     ) -> Result<Option<Event>, LogError> {
-        let is_watched = self.watch.lock().is_some_and(|watch| watch.is_careful() || watch.skips_any());
+        let is_watched = self
+            .watch
+            .lock()
+            .is_some_and(|watch| watch.is_careful() || watch.skips_any() || watch.tries_any());
         if is_watched {
             let place = Place::record(at, stored.offset);
             if self.skip(&place, at, stored)? {

@@ -1,4 +1,4 @@
-//! A record that a reader dies of is set aside after the second death, and the rest goes on.
+//! A record that a reader dies of twice and then alone is set aside, and the rest goes on.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -70,8 +70,8 @@ fn tables_go_on_without_a_record_that_aborts_them() {
         command.args(["pipeline", "run", "--data"]).arg(&data);
         run(command.env("TIDEGATE_TEST_POISON", "tables:abort:c/poison"))
     };
-    // Once without a note of records, twice with one.
-    for _ in 0..3 {
+    // Once without a note of records, twice with one, and once with nothing but the record.
+    for _ in 0..4 {
         assert_ne!(run_tables().status, Some(0), "it aborts");
     }
     assert_eq!(run_tables().status, Some(0));
@@ -81,6 +81,41 @@ fn tables_go_on_without_a_record_that_aborts_them() {
     let skipped = skipped(&data);
     assert_eq!((&skipped[0]["reader"], &skipped[0]["offset"]), (&"tables".into(), &1.into()), "{skipped}");
     assert_eq!(run_tables().status, Some(0), "for good");
+}
+
+#[test]
+fn a_record_at_which_the_process_was_killed_twice_is_tried_alone_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = tables_of(folder.path(), Vec::new());
+    append(&data);
+    // At first without a note of records; then twice at the record.
+    for noted in ["work", "\"from\":1", "\"from\":1"] {
+        let mut command = tidegate();
+        command.args(["pipeline", "run", "--data"]).arg(&data);
+        let mut child = command
+            .env("TIDEGATE_TEST_POISON", "tables:hang:c/poison")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until("it hangs", || is_at(&data, child.id(), noted));
+        if noted == "work" {
+            // Nothing tells when it has come to the record. A kill before it does as well.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    succeed(tidegate().args(["pipeline", "run", "--data"]).arg(&data));
+    assert_eq!(query(&data, "SELECT job_id FROM jobs ORDER BY 1"), "job_id\na\npoison\nz\n");
+    assert_eq!(query(&data, "SELECT count(*) AS letters FROM dead_letters"), "letters\n0\n");
+    assert_eq!(skipped(&data), serde_json::json!([]));
+}
+
+/// Whether the tables' note is of this process and this place.
+fn is_at(data: &Path, process: u32, place: &str) -> bool {
+    let note = std::fs::read_to_string(data.join("deaths/tables.at")).unwrap_or_default();
+    note.contains(&format!("\"process\":{process},")) && note.contains(place)
 }
 
 fn append(data: &Path) {
@@ -104,7 +139,7 @@ fn signals_go_on_without_a_record_that_aborts_the_process_or_panics() {
         let mut lives = 0;
         let mut child = loop {
             lives += 1;
-            assert!(lives < 6, "{how}: it dies each time");
+            assert!(lives < 7, "{how}: it dies each time");
             let mut child = up(&data, &dies);
             let mut ended = false;
             wait_until("it dies, or skips the record", || {
@@ -116,7 +151,7 @@ fn signals_go_on_without_a_record_that_aborts_the_process_or_panics() {
             }
         };
         // A panic ends no process: the thread begins again at its snapshot.
-        assert_eq!(lives, if how == "abort" { 4 } else { 1 }, "{how}");
+        assert_eq!(lives, if how == "abort" { 5 } else { 1 }, "{how}");
         kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
         assert!(child.wait().unwrap().success());
         let skipped = skipped(&data);

@@ -5,11 +5,11 @@
 //! What is pending is in the same commit as the progress that took it over and as the windows that
 //! were recomputed, so a crash loses no more than one slice of work.
 
-use super::opening::Balance;
 use super::plan::{
     Extent, RecomputePlan, commits, live_and_older, newest_slice, spans_of, width_us, windows_in,
 };
 use super::recompute::{Inputs, Recompute};
+use super::shared_views::SharedViews;
 use super::{CommitStats, Lake};
 use crate::delta::{Change, Pending};
 use crate::error::Result;
@@ -48,8 +48,15 @@ impl Lake {
         // This process may have become the owner just now.
         self.watermarks.update(&self.plan, &self.stores).await?;
         let balance = self.balance().await?;
-        for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
-            self.repair_table(&planned, balance.as_ref(), slice_us, &mut flushed).await?;
+        let tables: Vec<Planned> = self.plan.stored_joined().cloned().collect();
+        let mut shared = SharedViews::default();
+        for (place, planned) in tables.iter().enumerate() {
+            if self.stores[&planned.spec.name].pending().await?.spans.is_empty() {
+                continue;
+            }
+            let later = &tables[place + 1..];
+            let inputs = self.inputs(planned, balance.as_ref(), &mut shared, later).await?;
+            self.repair_table(planned, &inputs, slice_us, &mut flushed).await?;
         }
         if flushed.commits > 0 {
             self.publish().await?;
@@ -79,28 +86,31 @@ impl Lake {
         let joined = self.states.values().filter(|state| state.group.feeds_joined);
         let watermark = joined.filter_map(|state| state.watermark()).max();
         let balance = if lane == Lane::Live { self.balance().await? } else { None };
-        for planned in self.plan.stored_joined().cloned().collect::<Vec<_>>() {
-            let (mut invalidated, progress) = self.invalidated_since(&planned).await?;
+        let tables: Vec<Planned> = self.plan.stored_joined().cloned().collect();
+        let mut shared = SharedViews::default();
+        for (place, planned) in tables.iter().enumerate() {
+            let (mut invalidated, progress) = self.invalidated_since(planned).await?;
             let pending = self.stores[&planned.spec.name].pending().await?;
             if progress.is_empty() && (lane == Lane::Live || pending.spans.is_empty()) {
                 continue;
             }
-            self.check_inputs(&planned, &progress).await?;
-            let inputs = self.inputs(&planned, balance.as_ref()).await?;
-            let extent = self.extent(&planned, &inputs).await?;
+            self.check_inputs(planned, &progress).await?;
+            let later = &tables[place + 1..];
+            let inputs = self.inputs(planned, balance.as_ref(), &mut shared, later).await?;
+            let extent = self.extent(planned, &inputs).await?;
             if extent.end.is_none() && !pending.spans.is_empty() {
                 continue;
             }
             invalidated.extend(pending.spans);
-            let windows = windows_in(&invalidated, width_us(&planned), extent, || self.first_event());
+            let windows = windows_in(&invalidated, width_us(planned), extent, || self.first_event());
             let (now, later) = match lane {
                 Lane::All => (windows, Vec::new()),
-                Lane::Live => live_and_older(&windows, width_us(&planned), extent.end),
+                Lane::Live => live_and_older(&windows, width_us(planned), extent.end),
             };
-            let unsettled = self.unsettled(&planned, extent).await?;
+            let unsettled = self.unsettled(planned, extent).await?;
             let live_to = inputs.watermarks.values().copied().max().or(pending.live_to);
             let plan = RecomputePlan { now, later, unsettled, progress, live_to };
-            self.recompute(&planned, plan, &inputs, &mut flushed).await?;
+            self.recompute(planned, plan, &inputs, &mut flushed).await?;
         }
         if flushed.commits > 0 {
             self.publish().await?;
@@ -112,16 +122,12 @@ impl Lake {
     async fn repair_table(
         &mut self,
         planned: &Planned,
-        balance: Option<&Balance>,
+        inputs: &Inputs,
         slice_us: i64,
         flushed: &mut CommitStats,
     ) -> Result<()> {
         let pending = self.stores[&planned.spec.name].pending().await?;
-        if pending.spans.is_empty() {
-            return Ok(());
-        }
-        let inputs = self.inputs(planned, balance).await?;
-        let extent = self.extent(planned, &inputs).await?;
+        let extent = self.extent(planned, inputs).await?;
         // Without a watermark it is not known which of them exist: they stay pending.
         if extent.end.is_none() {
             return Ok(());
@@ -135,7 +141,7 @@ impl Lake {
         }
         let later = subtract_spans(&windows, &now);
         let plan = RecomputePlan { now, later, unsettled, progress: Vec::new(), live_to: pending.live_to };
-        self.recompute(planned, plan, &inputs, flushed).await
+        self.recompute(planned, plan, inputs, flushed).await
     }
 
     /// Windows that a joined table which this one reads has yet to recompute.

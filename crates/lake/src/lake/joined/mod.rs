@@ -9,9 +9,11 @@
 //! before the rest, and this file gathers what they need.
 
 mod lanes;
+mod node_reports;
 mod opening;
 mod plan;
 mod recompute;
+mod shared_views;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +23,7 @@ use self::opening::Balance;
 pub(super) use self::opening::Opening;
 use self::plan::{Extent, width_us};
 use self::recompute::Inputs;
+use self::shared_views::SharedViews;
 use super::publish::Visibility;
 use super::{CommitStats, Lake, Sharing};
 use crate::catalog::Catalog;
@@ -46,15 +49,28 @@ impl Lake {
     }
 
     /// The committed tables. Rows in memory belong to no version, so they are not read.
-    async fn inputs(&self, planned: &Planned, balance: Option<&Balance>) -> Result<Inputs> {
-        let catalog = self.build_catalog(Visibility::Committed).await?;
+    ///
+    /// `shared` are views made for the tables before this one in the update; it hands them on to
+    /// those in `later`.
+    async fn inputs(
+        &self,
+        planned: &Planned,
+        balance: Option<&Balance>,
+        shared: &mut SharedViews,
+        later: &[Planned],
+    ) -> Result<Inputs> {
+        let catalog = self.build_catalog_with(Visibility::Committed, &shared.all).await?;
         let recent = match balance.and_then(|b| Some((b.covers_from(&self.plan, planned)?, b))) {
             None => None,
             Some((from, balance)) => {
-                Some((from, self.build_catalog_with(Visibility::Committed, &balance.tables).await?))
+                let mut tables = shared.recent.clone();
+                tables.extend(balance.tables.clone());
+                Some((from, self.build_catalog_with(Visibility::Committed, &tables).await?))
             }
         };
-        Ok(Inputs { catalog, recent, watermarks: self.watermarks.for_tables(&planned.roots) })
+        let inputs = Inputs { catalog, recent, watermarks: self.watermarks.for_tables(&planned.roots) };
+        shared.hand_on(&inputs, &self.plan, later);
+        Ok(inputs)
     }
 
     /// Opening balances, if this process can keep them: in a shared lake, other processes have the

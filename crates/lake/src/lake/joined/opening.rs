@@ -2,25 +2,27 @@
 //! newest windows are computed from these, so what they cost does not depend on how much there is.
 //!
 //! Jobs: those that are open or were sealed lately, of which memory has the events, and the few
-//! sealed ones that still hold something. Nodes: what each node last reported before the time, and
-//! everything since. Both are updated from files that are new; a start reads all of them once.
+//! sealed ones that still hold something. Nodes: see [`NodeReports`]. Both are updated from files
+//! that are new; a start reads all of them once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringViewArray};
-use arrow::compute::{and, concat_batches, filter_record_batch, is_not_null, is_null, not};
+use arrow::compute::{and, filter_record_batch, is_not_null, is_null, not};
 use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use hashbrown::{HashMap, HashSet};
 
-use crate::batch::{compact, concat, conform};
+use super::super::late_nodes::READERS;
+use super::node_reports::NodeReports;
+use crate::batch::{compact, conform};
 use crate::delta::{DataFile, DeltaStore};
 use crate::error::Result;
 use crate::pipeline::plan::{Plan, Planned};
 use crate::state::{GroupState, RecentKeys, SEAL_AFTER_MS};
-use crate::table::{KEY, OFFSET, OPEN, PARTITION};
+use crate::table::{KEY, OFFSET, OPEN};
 use crate::window::{MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_MS, floor_to};
 
 /// Raw table of nodes.
@@ -31,8 +33,6 @@ const JOBS: &str = "job_events";
 const OF_JOBS: [&str; 2] = ["attempts", "gpu_holds"];
 /// View of the pools and models that attempts name, at any time.
 const MODELS: &str = "attempt_models";
-/// Rows of nodes held before those that are not needed are dropped.
-const MAX_ROWS: usize = 200_000;
 
 /// The rows that recent windows can depend on.
 #[derive(Debug, Default)]
@@ -65,11 +65,16 @@ impl Opening {
     ) -> Result<Balance> {
         let mut balance = Balance { nodes_from: i64::MIN, jobs_from: i64::MIN, ..Balance::default() };
         if let Some(store) = stores.get(NODES) {
-            balance.nodes_from = floor_to(watermark - MICROS_PER_HOUR, MICROS_PER_DAY);
-            self.nodes.update(store, balance.nodes_from).await?;
-            let schema = store.spec().public_schema();
-            let rows = MemTable::try_new(schema, vec![self.nodes.rows.clone()])?;
-            balance.tables.insert(NODES.into(), Arc::new(rows));
+            let horizon = floor_to(watermark - MICROS_PER_HOUR, MICROS_PER_DAY);
+            self.nodes.update(store, horizon).await?;
+            balance.nodes_from = match self.nodes.rows() {
+                Some(rows) => {
+                    let rows = MemTable::try_new(store.spec().public_schema(), vec![rows.to_vec()])?;
+                    balance.tables.insert(NODES.into(), Arc::new(rows));
+                    horizon
+                }
+                None => i64::MAX,
+            };
         }
         let jobs: Vec<&GroupState> = states.values().filter(|state| state.raw().spec.name == JOBS).collect();
         let Some(raw) = stores.get(JOBS) else { return Ok(balance) };
@@ -130,7 +135,7 @@ impl Opening {
 
 impl Balance {
     /// Windows of a pipeline that begin then or later can be computed from the balance, µs; `None`
-    /// if it says nothing of that in its header.
+    /// if its header does not allow it, or if it reads events of nodes in ways that are not known.
     pub fn covers_from(&self, plan: &Plan, planned: &Planned) -> Option<i64> {
         if !planned.pipeline.opening {
             return None;
@@ -142,9 +147,16 @@ impl Balance {
                     && table != MODELS
                     && !plan.stored_joined().any(|p| p.spec.name == table)
             });
-            if seen.insert(table) {
-                open.extend(step.iter().flat_map(|step| step.pipeline.sources.clone()));
+            let sources = step.map_or(&[][..], |step| &step.pipeline.sources);
+            if sources.iter().any(|source| source == NODES) && !READERS.contains(&table.as_str()) {
+                return None;
             }
+            if seen.insert(table) {
+                open.extend(sources.iter().cloned());
+            }
+        }
+        if planned.pipeline.sources.iter().any(|source| source == NODES) {
+            return None;
         }
         let of_jobs = OF_JOBS.iter().chain([&JOBS]).any(|table| seen.contains(*table));
         Some(if of_jobs { self.nodes_from.max(self.jobs_from) } else { self.nodes_from })
@@ -255,111 +267,4 @@ fn models_table(view: &Planned, models: &BTreeSet<Model>) -> Result<Arc<dyn Tabl
     )?;
     let schema = view.spec.public_schema();
     Ok(Arc::new(MemTable::try_new(Arc::clone(&schema), vec![vec![conform(&rows, &schema)?]])?))
-}
-
-/// Rows of `node_events` that windows from the horizon on can depend on.
-#[derive(Debug)]
-struct NodeReports {
-    /// Public columns.
-    rows: Vec<RecordBatch>,
-    /// By log partition: rows below this offset were read.
-    read_to: BTreeMap<String, i64>,
-    /// Files that were read, of those that there are.
-    files: HashSet<String>,
-    /// Rows before it are only those that are still in force, µs.
-    horizon: i64,
-}
-
-impl Default for NodeReports {
-    fn default() -> Self {
-        Self { rows: Vec::new(), read_to: BTreeMap::new(), files: HashSet::new(), horizon: i64::MIN }
-    }
-}
-
-impl NodeReports {
-    /// Reads new rows, of any time.
-    async fn update(&mut self, store: &DeltaStore, horizon: i64) -> Result<()> {
-        let schema = store.spec().public_schema();
-        let (mut reached, mut files) = (self.read_to.clone(), HashSet::new());
-        for file in store.files()? {
-            let is_read = self.files.contains(&file.path);
-            files.insert(file.path.clone());
-            let partition = file.partition_value(PARTITION).unwrap_or_default().to_owned();
-            let from = self.read_to.get(&partition).copied().unwrap_or(0);
-            // A compacted file has rows that were read in others.
-            if is_read || file.largest(OFFSET).is_some_and(|last| last < from) {
-                continue;
-            }
-            for rows in store.read_file(&file).await? {
-                let offsets = rows.column_by_name(OFFSET).expect("raw files have offsets");
-                let offsets = offsets.as_primitive::<Int64Type>().values();
-                let fresh: BooleanArray = offsets.iter().map(|offset| Some(*offset >= from)).collect();
-                let next = offsets.iter().max().map_or(from, |last| last + 1);
-                let reached = reached.entry(partition.clone()).or_insert(0);
-                *reached = next.max(*reached);
-                self.rows.push(conform(&filter_record_batch(&rows, &fresh)?, &schema)?);
-            }
-            if self.rows.iter().map(RecordBatch::num_rows).sum::<usize>() > MAX_ROWS {
-                self.rows = vec![in_force(&concat_batches(&schema, &self.rows)?, horizon)?];
-            }
-        }
-        (self.read_to, self.files) = (reached, files);
-        if horizon > self.horizon {
-            self.rows = vec![in_force(&concat(&schema, &self.rows)?, horizon)?];
-            self.horizon = horizon;
-        }
-        Ok(())
-    }
-}
-
-/// The rows from the horizon on, and before it: what each node last said of everything it says, the
-/// first agent of each cluster, and one row for each pool and model.
-fn in_force(rows: &RecordBatch, horizon: i64) -> Result<RecordBatch> {
-    let column = |name: &str| rows.column_by_name(name).expect("a column of node_events");
-    let times = column("event_time").as_primitive::<TimestampMicrosecondType>().values();
-    let text = |name| column(name).as_string_view();
-    let (clusters, nodes, kinds) = (text("cluster"), text("node"), text("kind"));
-    let (pools, models, states) = (text("pool"), text("gpu_model"), text("state"));
-    let (gpus, uuids, migs) = (column("gpus_milli"), text("gpu_uuid"), text("mig_uuid"));
-    // What a row says, and how it ranks among rows that say the same.
-    let said = |row: usize| -> Vec<(String, i64)> {
-        let (cluster, node, time) = (clusters.value(row), nodes.value(row), times[row]);
-        let of_node = |what: &str| (format!("{what}\0{cluster}\0{node}"), time);
-        let mut said = Vec::new();
-        match kinds.value(row) {
-            "NODE_REGISTERED" => {
-                said.push(of_node("exists"));
-                said.extend(pools.is_valid(row).then(|| of_node("pool")));
-                said.extend(models.is_valid(row).then(|| of_node("model")));
-                said.extend(gpus.is_valid(row).then(|| of_node("gpus")));
-            }
-            "NODE_REMOVED" => said.push(of_node("exists")),
-            "STATE_CHANGED" => said.extend(states.is_valid(row).then(|| of_node("state"))),
-            "DEVICE_LOST" | "DEVICE_FOUND" | "DEVICE_STALE" | "DEVICE_ANSWERS" => {
-                let value = |of: &StringViewArray| {
-                    if of.is_valid(row) { of.value(row).to_owned() } else { String::new() }
-                };
-                said.push((format!("device\0{cluster}\0{node}\0{}\0{}", value(uuids), value(migs)), time));
-            }
-            "COLLECTOR_STARTED" => said.push((format!("watched\0{cluster}"), -time)),
-            _ => {}
-        }
-        if pools.is_valid(row) || models.is_valid(row) {
-            let value = |of: &StringViewArray| of.is_valid(row).then(|| of.value(row).to_owned());
-            said.push((format!("named\0{cluster}\0{:?}\0{:?}", value(pools), value(models)), -time));
-        }
-        said
-    };
-    let mut best: HashMap<String, i64> = HashMap::new();
-    for row in (0..rows.num_rows()).filter(|row| times[*row] < horizon) {
-        for (what, rank) in said(row) {
-            let best = best.entry(what).or_insert(rank);
-            *best = rank.max(*best);
-        }
-    }
-    let is_best = |(what, rank): (String, i64)| best.get(&what) == Some(&rank);
-    let keep: BooleanArray = (0..rows.num_rows())
-        .map(|row| Some(times[row] >= horizon || said(row).into_iter().any(is_best)))
-        .collect();
-    Ok(compact(&filter_record_batch(rows, &keep)?)?)
 }

@@ -91,7 +91,11 @@ impl Recompute<'_> {
             for batch in &old {
                 rows.push(outside(&conform(batch, &planned.spec.public_schema())?, spans, width)?);
             }
-            let rows = sorted(&concat(&planned.spec.public_schema(), &rows)?, &planned.spec.key)?;
+            // Windows come in order, each sorted: only committed rows may lie between them.
+            let mut rows = concat(&planned.spec.public_schema(), &rows)?;
+            if !old.is_empty() {
+                rows = sorted(&rows, &planned.spec.key)?;
+            }
             let shape = &planned.pipeline.shape;
             let Some(rows) = revise_segment(shape, &planned.spec, &rows, &old, self.closed_before)? else {
                 continue;

@@ -86,6 +86,8 @@ pub fn print(skipped: &[Skipped]) {
             (Some(topic), Some(partition), Some(offset)) => format!("{topic}/{partition} offset {offset}"),
             _ => "not read again yet".into(),
         };
-        say!("skipped  {what}, {place}: {reader} died of it twice (dead_letters, code POISON)");
+        say!(
+            "skipped  {what}, {place}: {reader} died of it twice and then alone (dead_letters, code POISON)"
+        );
     }
 }
