@@ -12,7 +12,8 @@ use deltalake::kernel::{Add, Remove};
 use hashbrown::HashSet;
 use object_store::{GetResultPayload, ObjectStoreExt};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::file::reader::ChunkReader;
 
 use super::DeltaStore;
 use crate::batch::conform;
@@ -97,17 +98,35 @@ impl DeltaStore {
         file: &DataFile,
         rows: usize,
     ) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
-        let got = self.table.object_store().get(&Path::from(file.path.as_str())).await?;
-        let reader = match got.payload {
-            GetResultPayload::File(file, _) => {
-                ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(rows).build()?
-            }
-            GetResultPayload::Stream(_) => {
-                ParquetRecordBatchReaderBuilder::try_new(got.bytes().await?)?.with_batch_size(rows).build()?
-            }
-        };
         let schema = self.spec.file_schema();
+        let reader = self.reader(file, None, rows).await?;
         Ok(reader.map(move |batch| Ok(conform(&batch?, &schema)?)))
+    }
+
+    /// Some columns of a data file, or all, in batches of `rows` rows.
+    async fn reader(
+        &self,
+        file: &DataFile,
+        columns: Option<&[&str]>,
+        rows: usize,
+    ) -> Result<ParquetRecordBatchReader> {
+        fn open<T: ChunkReader + 'static>(
+            input: T,
+            columns: Option<&[&str]>,
+            rows: usize,
+        ) -> Result<ParquetRecordBatchReader> {
+            let mut builder = ParquetRecordBatchReaderBuilder::try_new(input)?.with_batch_size(rows);
+            if let Some(columns) = columns {
+                let wanted = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
+                builder = builder.with_projection(wanted);
+            }
+            Ok(builder.build()?)
+        }
+        let got = self.table.object_store().get(&Path::from(file.path.as_str())).await?;
+        match got.payload {
+            GetResultPayload::File(file, _) => open(file, columns, rows),
+            GetResultPayload::Stream(_) => open(got.bytes().await?, columns, rows),
+        }
     }
 
     /// Reads a whole data file, with the table's file schema.
@@ -120,10 +139,7 @@ impl DeltaStore {
 
     /// Reads some columns of a data file, in the table's order.
     pub async fn read_columns(&self, file: &DataFile, columns: &[&str]) -> Result<Vec<RecordBatch>> {
-        let bytes = self.table.object_store().get(&Path::from(file.path.as_str())).await?.bytes().await?;
-        let builder = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
-        let wanted = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
-        Ok(builder.with_projection(wanted).build()?.collect::<Result<_, _>>()?)
+        Ok(self.reader(file, Some(columns), 8 * 1024).await?.collect::<Result<_, _>>()?)
     }
 
     /// The rows of a data file without those of `keys`; `None` if it holds none of them.

@@ -55,6 +55,14 @@ pub struct CommitStats {
     pub bytes_added: u64,
 }
 
+impl std::ops::AddAssign for CommitStats {
+    fn add_assign(&mut self, other: Self) {
+        self.commits += other.commits;
+        self.files_added += other.files_added;
+        self.bytes_added += other.bytes_added;
+    }
+}
+
 /// Whether a lake has one writer or several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
@@ -82,6 +90,8 @@ pub struct Lake {
     joined_watermark: Option<i64>,
     watermarks: watermarks::CommittedWatermarks,
     opening: joined::Opening,
+    /// Joined tables of no more jobs than this are recomputed together.
+    jobs_at_once: usize,
     published: Arc<RwLock<Arc<Catalog>>>,
     /// Catalogs that queries may still read.
     in_use: maintained::CatalogsInUse,
@@ -179,12 +189,18 @@ impl Lake {
             joined_watermark: None,
             watermarks: watermarks::CommittedWatermarks::default(),
             opening: joined::Opening::default(),
+            jobs_at_once: joined::JOBS_AT_ONCE,
             published: Arc::default(),
             in_use: maintained::CatalogsInUse::default(),
             interrupt_after: None,
         };
         lake.publish().await?;
         Ok(lake)
+    }
+
+    /// For tests: joined tables of more jobs than this are recomputed a span of days at a time.
+    pub fn set_jobs_at_once(&mut self, jobs: usize) {
+        self.jobs_at_once = jobs;
     }
 
     /// Whether other processes write to this lake too.

@@ -5,9 +5,9 @@
 //! What is pending is in the same commit as the progress that took it over and as the windows that
 //! were recomputed, so a crash loses no more than one slice of work.
 
-use super::plan::{
-    Extent, RecomputePlan, commits, live_and_older, newest_slice, spans_of, width_us, windows_in,
-};
+use super::opening::Balance;
+use super::past::Past;
+use super::plan::{Extent, RecomputePlan, Slice, commits, live_and_older, spans_of, width_us, windows_in};
 use super::recompute::{Inputs, Recompute};
 use super::shared_views::SharedViews;
 use super::{CommitStats, Lake};
@@ -28,26 +28,62 @@ enum Lane {
 impl Lake {
     /// Recomputes all windows that commits invalidated since the last time, and all that are
     /// pending.
+    ///
+    /// If there are more jobs than fit into memory, the newest windows come first, and the others a
+    /// span of days at a time.
     pub async fn update_joined(&mut self) -> Result<CommitStats> {
-        self.update_lane(Lane::All).await
+        let past = match self.updates_joined() && self.plan.stored_joined().any(|p| p.pipeline.opening) {
+            true => Past::divide(&self.stores, self.jobs_at_once).await?,
+            false => None,
+        };
+        let Some(past) = past else { return self.update_lane(Lane::All, None).await };
+        let mut flushed = CommitStats::default();
+        for (number, span) in past.spans.iter().enumerate() {
+            let balance = past.balance(&self.plan, &self.stores, *span).await?;
+            if number == 0 {
+                flushed += self.update_lane(Lane::Live, Some(&balance)).await?;
+            }
+            flushed += self.repair(Slice::From(span.0), Some(&balance)).await?;
+        }
+        // What waited for a table that reads it.
+        flushed += self.update_lane(Lane::All, None).await?;
+        Ok(flushed)
     }
 
     /// Recomputes the newest of the windows that commits invalidated since the last time. Older
     /// ones are left to [`Self::repair_joined`].
     pub async fn update_live(&mut self) -> Result<CommitStats> {
-        self.update_lane(Lane::Live).await
+        let balance = if self.updates_joined() { self.balance().await? } else { None };
+        self.update_lane(Lane::Live, balance.as_ref()).await
     }
 
     /// Recomputes the newest pending windows of each joined table: as many as begin within
     /// `slice_us` (µs), at least one.
     pub async fn repair_joined(&mut self, slice_us: i64) -> Result<CommitStats> {
-        let mut flushed = CommitStats::default();
         if !self.updates_joined() {
-            return Ok(flushed);
+            return Ok(CommitStats::default());
         }
         // This process may have become the owner just now.
         self.watermarks.update(&self.plan, &self.stores).await?;
+        let mut newest = i64::MIN;
+        for planned in self.plan.stored_joined() {
+            let pending = self.stores[&planned.spec.name].pending().await?;
+            newest = pending.spans.last().map_or(newest, |(_, to)| newest.max(*to));
+        }
         let balance = self.balance().await?;
+        if balance.as_ref().is_some_and(|balance| newest >= balance.nodes_from.max(balance.jobs_from)) {
+            return self.repair(Slice::Newest(slice_us), balance.as_ref()).await;
+        }
+        let past = Past::divide(&self.stores, self.jobs_at_once).await?;
+        let Some(past) = past else { return self.repair(Slice::Newest(slice_us), balance.as_ref()).await };
+        let span = past.span_of(newest);
+        let balance = past.balance(&self.plan, &self.stores, span).await?;
+        let from = span.0.max(newest.saturating_sub(slice_us));
+        self.repair(Slice::From(from), Some(&balance)).await
+    }
+
+    async fn repair(&mut self, slice: Slice, balance: Option<&Balance>) -> Result<CommitStats> {
+        let mut flushed = CommitStats::default();
         let tables: Vec<Planned> = self.plan.stored_joined().cloned().collect();
         let mut shared = SharedViews::default();
         for (place, planned) in tables.iter().enumerate() {
@@ -55,8 +91,8 @@ impl Lake {
                 continue;
             }
             let later = &tables[place + 1..];
-            let inputs = self.inputs(planned, balance.as_ref(), &mut shared, later).await?;
-            self.repair_table(planned, &inputs, slice_us, &mut flushed).await?;
+            let inputs = self.inputs(planned, balance, &mut shared, later).await?;
+            self.repair_table(planned, &inputs, slice, &mut flushed).await?;
         }
         if flushed.commits > 0 {
             self.publish().await?;
@@ -77,7 +113,7 @@ impl Lake {
         Ok(false)
     }
 
-    async fn update_lane(&mut self, lane: Lane) -> Result<CommitStats> {
+    async fn update_lane(&mut self, lane: Lane, balance: Option<&Balance>) -> Result<CommitStats> {
         let mut flushed = CommitStats::default();
         if !self.updates_joined() {
             return Ok(flushed);
@@ -85,7 +121,6 @@ impl Lake {
         self.watermarks.update(&self.plan, &self.stores).await?;
         let joined = self.states.values().filter(|state| state.group.feeds_joined);
         let watermark = joined.filter_map(|state| state.watermark()).max();
-        let balance = if lane == Lane::Live { self.balance().await? } else { None };
         let tables: Vec<Planned> = self.plan.stored_joined().cloned().collect();
         let mut shared = SharedViews::default();
         for (place, planned) in tables.iter().enumerate() {
@@ -96,7 +131,7 @@ impl Lake {
             }
             self.check_inputs(planned, &progress).await?;
             let later = &tables[place + 1..];
-            let inputs = self.inputs(planned, balance.as_ref(), &mut shared, later).await?;
+            let inputs = self.inputs(planned, balance, &mut shared, later).await?;
             let extent = self.extent(planned, &inputs).await?;
             if extent.end.is_none() && !pending.spans.is_empty() {
                 continue;
@@ -123,7 +158,7 @@ impl Lake {
         &mut self,
         planned: &Planned,
         inputs: &Inputs,
-        slice_us: i64,
+        slice: Slice,
         flushed: &mut CommitStats,
     ) -> Result<()> {
         let pending = self.stores[&planned.spec.name].pending().await?;
@@ -135,7 +170,7 @@ impl Lake {
         let width = width_us(planned);
         let windows = windows_in(&pending.spans, width, extent, || self.first_event());
         let unsettled = self.unsettled(planned, extent).await?;
-        let now = newest_slice(&windows, &unsettled, width, slice_us);
+        let now = slice.of(&windows, &unsettled, width);
         if now.is_empty() && !windows.is_empty() {
             return Ok(());
         }

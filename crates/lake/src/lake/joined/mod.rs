@@ -11,6 +11,7 @@
 mod lanes;
 mod node_reports;
 mod opening;
+mod past;
 mod plan;
 mod recompute;
 mod shared_views;
@@ -21,6 +22,8 @@ use tidegate_events::SchemaId;
 
 use self::opening::Balance;
 pub(super) use self::opening::Opening;
+pub(super) use self::past::JOBS_AT_ONCE;
+use self::past::Past;
 use self::plan::{Extent, width_us};
 use self::recompute::Inputs;
 use self::shared_views::SharedViews;
@@ -60,15 +63,16 @@ impl Lake {
         later: &[Planned],
     ) -> Result<Inputs> {
         let catalog = self.build_catalog_with(Visibility::Committed, &shared.all).await?;
-        let recent = match balance.and_then(|b| Some((b.covers_from(&self.plan, planned)?, b))) {
+        let balance = match balance.and_then(|b| Some((b.covers_from(&self.plan, planned)?, b))) {
             None => None,
             Some((from, balance)) => {
-                let mut tables = shared.recent.clone();
+                let mut tables = shared.balance.clone();
                 tables.extend(balance.tables.clone());
-                Some((from, self.build_catalog_with(Visibility::Committed, &tables).await?))
+                let catalog = self.build_catalog_with(Visibility::Committed, &tables).await?;
+                Some(((from, balance.until), catalog))
             }
         };
-        let inputs = Inputs { catalog, recent, watermarks: self.watermarks.for_tables(&planned.roots) };
+        let inputs = Inputs { catalog, balance, watermarks: self.watermarks.for_tables(&planned.roots) };
         shared.hand_on(&inputs, &self.plan, later);
         Ok(inputs)
     }
@@ -227,7 +231,7 @@ impl Lake {
             return Ok(Some(i64::MIN));
         };
         // The first agent of a cluster is in the opening balance too.
-        let catalog = inputs.recent.as_ref().map_or(&inputs.catalog, |(_, recent)| recent);
+        let catalog = inputs.balance.as_ref().map_or(&inputs.catalog, |(_, balance)| balance);
         Ok(self.starts_of(since, &extents[since], catalog).await?.into_values().min())
     }
 

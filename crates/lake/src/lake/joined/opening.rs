@@ -23,16 +23,16 @@ use crate::error::Result;
 use crate::pipeline::plan::{Plan, Planned};
 use crate::state::{GroupState, RecentKeys, SEAL_AFTER_MS};
 use crate::table::{KEY, OFFSET, OPEN};
-use crate::window::{MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_MS, floor_to};
+use crate::window::{MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_MS, Span, floor_to};
 
 /// Raw table of nodes.
-const NODES: &str = "node_events";
+pub(super) const NODES: &str = "node_events";
 /// Raw table of jobs.
-const JOBS: &str = "job_events";
+pub(super) const JOBS: &str = "job_events";
 /// Keyed tables of jobs with rows that last: they have `from_time` and `to_time`.
-const OF_JOBS: [&str; 2] = ["attempts", "gpu_holds"];
+pub(super) const OF_JOBS: [&str; 2] = ["attempts", "gpu_holds"];
 /// View of the pools and models that attempts name, at any time.
-const MODELS: &str = "attempt_models";
+pub(super) const MODELS: &str = "attempt_models";
 
 /// The rows that recent windows can depend on.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ pub(in crate::lake) struct Opening {
 }
 
 /// Tables that stand in for those of the full catalog.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Balance {
     /// By name of a stored table or a view.
     pub tables: BTreeMap<String, Arc<dyn TableProvider>>,
@@ -51,6 +51,8 @@ pub(super) struct Balance {
     pub nodes_from: i64,
     /// As `nodes_from`, of jobs.
     pub jobs_from: i64,
+    /// Windows that end later may depend on other rows, µs.
+    pub until: i64,
 }
 
 impl Opening {
@@ -63,7 +65,7 @@ impl Opening {
         states: &BTreeMap<(String, u32), GroupState>,
         watermark: i64,
     ) -> Result<Balance> {
-        let mut balance = Balance { nodes_from: i64::MIN, jobs_from: i64::MIN, ..Balance::default() };
+        let mut balance = Balance::of((i64::MIN, i64::MAX));
         if let Some(store) = stores.get(NODES) {
             let horizon = floor_to(watermark - MICROS_PER_HOUR, MICROS_PER_DAY);
             self.nodes.update(store, horizon).await?;
@@ -134,8 +136,14 @@ impl Opening {
 }
 
 impl Balance {
-    /// Windows of a pipeline that begin then or later can be computed from the balance, µs; `None`
-    /// if its header does not allow it, or if it reads events of nodes in ways that are not known.
+    /// Of a span, without rows yet.
+    pub fn of((from, until): Span) -> Self {
+        Self { tables: BTreeMap::new(), nodes_from: from, jobs_from: from, until }
+    }
+
+    /// Windows of a pipeline that begin then or later, and end by `until`, can be computed from the
+    /// balance, µs; `None` if its header does not allow it, or if it reads events of nodes in ways
+    /// that are not known.
     pub fn covers_from(&self, plan: &Plan, planned: &Planned) -> Option<i64> {
         if !planned.pipeline.opening {
             return None;
@@ -164,7 +172,7 @@ impl Balance {
 }
 
 /// A pool and a model of a cluster.
-type Model = (String, Option<String>, Option<String>);
+pub(super) type Model = (String, Option<String>, Option<String>);
 
 /// What matters of a file of a keyed table.
 #[derive(Debug)]
@@ -189,17 +197,7 @@ impl SealedRows {
         for batch in store.read_file(file).await? {
             let column = |name: &str| batch.column_by_name(name).expect("keyed tables of jobs have it");
             let begun = is_not_null(column("from_time"))?;
-            if let (Some(pools), Some(models)) =
-                (batch.column_by_name("pool"), batch.column_by_name("gpu_model"))
-            {
-                let (clusters, pools, models) =
-                    (column("cluster").as_string_view(), pools.as_string_view(), models.as_string_view());
-                let text = |of: &StringViewArray, row| of.is_valid(row).then(|| of.value(row).to_owned());
-                for row in (0..batch.num_rows()).filter(|row| begun.value(*row)) {
-                    let model = (clusters.value(row).to_owned(), text(pools, row), text(models, row));
-                    found.models.insert(model);
-                }
-            }
+            found.models.extend(models_of(&batch)?);
             if let (false, Some(from), Some(to)) =
                 (is_open, batch.column_by_name("queued_from"), batch.column_by_name("queued_to"))
             {
@@ -255,7 +253,21 @@ impl SealedRows {
     }
 }
 
-fn models_table(view: &Planned, models: &BTreeSet<Model>) -> Result<Arc<dyn TableProvider>> {
+/// Pools and models of attempts that ran.
+pub(super) fn models_of(attempts: &RecordBatch) -> Result<BTreeSet<Model>> {
+    let column = |name| attempts.column_by_name(name);
+    let (Some(pools), Some(models)) = (column("pool"), column("gpu_model")) else {
+        return Ok(BTreeSet::new());
+    };
+    let column = |name: &str| column(name).expect("keyed tables of jobs have it");
+    let (clusters, begun) = (column("cluster").as_string_view(), is_not_null(column("from_time"))?);
+    let (pools, models) = (pools.as_string_view(), models.as_string_view());
+    let text = |of: &StringViewArray, row| of.is_valid(row).then(|| of.value(row).to_owned());
+    let begun = (0..attempts.num_rows()).filter(|row| begun.value(*row));
+    Ok(begun.map(|row| (clusters.value(row).to_owned(), text(pools, row), text(models, row))).collect())
+}
+
+pub(super) fn models_table(view: &Planned, models: &BTreeSet<Model>) -> Result<Arc<dyn TableProvider>> {
     let columns: [StringViewArray; 3] = [
         models.iter().map(|(cluster, ..)| Some(cluster)).collect(),
         models.iter().map(|(_, pool, _)| pool.as_ref()).collect(),

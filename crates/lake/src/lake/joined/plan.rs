@@ -74,13 +74,28 @@ pub(super) fn live_and_older(windows: &[Span], width: i64, watermark: Option<i64
     (intersect_spans(windows, &live), subtract_spans(windows, &live))
 }
 
-/// The newest windows of `pending` that start within `slice_us` of each other, at least one. None
-/// newer than one that is `blocked`: what is left over stays one piece.
-pub(super) fn newest_slice(pending: &[Span], blocked: &[Span], width: i64, slice_us: i64) -> Vec<Span> {
-    let Some((_, newest)) = pending.last() else { return Vec::new() };
-    let from = floor_to(newest - slice_us.max(1) + 1, width);
-    let after_blocked = blocked.last().map_or(i64::MIN, |(_, to)| to.saturating_add(1));
-    intersect_spans(pending, &[(from.max(after_blocked), i64::MAX)])
+/// Which pending windows a repair recomputes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Slice {
+    /// The newest that start within so many µs of each other, at least one.
+    Newest(i64),
+    /// Those that start then or later, µs.
+    From(i64),
+}
+
+impl Slice {
+    /// The slice of `pending`. None older than one that is `blocked`: what is left over stays one
+    /// piece.
+    pub fn of(self, pending: &[Span], blocked: &[Span], width: i64) -> Vec<Span> {
+        let Some((_, newest)) = pending.last() else { return Vec::new() };
+        let from = match self {
+            Self::Newest(slice_us) => floor_to(newest - slice_us.max(1) + 1, width),
+            Self::From(i64::MIN) => i64::MIN,
+            Self::From(from) => floor_to(from, width),
+        };
+        let after_blocked = blocked.last().map_or(i64::MIN, |(_, to)| to.saturating_add(1));
+        intersect_spans(pending, &[(from.max(after_blocked), i64::MAX)])
+    }
 }
 
 /// Spans as segments, in the groups in which they are committed.
@@ -159,11 +174,13 @@ mod tests {
     #[test]
     fn a_slice_is_the_newest_windows_after_those_that_wait_for_an_input() {
         let pending = [minutes(3, 8), minutes(20, 30)];
-        assert_eq!(newest_slice(&pending, &[], MINUTE, 5 * MINUTE), [minutes(26, 30)]);
-        assert_eq!(newest_slice(&pending, &[], MINUTE, 1), [minutes(30, 30)], "at least one window");
-        assert_eq!(newest_slice(&pending, &[], MINUTE, 25 * MINUTE), [minutes(6, 8), minutes(20, 30)]);
-        assert_eq!(newest_slice(&pending, &[minutes(0, 28)], MINUTE, 5 * MINUTE), [minutes(29, 30)]);
-        assert_eq!(newest_slice(&pending, &[minutes(30, 31)], MINUTE, 5 * MINUTE), []);
-        assert_eq!(newest_slice(&[], &[], MINUTE, 5 * MINUTE), []);
+        assert_eq!(Slice::Newest(5 * MINUTE).of(&pending, &[], MINUTE), [minutes(26, 30)]);
+        assert_eq!(Slice::Newest(1).of(&pending, &[], MINUTE), [minutes(30, 30)], "at least one window");
+        assert_eq!(Slice::Newest(25 * MINUTE).of(&pending, &[], MINUTE), [minutes(6, 8), minutes(20, 30)]);
+        assert_eq!(Slice::Newest(5 * MINUTE).of(&pending, &[minutes(0, 28)], MINUTE), [minutes(29, 30)]);
+        assert_eq!(Slice::Newest(5 * MINUTE).of(&pending, &[minutes(30, 31)], MINUTE), []);
+        assert_eq!(Slice::Newest(5 * MINUTE).of(&[], &[], MINUTE), []);
+        assert_eq!(Slice::From(7 * MINUTE + 1).of(&pending, &[], MINUTE), [minutes(7, 8), minutes(20, 30)]);
+        assert_eq!(Slice::From(i64::MIN).of(&pending, &[minutes(0, 28)], MINUTE), [minutes(29, 30)]);
     }
 }

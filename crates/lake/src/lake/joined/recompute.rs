@@ -29,18 +29,18 @@ use crate::window::{Segment, Span, floor_to, merge_spans};
 /// What windows are computed from: the committed tables in the versions that the progress names.
 pub(super) struct Inputs {
     pub catalog: Catalog,
-    /// Windows that begin then or later are computed from this one, µs: it has the same rows for
-    /// them, and less of history.
-    pub recent: Option<(i64, Catalog)>,
+    /// The windows of this span, µs, are computed from this one: it has the same rows for them, and
+    /// less of history.
+    pub balance: Option<(Span, Catalog)>,
     /// Watermark of each cluster, µs.
     pub watermarks: BTreeMap<String, i64>,
 }
 
 impl Inputs {
-    /// The catalog for windows from `low` (µs) on.
-    fn catalog_for(&self, low: i64) -> &Catalog {
-        match &self.recent {
-            Some((from, recent)) if low >= *from => recent,
+    /// The catalog for windows that begin in `[low, high)`, µs.
+    fn catalog_for(&self, (low, high): Span) -> &Catalog {
+        match &self.balance {
+            Some(((from, until), balance)) if low >= *from && high <= *until => balance,
             _ => &self.catalog,
         }
     }
@@ -151,7 +151,7 @@ impl Recompute<'_> {
             for name in &step.pipeline.sources {
                 let table = computed
                     .get(name.as_str())
-                    .or_else(|| self.inputs.catalog_for(bounds.0).tables.get(name))
+                    .or_else(|| self.inputs.catalog_for(bounds).tables.get(name))
                     .ok_or_else(|| {
                         LakeError::Refused(format!(
                             "table {name} cannot be read, so {} cannot be computed",
@@ -162,8 +162,8 @@ impl Recompute<'_> {
             }
             let rows = run_joined(&(self.session)(), step, &sources, bounds, &self.inputs.watermarks).await?;
             if step.spec.name == self.planned.spec.name {
-                let (table, from) = (&step.spec.name, self.inputs.recent.as_ref().map(|(from, _)| *from));
-                tracing::debug!(table, ?bounds, recent_from = from, took = ?begun.elapsed(), "recomputed");
+                let (table, balance) = (&step.spec.name, self.inputs.balance.as_ref().map(|(span, _)| *span));
+                tracing::debug!(table, ?bounds, ?balance, took = ?begun.elapsed(), "recomputed");
                 return Ok(rows);
             }
             let table = MemTable::try_new(rows.schema(), vec![vec![rows]])?;

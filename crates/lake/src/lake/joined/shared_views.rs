@@ -21,7 +21,7 @@ pub(super) struct SharedViews {
     /// Over all history.
     pub all: Tables,
     /// Over opening balances.
-    pub recent: Tables,
+    pub balance: Tables,
 }
 
 impl SharedViews {
@@ -33,7 +33,8 @@ impl SharedViews {
             kept.map(|(name, table)| (name.clone(), Arc::clone(table))).collect()
         };
         self.all = of(&inputs.catalog.tables);
-        self.recent = inputs.recent.as_ref().map(|(_, recent)| of(&recent.tables)).unwrap_or_default();
+        let balance = inputs.balance.as_ref();
+        self.balance = balance.map(|(_, balance)| of(&balance.tables)).unwrap_or_default();
     }
 }
 

@@ -1,0 +1,182 @@
+//! Opening balances of the past: of all history, the rows that the windows of one span of days can
+//! depend on. An import of years and repairs of old windows go through history in such spans, so
+//! their memory depends on the jobs of a span, not on all that ever ran.
+//!
+//! Unlike [`Opening`](super::opening::Opening), everything is read from files: what it costs is
+//! three columns of all rows of jobs for each span, and the whole rows of the jobs in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, BooleanArray, Int64Array, RecordBatch, TimestampMicrosecondArray};
+use arrow::compute::filter_record_batch;
+use datafusion::datasource::MemTable;
+use hashbrown::HashSet;
+
+use super::node_reports::NodeReports;
+use super::opening::{Balance, JOBS, MODELS, Model, NODES, OF_JOBS, models_of, models_table};
+use crate::batch::{compact, conform};
+use crate::delta::DeltaStore;
+use crate::error::Result;
+use crate::pipeline::plan::Plan;
+use crate::table::KEY;
+use crate::window::{MICROS_PER_DAY, Span, floor_to};
+
+/// Jobs of a span, about: their rows and what is computed from them take some 200 MiB.
+pub(in crate::lake) const JOBS_AT_ONCE: usize = 100_000;
+/// Rows that are decoded at a time.
+const ROWS_AT_ONCE: usize = 64 * 1024;
+/// Begin and end of what a row of a keyed table of jobs says, if it has them.
+const INTERVALS: [(&str, &str); 2] = [("from_time", "to_time"), ("queued_from", "queued_to")];
+
+type Stores = BTreeMap<String, DeltaStore>;
+
+/// History in spans of days, with no more jobs in each than fit into memory.
+#[derive(Debug)]
+pub(super) struct Past {
+    /// The newest first; the first has no end, the last no beginning. µs.
+    pub spans: Vec<Span>,
+    models: BTreeSet<Model>,
+}
+
+impl Past {
+    /// `None` if all jobs fit into memory at once.
+    pub async fn divide(stores: &Stores, jobs_at_once: usize) -> Result<Option<Self>> {
+        let attempts: usize = match stores.get(OF_JOBS[0]) {
+            Some(store) => store.files()?.iter().filter_map(|file| file.rows()).sum::<u64>() as usize,
+            None => 0,
+        };
+        if attempts <= jobs_at_once {
+            return Ok(None);
+        }
+        let (mut begun, mut models) = (BTreeMap::new(), BTreeSet::new());
+        let store = &stores[OF_JOBS[0]];
+        for file in store.files()? {
+            let columns =
+                ["cluster", "pool", "gpu_model", "from_time", "to_time", "queued_from", "queued_to"];
+            for rows in store.read_columns(&file, &columns).await? {
+                models.extend(models_of(&conform(&rows, &store.spec().public_schema())?)?);
+                for (begins, _) in intervals(&rows) {
+                    for begin in begins.iter().flatten() {
+                        *begun.entry(floor_to(begin, MICROS_PER_DAY)).or_default() += 1;
+                    }
+                }
+            }
+        }
+        Ok(Some(Self { spans: spans(&begun, jobs_at_once), models }))
+    }
+
+    /// The span that has this time, µs.
+    pub fn span_of(&self, time: i64) -> Span {
+        let of_it = |(from, to): &&Span| *from <= time && time < *to;
+        self.spans.iter().find(of_it).copied().unwrap_or((i64::MIN, i64::MAX))
+    }
+
+    /// The rows on which windows in `[from, to)` can depend.
+    pub async fn balance(&self, plan: &Plan, stores: &Stores, (from, to): Span) -> Result<Balance> {
+        let mut balance = Balance::of((from, to));
+        if let Some(store) = stores.get(NODES) {
+            let mut nodes = NodeReports::default();
+            nodes.update(store, from).await?;
+            match nodes.rows() {
+                Some(rows) => {
+                    let rows = MemTable::try_new(store.spec().public_schema(), vec![rows.to_vec()])?;
+                    balance.tables.insert(NODES.into(), Arc::new(rows));
+                }
+                None => balance.nodes_from = i64::MAX,
+            }
+        }
+        let keys = keys_in(stores, (from, to)).await?;
+        for name in OF_JOBS.into_iter().chain([JOBS]) {
+            let Some(store) = stores.get(name) else { continue };
+            let rows = MemTable::try_new(store.spec().public_schema(), vec![rows_of(store, &keys).await?])?;
+            balance.tables.insert(name.into(), Arc::new(rows));
+        }
+        if let Some(view) = plan.views.iter().find(|view| view.spec.name == MODELS) {
+            balance.tables.insert(MODELS.into(), models_table(view, &self.models)?);
+        }
+        Ok(balance)
+    }
+}
+
+/// Divides time, given how many intervals begin on each day.
+fn spans(begun: &BTreeMap<i64, usize>, jobs_at_once: usize) -> Vec<Span> {
+    let (mut spans, mut to, mut count) = (Vec::new(), i64::MAX, 0);
+    for (day, jobs) in begun.iter().rev() {
+        if count > 0 && count + jobs > jobs_at_once {
+            let from = day + MICROS_PER_DAY;
+            spans.push((from, to));
+            (to, count) = (from, 0);
+        }
+        count += jobs;
+    }
+    spans.push((i64::MIN, to));
+    spans
+}
+
+/// Keys with a row of which an interval meets the span.
+async fn keys_in(stores: &Stores, (from, to): Span) -> Result<HashSet<i64>> {
+    let mut keys = HashSet::new();
+    for store in OF_JOBS.iter().filter_map(|name| stores.get(*name)) {
+        let columns: Vec<&str> =
+            [KEY].into_iter().chain(INTERVALS.iter().flat_map(|(a, b)| [*a, *b])).collect();
+        for file in store.files()? {
+            for rows in store.read_columns(&file, &columns).await? {
+                let key = int_column(&rows, KEY);
+                for (begins, ends) in intervals(&rows) {
+                    let meets = |row: &usize| {
+                        let end = if ends.is_valid(*row) { ends.value(*row) } else { i64::MAX };
+                        begins.is_valid(*row) && begins.value(*row) < to && end >= from
+                    };
+                    keys.extend((0..rows.num_rows()).filter(meets).map(|row| key.value(row)));
+                }
+            }
+        }
+    }
+    Ok(keys)
+}
+
+/// All rows of these keys, public columns.
+async fn rows_of(store: &DeltaStore, keys: &HashSet<i64>) -> Result<Vec<RecordBatch>> {
+    let schema = store.spec().public_schema();
+    let mut found = Vec::new();
+    for file in store.files()? {
+        let holds = |rows: &RecordBatch| int_column(rows, KEY).values().iter().any(|key| keys.contains(key));
+        if !store.read_columns(&file, &[KEY]).await?.iter().any(holds) {
+            continue;
+        }
+        for rows in store.rows_of(&file, ROWS_AT_ONCE).await? {
+            let rows = rows?;
+            let wanted: BooleanArray =
+                int_column(&rows, KEY).values().iter().map(|key| Some(keys.contains(key))).collect();
+            if wanted.true_count() > 0 {
+                found.push(compact(&conform(&filter_record_batch(&rows, &wanted)?, &schema)?)?);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn int_column<'a>(rows: &'a RecordBatch, name: &str) -> &'a Int64Array {
+    rows.column_by_name(name).expect("tables of jobs have keys").as_primitive()
+}
+
+/// Begins and ends of what rows say, each kind that they have.
+fn intervals(rows: &RecordBatch) -> Vec<(&TimestampMicrosecondArray, &TimestampMicrosecondArray)> {
+    let times = |name: &str| Some(rows.column_by_name(name)?.as_primitive());
+    INTERVALS.iter().filter_map(|(begin, end)| Some((times(begin)?, times(end)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_hold_few_jobs_and_leave_out_no_time() {
+        let day = |number: i64| number * MICROS_PER_DAY;
+        let begun = BTreeMap::from([(day(1), 3), (day(2), 3), (day(5), 9), (day(6), 1), (day(7), 3)]);
+        let expected = [(day(6), i64::MAX), (day(3), day(6)), (day(2), day(3)), (i64::MIN, day(2))];
+        assert_eq!(spans(&begun, 5), expected);
+        assert_eq!(spans(&begun, 100), [(i64::MIN, i64::MAX)]);
+    }
+}
