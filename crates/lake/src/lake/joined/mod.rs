@@ -23,7 +23,6 @@ use tidegate_events::SchemaId;
 use self::opening::Balance;
 pub(super) use self::opening::Opening;
 pub(super) use self::past::JOBS_AT_ONCE;
-use self::past::Past;
 use self::plan::{Extent, width_us};
 use self::recompute::Inputs;
 use self::shared_views::SharedViews;

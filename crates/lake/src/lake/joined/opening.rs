@@ -255,13 +255,13 @@ impl SealedRows {
 
 /// Pools and models of attempts that ran.
 pub(super) fn models_of(attempts: &RecordBatch) -> Result<BTreeSet<Model>> {
-    let column = |name| attempts.column_by_name(name);
-    let (Some(pools), Some(models)) = (column("pool"), column("gpu_model")) else {
+    let (Some(pools), Some(models)) = (attempts.column_by_name("pool"), attempts.column_by_name("gpu_model"))
+    else {
         return Ok(BTreeSet::new());
     };
-    let column = |name: &str| column(name).expect("keyed tables of jobs have it");
-    let (clusters, begun) = (column("cluster").as_string_view(), is_not_null(column("from_time"))?);
     let (pools, models) = (pools.as_string_view(), models.as_string_view());
+    let column = |name: &str| attempts.column_by_name(name).expect("keyed tables of jobs have it");
+    let (clusters, begun) = (column("cluster").as_string_view(), is_not_null(column("from_time"))?);
     let text = |of: &StringViewArray, row| of.is_valid(row).then(|| of.value(row).to_owned());
     let begun = (0..attempts.num_rows()).filter(|row| begun.value(*row));
     Ok(begun.map(|row| (clusters.value(row).to_owned(), text(pools, row), text(models, row))).collect())
