@@ -1,7 +1,7 @@
 //! Events of nodes that recent windows can depend on, in memory: what each node last reported
 //! before midnight, and what it reported since. Events that say nothing a joined table reads, such
 //! as errors of GPUs, are left out, and the rest has a bound: a flood must not take the memory of
-//! the process that records it ([ADR 0514](../../../../../docs/adr/0514-bound-on-opening-balances.md)).
+//! the process that records it (ADR 0514).
 
 use std::collections::BTreeMap;
 
