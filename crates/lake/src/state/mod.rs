@@ -205,7 +205,11 @@ impl GroupState {
             let (schema, first) = (self.group.raw.schema, |key| keyed.first_event_time(key));
             invalidation.record(schema, &absorbed.batch, &absorbed.facts, &watermarks, first);
         }
-        let mut spans = keyed.changed_spans(&absorbed, &self.watermarks, &before);
+        // Asked of each key that is held, for every batch: only where windows need it.
+        let mut spans = match self.dirty.is_empty() {
+            true => Vec::new(),
+            false => keyed.changed_spans(&absorbed, &self.watermarks, &before),
+        };
         spans.extend(self.passed_spans(&before));
         self.mark_dirty(&spans);
         self.changed = true;
@@ -226,7 +230,8 @@ impl GroupState {
             if let Some(invalidation) = &mut self.invalidation {
                 invalidation.add((before, now));
             }
-            if self.keyed().is_some_and(|keyed| keyed.has_open_key(index)) {
+            // As above.
+            if !self.dirty.is_empty() && self.keyed().is_some_and(|keyed| keyed.has_open_key(index)) {
                 spans.push((if before == i64::MIN { now } else { before }, now));
             }
         }

@@ -17,22 +17,22 @@ use crate::histories::{envelope, job_event, sealed};
 use crate::ledger::needed;
 
 /// 2023-11-14 00:00 UTC.
-const START_MS: i64 = 1_699_920_000_000;
+pub const START_MS: i64 = 1_699_920_000_000;
 const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 const NODES: [&str; 2] = ["n1", "n2"];
 
 /// A small site on disk.
-struct Site {
+pub struct Site {
     folder: tempfile::TempDir,
-    lake: Lake,
+    pub lake: Lake,
     plan: Plan,
     next: u64,
 }
 
 impl Site {
-    async fn open() -> Self {
+    pub async fn open() -> Self {
         Self::with("ledger_1d").await
     }
 
@@ -62,7 +62,7 @@ impl Site {
     }
 
     /// Commits events to the tables of their groups.
-    async fn commit(&mut self, events: Vec<Event>) {
+    pub async fn commit(&mut self, events: Vec<Event>) {
         let events = sealed(events);
         for group in &self.plan.groups {
             let topic = group.raw.schema.topic();

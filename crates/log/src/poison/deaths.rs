@@ -103,7 +103,7 @@ impl Deaths {
         from.collect()
     }
 
-    /// Adds a death. One at a place where the reader [tried](Self::is_suspect) it alone convicts it.
+    /// Adds a death. One at a place that the reader [tried alone](Self::is_suspect) convicts it.
     pub(super) fn add(&mut self, place: Place, was_alone: bool) {
         self.recent += 1;
         match self.places.iter_mut().find(|(known, _)| *known == place) {

@@ -86,8 +86,8 @@ impl Note {
     }
 }
 
-/// Where the process that left this note died, and whether it tried that alone. `None` if it still runs: with the log on Kafka,
-/// several processes may share a folder.
+/// Where the process that left this note died, and whether it tried that alone. `None` if it still
+/// runs: with the log on Kafka, several processes may share a folder.
 fn died_at(bytes: &[u8]) -> Option<(Place, bool)> {
     let Ok(Line { process, place, alone }) = serde_json::from_slice(bytes) else {
         return Some((Place::Work, false));

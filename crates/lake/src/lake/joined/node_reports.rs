@@ -1,7 +1,7 @@
 //! Events of nodes that recent windows can depend on, in memory: what each node last reported
 //! before midnight, and what it reported since. Events that say nothing a joined table reads, such
 //! as errors of GPUs, are left out, and the rest has a bound: a flood must not take the memory of
-//! the process that records it ([ADR 0514](../../../../../docs/adr/0514-bound-on-opening-balances.md)).
+//! the process that records it (ADR 0514).
 
 use std::collections::BTreeMap;
 
@@ -191,4 +191,93 @@ fn in_force(rows: &RecordBatch, horizon: i64) -> Result<RecordBatch> {
         .map(|row| Some(times[row] >= horizon || said(row).into_iter().any(is_best)))
         .collect();
     Ok(compact(&filter_record_batch(rows, &keep)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_events::v1::{Envelope, NodeEvent, NodeEventKind};
+    use tidegate_events::{Event, SchemaId};
+    use url::Url;
+
+    use super::*;
+    use crate::delta::Change;
+    use crate::raw::raw_tables;
+    use crate::raw::rows::RawRows;
+    use crate::window::{MICROS_PER_DAY, MICROS_PER_MS};
+
+    const DAY_MS: i64 = MICROS_PER_DAY / MICROS_PER_MS;
+
+    /// A store of `node_events` on disk.
+    struct Stored {
+        _folder: tempfile::TempDir,
+        store: DeltaStore,
+        next: u64,
+    }
+
+    impl Stored {
+        async fn open() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let root = Url::from_directory_path(folder.path()).unwrap();
+            let raw = raw_tables().into_iter().find(|raw| raw.schema == SchemaId::NodeEvent).unwrap();
+            let store = DeltaStore::open_or_create(&root, raw.spec).await.unwrap();
+            Self { _folder: folder, store, next: 0 }
+        }
+
+        async fn commit(&mut self, events: &[(NodeEventKind, i64)]) {
+            let raw = raw_tables().into_iter().find(|raw| raw.schema == SchemaId::NodeEvent).unwrap();
+            let mut rows = RawRows::new(raw, 0);
+            for (kind, at_ms) in events {
+                let envelope = Envelope { cluster: "c".into(), event_time_ms: *at_ms, ..Envelope::default() };
+                let state = (*kind == NodeEventKind::StateChanged).then(|| "IDLE".into());
+                let event = NodeEvent {
+                    envelope: Some(envelope),
+                    kind: (*kind).into(),
+                    node: "n".into(),
+                    state,
+                    ..NodeEvent::default()
+                };
+                rows.push(self.next, &Event::Node(event));
+                self.next += 1;
+            }
+            let rows = conform(&rows.finish().0, &self.store.spec().file_schema()).unwrap();
+            let file = self.store.write(vec![(PARTITION, "0".into())], &[rows]).await.unwrap();
+            let adds = file.into_iter().collect();
+            self.store.commit(Change { adds, ..Change::default() }).await.unwrap();
+        }
+    }
+
+    fn held(reports: &NodeReports) -> Option<usize> {
+        reports.rows().map(|rows| rows.iter().map(RecordBatch::num_rows).sum())
+    }
+
+    #[tokio::test]
+    async fn events_that_say_nothing_are_not_held() {
+        let mut stored = Stored::open().await;
+        let mut reports = NodeReports::default();
+        let flood = [(NodeEventKind::Xid, DAY_MS); 20_000];
+        stored.commit(&[(NodeEventKind::NodeRegistered, 5), (NodeEventKind::StateChanged, DAY_MS)]).await;
+        stored.commit(&flood).await;
+        reports.update(&stored.store, MICROS_PER_DAY).await.unwrap();
+        assert_eq!(held(&reports), Some(2));
+        stored.commit(&flood).await;
+        stored.commit(&[(NodeEventKind::StateChanged, DAY_MS + 1)]).await;
+        reports.update(&stored.store, MICROS_PER_DAY).await.unwrap();
+        assert_eq!(held(&reports), Some(3));
+    }
+
+    #[tokio::test]
+    async fn more_than_the_bound_is_given_up_until_the_next_day() {
+        let mut stored = Stored::open().await;
+        let mut reports = NodeReports { max_bytes: 1 << 20, ..NodeReports::default() };
+        let flood: Vec<_> = (0..20_000).map(|ms| (NodeEventKind::StateChanged, DAY_MS + ms)).collect();
+        stored.commit(&flood).await;
+        reports.update(&stored.store, MICROS_PER_DAY).await.unwrap();
+        assert_eq!((held(&reports), reports.bytes()), (None, 0));
+        stored.commit(&[(NodeEventKind::StateChanged, 2 * DAY_MS)]).await;
+        reports.update(&stored.store, MICROS_PER_DAY).await.unwrap();
+        assert_eq!(held(&reports), None);
+        // Of the day before, what still holds.
+        reports.update(&stored.store, 2 * MICROS_PER_DAY).await.unwrap();
+        assert_eq!(held(&reports), Some(2));
+    }
 }
