@@ -16,6 +16,7 @@ mod partials;
 mod publish;
 mod restore;
 mod revision;
+mod saved_keys;
 mod segments;
 mod watermarks;
 
@@ -82,6 +83,7 @@ pub struct Lake {
     joined_watermark: Option<i64>,
     watermarks: watermarks::CommittedWatermarks,
     opening: joined::Opening,
+    saved_keys: saved_keys::SavedKeys,
     published: Arc<RwLock<Arc<Catalog>>>,
     /// Catalogs that queries may still read.
     in_use: maintained::CatalogsInUse,
@@ -179,6 +181,7 @@ impl Lake {
             joined_watermark: None,
             watermarks: watermarks::CommittedWatermarks::default(),
             opening: joined::Opening::default(),
+            saved_keys: saved_keys::SavedKeys::default(),
             published: Arc::default(),
             in_use: maintained::CatalogsInUse::default(),
             interrupt_after: None,

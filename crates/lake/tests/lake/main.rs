@@ -16,4 +16,5 @@ mod pending;
 mod retention;
 mod revisions;
 mod samples;
+mod saved_keys;
 mod several_writers;
