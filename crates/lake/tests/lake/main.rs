@@ -8,6 +8,7 @@ mod dead_files;
 mod equivalence;
 mod fit;
 mod flat_cost;
+mod growth;
 mod histories;
 mod ledger;
 mod long_log;
