@@ -214,7 +214,7 @@ async fn what_lasts_is_known_without_the_minutes_of_days_before() {
         lake.flush().await.unwrap();
     }
     let growing = |condition: &str| {
-        let sql = format!("SELECT job_id FROM memory_growth WHERE minutes > 50 AND {condition}");
+        let sql = format!("SELECT job_id FROM memory_growth WHERE minutes > 0 AND {condition}");
         let catalog = lake.catalog().current();
         async move {
             let limits = Limits::default();
