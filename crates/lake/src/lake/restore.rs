@@ -66,8 +66,8 @@ impl Lake {
     }
 }
 
-/// Restores which keys there are, and watermarks: what was saved, and of the rows that came after it
-/// their keys and times.
+/// Restores which keys there are, and watermarks: what was saved, and of the rows that came after
+/// it their keys and times.
 async fn restore_keys(
     ctx: &SessionContext,
     committed: &str,
