@@ -5,6 +5,7 @@
 //! are in the table. On start progress is read back from the table itself, so data and progress
 //! cannot disagree.
 
+mod beside;
 mod claims;
 mod data_files;
 mod dead;

@@ -49,6 +49,7 @@ impl Lake {
         if flushed.commits > 0 {
             self.publish().await?;
         }
+        self.save_keys_if_due().await;
         tracing::debug!(commits = flushed.commits, took = ?started.elapsed(), "flushed");
         Ok(flushed)
     }

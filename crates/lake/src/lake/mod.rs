@@ -16,6 +16,7 @@ mod partials;
 mod publish;
 mod restore;
 mod revision;
+mod saved_keys;
 mod segments;
 mod watermarks;
 
@@ -92,6 +93,7 @@ pub struct Lake {
     opening: joined::Opening,
     /// Joined tables of no more jobs than this are recomputed together.
     jobs_at_once: usize,
+    saved_keys: saved_keys::SavedKeys,
     published: Arc<RwLock<Arc<Catalog>>>,
     /// Catalogs that queries may still read.
     in_use: maintained::CatalogsInUse,
@@ -190,6 +192,7 @@ impl Lake {
             watermarks: watermarks::CommittedWatermarks::default(),
             opening: joined::Opening::default(),
             jobs_at_once: joined::JOBS_AT_ONCE,
+            saved_keys: saved_keys::SavedKeys::default(),
             published: Arc::default(),
             in_use: maintained::CatalogsInUse::default(),
             interrupt_after: None,

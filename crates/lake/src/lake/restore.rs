@@ -1,8 +1,10 @@
-//! Restore: reads a group's state back from its tables on start, as of the anchor's offset.
+//! Restore: reads a group's state back from its tables on start, as of the anchor's offset. Of the
+//! keys of all rows it reads those that came after they were last saved ([`super::saved_keys`]).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::{AsArray, BooleanArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Int64Type, TimestampMicrosecondType};
 use datafusion::datasource::MemTable;
@@ -13,14 +15,18 @@ use super::Lake;
 use crate::batch::{compact, concat, conform};
 use crate::error::Result;
 use crate::state::dedup::DedupWindow;
-use crate::state::{GroupState, recent_day};
+use crate::state::{FoundKeys, GroupState, KnownKeys, recent_day};
 use crate::table::{EVENT, KEY, OFFSET, OPEN, PARTITION};
 
 impl Lake {
-    pub(super) async fn restore(&self, state: &mut GroupState) -> Result<()> {
+    pub(super) async fn restore(&mut self, state: &mut GroupState) -> Result<()> {
         if state.committed == 0 {
             return Ok(());
         }
+        let known = match state.raw().has_dedup_window {
+            true => None,
+            false => self.load_keys(state).await?,
+        };
         let ctx = self.session();
         let raw = &self.stores[&state.raw().spec.name];
         ctx.register_table("raw", raw.provider().await?)?;
@@ -35,17 +41,7 @@ impl Lake {
                 false => restore_watermarks(&ctx, &lately, state).await,
             };
         }
-        restore_watermarks(&ctx, &committed, state).await?;
-        let mut keys =
-            ctx.sql(&format!("SELECT {KEY} FROM raw WHERE {committed}")).await?.execute_stream().await?;
-        while let Some(batch) = keys.next().await {
-            batch?
-                .column(0)
-                .as_primitive::<Int64Type>()
-                .iter()
-                .flatten()
-                .for_each(|key| state.restore_key(key));
-        }
+        let found = restore_keys(&ctx, &committed, known, state).await?;
         let mut keyed: Vec<_> = state.group.stored_keyed().collect();
         let Some(anchor) = keyed.pop() else { return Ok(()) };
         ctx.register_table("anchor", self.stores[&anchor.spec.name].provider().await?)?;
@@ -63,15 +59,48 @@ impl Lake {
                 state.partition, state.committed
             );
         }
-        for batch in events_of(&ctx, &committed, &open).await? {
+        for batch in events_of(&ctx, &committed, &open, &found).await? {
             state.restore_open(conform(&batch, &state.raw().spec.full_schema())?);
         }
-        restore_recent_keys(&ctx, &committed, state).await
+        restore_recent_keys(&ctx, &committed, &found, state).await
     }
 }
 
+/// Restores which keys there are, and watermarks: what was saved, and of the rows that came after
+/// it their keys and times.
+async fn restore_keys(
+    ctx: &SessionContext,
+    committed: &str,
+    known: Option<KnownKeys>,
+    state: &mut GroupState,
+) -> Result<FoundKeys> {
+    let mut found = FoundKeys::default();
+    let (mut since, is_saved) = (committed.to_owned(), known.is_some());
+    if let Some(known) = known {
+        found = FoundKeys::of(&known);
+        since += &format!(" AND {OFFSET} >= {}", known.offset);
+        state.restore_known(known);
+    }
+    restore_watermarks(ctx, &since, state).await?;
+    let mut keys = ctx.sql(&format!("SELECT {KEY} FROM raw WHERE {since}")).await?.execute_stream().await?;
+    while let Some(batch) = keys.next().await {
+        for key in batch?.column(0).as_primitive::<Int64Type>().iter().flatten() {
+            if is_saved && !state.may_know(key) {
+                found.add_new(key);
+            }
+            state.restore_key(key);
+        }
+    }
+    Ok(found)
+}
+
 /// Restores the events of jobs that were sealed and held or waited for something on a recent day.
-async fn restore_recent_keys(ctx: &SessionContext, committed: &str, state: &mut GroupState) -> Result<()> {
+async fn restore_recent_keys(
+    ctx: &SessionContext,
+    committed: &str,
+    found: &FoundKeys,
+    state: &mut GroupState,
+) -> Result<()> {
     let (true, Some(watermark)) = (state.group.feeds_joined, state.watermark()) else { return Ok(()) };
     let day = recent_day(watermark);
     let mut ended = Vec::new();
@@ -94,7 +123,7 @@ async fn restore_recent_keys(ctx: &SessionContext, committed: &str, state: &mut 
     let schema = state.raw().spec.full_schema();
     let mut events = Vec::new();
     if !ended.is_empty() {
-        for batch in events_of(ctx, committed, &ended.join(" UNION ALL ")).await? {
+        for batch in events_of(ctx, committed, &ended.join(" UNION ALL "), found).await? {
             let batch = conform(&batch, &schema)?;
             let keys = batch.column_by_name(KEY).expect("raw rows have keys").as_primitive::<Int64Type>();
             let is_open = |key: i64| state.keyed().is_some_and(|keyed| keyed.holds(key));
@@ -113,14 +142,29 @@ fn anchor_of(state: &GroupState) -> &str {
 ///
 /// The keys are collected first, so that the planner knows how few they are and builds the hash
 /// table from them. Without that it may build it from the events, which are all of history.
-async fn events_of(ctx: &SessionContext, rows: &str, keys: &str) -> Result<Vec<RecordBatch>> {
-    let keys = ctx.sql(keys).await?;
-    let schema = Arc::new(keys.schema().as_arrow().clone());
-    let keys = MemTable::try_new(schema, vec![keys.collect().await?])?;
-    ctx.register_table("wanted", Arc::new(keys))?;
-    let sql = format!("SELECT * FROM raw WHERE {rows} AND {KEY} IN (SELECT {KEY} FROM wanted)");
-    let events = ctx.sql(&sql).await?.collect().await?;
-    ctx.deregister_table("wanted")?;
+async fn events_of(
+    ctx: &SessionContext,
+    rows: &str,
+    keys: &str,
+    found: &FoundKeys,
+) -> Result<Vec<RecordBatch>> {
+    let mut by_start: BTreeMap<u64, BTreeSet<i64>> = BTreeMap::new();
+    for batch in ctx.sql(keys).await?.collect().await? {
+        for key in batch.column(0).as_primitive::<Int64Type>().iter().flatten() {
+            by_start.entry(found.rows_from(key)).or_default().insert(key);
+        }
+    }
+    let mut events = Vec::new();
+    for (from, keys) in by_start {
+        let keys: ArrayRef = Arc::new(keys.into_iter().collect::<Int64Array>());
+        let keys = RecordBatch::try_from_iter([(KEY, keys)])?;
+        ctx.register_table("wanted", Arc::new(MemTable::try_new(keys.schema(), vec![vec![keys]])?))?;
+        let sql = format!(
+            "SELECT * FROM raw WHERE {rows} AND {OFFSET} >= {from} AND {KEY} IN (SELECT {KEY} FROM wanted)"
+        );
+        events.extend(ctx.sql(&sql).await?.collect().await?);
+        ctx.deregister_table("wanted")?;
+    }
     Ok(events)
 }
 

@@ -17,6 +17,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::bloom::SealedKeys;
 use super::dedup::DedupWindow;
+use super::known::{KnownKeys, first_offset};
 use super::recent::{RecentKeys, SEAL_AFTER_MS, recent_day};
 use super::watermarks::Watermarks;
 use crate::batch::{compact, concat};
@@ -155,6 +156,39 @@ impl KeyedState {
         if let Dedup::SealedKeys(sealed) = &mut self.dedup {
             sealed.insert(key);
         }
+    }
+
+    pub(super) fn restore_known(&mut self, keys: SealedKeys) {
+        if let Dedup::SealedKeys(sealed) = &mut self.dedup {
+            *sealed = keys;
+        }
+    }
+
+    pub(super) fn may_know(&self, key: i64) -> bool {
+        match &self.dedup {
+            Dedup::SealedKeys(sealed) => sealed.contains(key),
+            Dedup::Window(_) => true,
+        }
+    }
+
+    /// What a start at `offset`, with nothing absorbed since, has to know.
+    pub(super) fn known_keys(&mut self, offset: u64, watermarks: &Watermarks) -> Option<KnownKeys> {
+        let Dedup::SealedKeys(sealed) = &mut self.dedup else { return None };
+        if !self.waiting.is_empty() {
+            return None;
+        }
+        // A key that is open now may be sealed by then, without an event of its own.
+        self.keys.keys().for_each(|key| sealed.insert(*key));
+        let recent = self.recent.iter();
+        let held_from = first_offset(self.events.iter().chain(recent.clone().flat_map(|r| r.events())));
+        let watermarks = watermarks.by_name().into_iter().filter(|(_, time)| *time > i64::MIN);
+        Some(KnownKeys {
+            offset,
+            watermarks: watermarks.map(|(cluster, time)| (cluster.to_owned(), time)).collect(),
+            held: self.keys.keys().copied().chain(recent.flat_map(|r| r.keys())).collect(),
+            held_from: held_from.unwrap_or(offset),
+            keys: sealed.clone(),
+        })
     }
 
     pub(super) fn restore_recent(&mut self, events: Vec<(u64, EventId)>) {

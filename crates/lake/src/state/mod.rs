@@ -8,6 +8,7 @@ mod bloom;
 pub mod dedup;
 mod invalidation;
 mod keyed;
+mod known;
 mod recent;
 mod samples;
 mod watermarks;
@@ -17,8 +18,10 @@ use std::collections::BTreeSet;
 use arrow::array::RecordBatch;
 use datafusion::prelude::SessionContext;
 
+pub use self::bloom::SealedKeys;
 use self::invalidation::Invalidation;
 pub use self::keyed::KeyedState;
+pub use self::known::{FoundKeys, KnownKeys};
 pub use self::recent::{RecentKeys, SEAL_AFTER_MS, recent_day};
 pub(crate) use self::samples::LONG_RUN_ROWS;
 pub use self::samples::SamplesState;
@@ -137,6 +140,33 @@ impl GroupState {
     pub fn restore_key(&mut self, key: i64) {
         if let Rows::Keyed(keyed) = &mut self.rows {
             keyed.restore_key(key);
+        }
+    }
+
+    /// On start: restores what was saved of keys.
+    pub fn restore_known(&mut self, known: KnownKeys) {
+        for (cluster, time) in &known.watermarks {
+            self.restore_watermark(cluster, *time);
+        }
+        if let Rows::Keyed(keyed) = &mut self.rows {
+            keyed.restore_known(known.keys);
+        }
+    }
+
+    /// Whether a key may have committed rows.
+    pub fn may_know(&self, key: i64) -> bool {
+        self.keyed().is_some_and(|keyed| keyed.may_know(key))
+    }
+
+    /// What a start from the committed offset has to know of all keys. `None` if something was
+    /// absorbed that is not committed, or if repeats are recognised within a window.
+    pub fn known_keys(&mut self) -> Option<KnownKeys> {
+        if self.changed || self.recover_to.is_some() {
+            return None;
+        }
+        match &mut self.rows {
+            Rows::Keyed(keyed) => keyed.known_keys(self.committed, &self.watermarks),
+            Rows::Samples(_) => None,
         }
     }
 

@@ -52,6 +52,11 @@ impl RecentKeys {
         &self.events
     }
 
+    /// The keys of these events.
+    pub(super) fn keys(&self) -> impl Iterator<Item = i64> {
+        self.last.keys().copied()
+    }
+
     /// On start: nothing is known of keys sealed before.
     pub fn forget_before(&mut self, from: i64) {
         self.from = self.from.max(from);

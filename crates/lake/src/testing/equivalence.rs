@@ -31,7 +31,8 @@ pub enum Delivery {
     WindowByWindow,
     /// Cut at random places, with random commits and refreshes.
     RandomCuts,
-    /// Like random cuts, while the process repeatedly dies inside a commit and restarts.
+    /// Like random cuts, while the process repeatedly dies inside a commit and restarts, with known
+    /// keys saved after some of the commits.
     KilledAndResumed,
     /// Every event is delayed at random by up to an hour, one in ten by up to three days, and one
     /// in five is delivered twice.
@@ -171,6 +172,9 @@ impl Feed<'_> {
                 maintenance::run_due(&mut lake, &Maintenance::default()).await?;
             } else {
                 flush(&mut lake).await?;
+            }
+            if delivery == Delivery::KilledAndResumed && cut % 2 == 0 {
+                lake.save_keys().await;
             }
             if recovery.is_none_or(|limit| limit as usize >= cut) {
                 cuts.next();

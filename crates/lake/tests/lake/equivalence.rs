@@ -9,13 +9,14 @@ use crate::histories::{history, retried_without_a_pause, started_unnoticed};
 
 /// Views that take long over histories of days, with all that read them. Each has test cases of its
 /// own, with five deliveries too.
-const SLOW: [&str; 15] = [
+const SLOW: [&str; 16] = [
     "bottleneck_1m",
     "device_holds",
     "fragmentation",
     "gang_spread",
     "goodput_attempts",
     "gpu_spans",
+    "growth_minutes",
     "job_energy",
     "ledger_stretches",
     "memory_growth",

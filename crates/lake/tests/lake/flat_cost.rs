@@ -1,7 +1,7 @@
 //! What a minute of the ledger costs does not depend on how much history there is, and a late event
 //! costs what it changes. Costs are counted: bytes of data files, and windows.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tidegate_events::Event;
 use tidegate_events::v1::{JobEvent, JobEventKind, NodeEvent, NodeEventKind};
@@ -349,4 +349,71 @@ async fn one_more_job(days: i64) -> u64 {
 async fn one_more_job_rewrites_one_day_of_stretches() {
     let (few, many) = (one_more_job(5).await, one_more_job(60).await);
     assert!(many * 10 <= few * 12, "{many} bytes after 60 days, {few} after 5");
+}
+
+/// Data files below the folder of a table.
+pub fn data_files(table: &Path) -> Vec<PathBuf> {
+    let (mut files, mut open) = (Vec::new(), vec![table.to_owned()]);
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("_delta_log") {
+                open.push(path);
+            } else if path.extension().is_some_and(|end| end == "parquet") {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
+
+/// Overwrites the rows of a Parquet file; what it says of itself stays.
+pub fn wipe(file: &Path) {
+    let mut bytes = std::fs::read(file).unwrap();
+    let end = bytes.len() - 8;
+    let footer = u32::from_le_bytes(*bytes[end..].first_chunk().unwrap()) as usize;
+    bytes[4..end - footer].fill(0);
+    std::fs::write(file, bytes).unwrap();
+}
+
+/// It would fail if it read rows that are wiped.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_from_saved_keys_reads_no_rows_of_jobs_that_are_long_over() {
+    let mut site = Site::with("pending").await;
+    let (mut old, days) = (Vec::new(), 10);
+    site.commit(nodes(true)).await;
+    for day in 0..days {
+        let mut events: Vec<Event> = (day * 24..(day + 1) * 24).flat_map(hour).collect();
+        events.sort_by_key(Event::event_time_ms);
+        if day == days - 3 {
+            let tables = ["job_events", "node_events"].map(|table| site.folder().join(table));
+            old = tables.iter().flat_map(|table| data_files(table)).collect();
+        }
+        site.commit(events).await;
+        if day == days - 1 {
+            site.lake.save_keys().await;
+        }
+    }
+    // Jobs that were open are sealed since, without an event of their own.
+    let now = START_MS + days * DAY_MS + 4 * HOUR_MS;
+    site.commit(vec![observed(now)]).await;
+    assert!(old.len() > 10, "{}", old.len());
+    old.iter().for_each(|file| wipe(file));
+    let mut site = site.reopen().await;
+    site.commit(vec![observed(now + MINUTE_MS)]).await;
+    for table in ["job_events", "node_events"] {
+        std::fs::remove_dir_all(known_keys(&site, table)).unwrap();
+    }
+    let (folder, plan) = (site.folder, site.plan);
+    drop(site.lake);
+    let root = Url::from_directory_path(folder.path()).unwrap();
+    let mut lake = Lake::open(&root, plan, Limits::default(), Sharing::Exclusive).await.unwrap();
+    assert!(lake.attach("jobs", &[0]).await.is_err(), "without saved keys it reads all rows");
+}
+
+/// Where the saved keys of a raw table are.
+fn known_keys(site: &Site, table: &str) -> PathBuf {
+    let versions = std::fs::read_dir(site.folder().join(table)).unwrap();
+    let mut folders = versions.map(|entry| entry.unwrap().path().join("_known_keys"));
+    folders.find(|folder| folder.is_dir()).unwrap_or_else(|| site.folder().join(table).join("_known_keys"))
 }

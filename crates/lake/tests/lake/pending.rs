@@ -215,7 +215,7 @@ pub async fn view(plan: &Plan, events: &[Event], delivery: Delivery, seed: u64, 
 }
 
 /// The rows that differ, as text.
-fn differences(found: &RecordBatch, expected: &RecordBatch) -> String {
+pub fn differences(found: &RecordBatch, expected: &RecordBatch) -> String {
     let lines = |rows: &RecordBatch| -> Vec<String> {
         let shown = arrow::util::pretty::pretty_format_batches(std::slice::from_ref(rows)).unwrap();
         shown.to_string().lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
