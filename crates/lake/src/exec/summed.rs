@@ -99,3 +99,95 @@ fn in_place_of_aggregation(
     let rows = in_place_of_aggregation(child, rows)?;
     Ok(replace_children_if_necessary(Arc::clone(plan), vec![rows])?)
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int64Array, StringViewArray, TimestampMicrosecondArray};
+    use datafusion::datasource::MemTable;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::batch::sort::sorted;
+    use crate::engine::{self, Limits};
+
+    /// Window, team, job, and a value.
+    type Row = (i64, Option<u8>, Option<u8>, Option<i64>);
+
+    fn table(rows: &[Row]) -> Arc<MemTable> {
+        let times = TimestampMicrosecondArray::from_iter_values(rows.iter().map(|row| row.0));
+        let name = |text: u8| ["", "b", "a-text-of-more-than-12-bytes", "a"][usize::from(text)];
+        let teams: StringViewArray = rows.iter().map(|row| row.1.map(name)).collect();
+        let jobs: StringViewArray = rows.iter().map(|row| row.2.map(name)).collect();
+        let values: Int64Array = rows.iter().map(|row| row.3).collect();
+        let columns: [(&str, ArrayRef, bool); 4] = [
+            ("at", Arc::new(times.with_timezone("UTC")), true),
+            ("team", Arc::new(teams), true),
+            ("job", Arc::new(jobs), true),
+            ("x", Arc::new(values), true),
+        ];
+        let rows = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+        Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]]).unwrap())
+    }
+
+    /// What our grouping and what DataFusion's makes of the rows, with so much memory.
+    async fn both(sql: &str, parts: [&[Row]; 2], bytes: usize) -> (Option<RecordBatch>, RecordBatch) {
+        let limits = Limits { threads: 1, memory_bytes: bytes };
+        let ctx = engine::session(&engine::runtime(limits).unwrap(), limits);
+        ctx.register_table("t", table(parts[0])).unwrap();
+        ctx.register_table("u", table(parts[1])).unwrap();
+        let key = ["at", "team", "job"].map(str::to_owned);
+        let plan = || async { ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap() };
+        let ours = plan().await;
+        let ours = match Summed::of(&ours, &key).unwrap() {
+            Some(summed) => summed.rows(&ctx).await.unwrap(),
+            None => None,
+        };
+        let theirs = plan().await;
+        let rows = collect(Arc::clone(&theirs), ctx.task_ctx()).await.unwrap();
+        (ours, sorted(&concat_batches(&theirs.schema(), &rows).unwrap(), &key).unwrap())
+    }
+
+    const ALL: &str = "(SELECT at, team, job, x FROM t UNION ALL SELECT at, team, NULL, -x FROM u)";
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        /// Runs of one text, texts that come back, NULLs, and groups that the condition drops.
+        #[test]
+        fn rows_are_summed_as_datafusion_sums_them(
+            rows in prop::collection::vec(
+                (0_i64..3, prop::option::of(0_u8..4), prop::option::of(0_u8..4), prop::option::of(-2_i64..3)),
+                0..40,
+            ),
+            cut in 0_usize..40,
+        ) {
+            let (t, u) = rows.split_at(cut.min(rows.len()));
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            for sql in [
+                format!("SELECT at, team, job, sum(x) AS x FROM {ALL} GROUP BY at, team, job HAVING sum(x) <> 0"),
+                "SELECT sum(x) AS s, job, max(x) FILTER (WHERE x < 2) AS m, at, team FROM t GROUP BY at, job, team".into(),
+                "SELECT at, team, job, min(x) + 1 AS n FROM t GROUP BY at, team, job".into(),
+            ] {
+                let (ours, theirs) = runtime.block_on(both(&sql, [t, u], 64 << 20));
+                prop_assert_eq!(ours.expect("a sum by text"), theirs, "{}", sql);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn other_plans_and_sums_without_memory_are_left_to_datafusion() {
+        let rows: Vec<Row> = (0..20_000).map(|at| (at, Some(1), Some(2), Some(3))).collect();
+        for values in ["count(x) AS n", "avg(x) AS n", "max(at) AS n"] {
+            let sql = format!("SELECT at, team, job, {values} FROM t GROUP BY at, team, job");
+            assert_eq!(both(&sql, [&rows[..9], &[]], 64 << 20).await.0, None, "{values}");
+        }
+        let sql = "SELECT at, team, job, sum(x) AS x FROM t GROUP BY at, team, job";
+        assert!(both(sql, [&rows, &[]], 64 << 20).await.0.is_some());
+        let limits = Limits { threads: 1, memory_bytes: 100_000 };
+        let ctx = engine::session(&engine::runtime(limits).unwrap(), limits);
+        ctx.register_table("t", table(&rows)).unwrap();
+        let plan = ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+        let key = ["at", "team", "job"].map(str::to_owned);
+        let summed = Summed::of(&plan, &key).unwrap().expect("a sum by text");
+        assert_eq!(summed.rows(&ctx).await.unwrap(), None);
+    }
+}

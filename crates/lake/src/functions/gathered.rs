@@ -253,3 +253,31 @@ fn sorted(list: &ListArray) -> Result<ListArray> {
     let DataType::List(item) = list.data_type() else { unreachable!("a list") };
     Ok(ListArray::try_new(Arc::clone(item), OffsetBuffer::from_lengths([values.len()]), values, None)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::util::pretty::pretty_format_batches;
+
+    use crate::engine::{self, Limits};
+
+    async fn result(sql: &str) -> String {
+        let limits = Limits { threads: 1, ..Limits::default() };
+        let ctx = engine::session(&engine::runtime(limits).unwrap(), limits);
+        pretty_format_batches(&ctx.sql(sql).await.unwrap().collect().await.unwrap()).unwrap().to_string()
+    }
+
+    /// Values of a group are sorted, NULLs among them, whichever batch they come in. A group of
+    /// which no value is chosen has no list.
+    #[tokio::test]
+    async fn all_groups_at_once_are_as_each_alone() {
+        let rows = "(SELECT value % 3 AS g, named_struct('a', nullif(value * 7 % 11, 4), 'b', CAST(value AS TEXT)) AS s \
+                     FROM generate_series(1, 20000))";
+        let chosen = "gathered(s) FILTER (WHERE g < 2 AND s['a'] IS DISTINCT FROM 5) AS l";
+        let each: Vec<String> = (0..3)
+            .map(|g| format!("SELECT {g} AS g, {chosen} FROM (SELECT * FROM {rows} WHERE g = {g})"))
+            .collect();
+        let grouped = result(&format!("SELECT g, {chosen} FROM {rows} GROUP BY g ORDER BY g")).await;
+        assert_eq!(grouped, result(&format!("{} ORDER BY g", each.join(" UNION ALL "))).await);
+        assert_eq!(grouped.matches("{a: ").count(), 12_121, "rows of two groups without those of 5");
+    }
+}

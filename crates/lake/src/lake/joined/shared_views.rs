@@ -59,3 +59,23 @@ fn unchanging_views<'a>(plan: &'a Plan, tables: &'a [Planned]) -> BTreeSet<&'a s
     read.retain(|name| !changing.contains(name));
     read
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn views_are_shared_until_the_last_table_that_reads_them() {
+        let plan = Plan::compile(crate::pipeline::shipped()).await.unwrap();
+        let tables: Vec<Planned> = plan.stored_joined().cloned().collect();
+        let after = |name: &str| {
+            let place = tables.iter().position(|table| table.spec.name == name).unwrap();
+            unchanging_views(&plan, &tables[place + 1..])
+        };
+        let shared = after("pool_fit");
+        assert!(["waits", "node_free", "node_holds", "price_of"].iter().all(|view| shared.contains(view)));
+        assert!(!shared.contains("pool_fit"), "a table");
+        let last = after("ledger_1h");
+        assert!(!last.contains("waits") && !last.contains("price_of"), "{last:?}");
+    }
+}
