@@ -170,7 +170,7 @@ fn a_worker_has_hard_limits_and_is_replaced() {
         for thread in std::fs::read_dir(format!("/proc/{worker}/task")).unwrap().flatten() {
             let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap();
             let niceness = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(16);
-            assert_eq!(niceness, Some("15"), "{stat}");
+            assert_eq!(niceness, Some("5"), "{stat}");
         }
     }
     let before = up.workers();
