@@ -163,7 +163,7 @@ mod tests {
             let (t, u) = rows.split_at(cut.min(rows.len()));
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             for sql in [
-                format!("SELECT at, team, job, sum(x) AS x FROM {ALL} GROUP BY at, team, job HAVING sum(x) <> 0"),
+                format!("SELECT at, team, job, sum(x) AS s FROM {ALL} GROUP BY at, team, job HAVING sum(x) <> 0"),
                 "SELECT sum(x) AS s, job, max(x) FILTER (WHERE x < 2) AS m, at, team FROM t GROUP BY at, job, team".into(),
                 "SELECT at, team, job, min(x) + 1 AS n FROM t GROUP BY at, team, job".into(),
             ] {
