@@ -169,14 +169,89 @@ fn intervals(rows: &RecordBatch) -> Vec<(&TimestampMicrosecondArray, &TimestampM
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::ArrayRef;
+    use datafusion::prelude::SessionContext;
+    use url::Url;
+
     use super::*;
+    use crate::delta::Change;
+    use crate::pipeline::shipped;
+    use crate::table::{OPEN, PARTITION, TableSpec};
+
+    fn day(number: i64) -> i64 {
+        number * MICROS_PER_DAY
+    }
 
     #[test]
     fn spans_hold_few_jobs_and_leave_out_no_time() {
-        let day = |number: i64| number * MICROS_PER_DAY;
         let begun = BTreeMap::from([(day(1), 3), (day(2), 3), (day(5), 9), (day(6), 1), (day(7), 3)]);
         let expected = [(day(6), i64::MAX), (day(3), day(6)), (day(2), day(3)), (i64::MIN, day(2))];
         assert_eq!(spans(&begun, 5), expected);
         assert_eq!(spans(&begun, 100), [(i64::MIN, i64::MAX)]);
+    }
+
+    /// A key and the times, µs, of one row of it.
+    type Row = (i64, [Option<i64>; 4]);
+
+    async fn store(root: &Url, spec: Arc<TableSpec>, rows: &[Row]) -> DeltaStore {
+        let mut store = DeltaStore::open_or_create(root, spec).await.unwrap();
+        let time = |at: usize| -> ArrayRef {
+            let times: TimestampMicrosecondArray = rows.iter().map(|(_, times)| times[at]).collect();
+            Arc::new(times.with_timezone("UTC"))
+        };
+        let keys: Int64Array = rows.iter().map(|(key, _)| *key).collect();
+        let columns: [(&str, ArrayRef); 6] = [
+            ("from_time", time(0)),
+            ("to_time", time(1)),
+            ("queued_from", time(2)),
+            ("queued_to", time(3)),
+            ("event_time", time(0)),
+            (KEY, Arc::new(keys)),
+        ];
+        let rows = RecordBatch::try_from_iter(columns).unwrap();
+        let rows = conform(&rows, &store.spec().file_schema()).unwrap();
+        let values = [(PARTITION, "0".to_owned()), (OPEN, "false".to_owned())];
+        let values = values.into_iter().filter(|(name, _)| store.spec().partition_columns().contains(name));
+        let file = store.write(values.collect(), &[rows]).await.unwrap();
+        store.commit(Change { adds: file.into_iter().collect(), ..Change::default() }).await.unwrap();
+        store
+    }
+
+    async fn count(balance: &Balance, table: &str) -> usize {
+        let ctx = SessionContext::new();
+        ctx.read_table(Arc::clone(&balance.tables[table])).unwrap().count().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_balance_has_the_jobs_of_its_span_whole_and_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Url::from_directory_path(folder.path()).unwrap();
+        let plan = Plan::compile(shipped()).await.unwrap();
+        let spec = |name: &str| plan.tables().into_iter().find(|spec| spec.name == name).unwrap();
+        // Thirty jobs of half a day, one that waits for three weeks, and one that never ends.
+        let mut attempts: Vec<Row> = (0..30)
+            .map(|key| (key, [Some(day(key)), Some(day(key) + MICROS_PER_DAY / 2), None, None]))
+            .collect();
+        attempts.push((100, [None, None, Some(day(1)), Some(day(21))]));
+        attempts.push((101, [Some(day(2)), None, None, None]));
+        // An earlier attempt of the job that waits.
+        attempts.push((100, [Some(day(0)), Some(day(1)), None, None]));
+        let events: Vec<Row> =
+            attempts.iter().map(|(key, _)| (*key, [Some(day(40)), None, None, None])).collect();
+        let stores = BTreeMap::from([
+            ("attempts".to_owned(), store(&root, spec("attempts"), &attempts).await),
+            (JOBS.to_owned(), store(&root, spec(JOBS), &events).await),
+        ]);
+        assert!(Past::divide(&stores, attempts.len()).await.unwrap().is_none());
+        let past = Past::divide(&stores, 5).await.unwrap().unwrap();
+        assert!(past.spans.len() > 5, "{:?}", past.spans);
+        let (from, to) = past.span_of(day(12));
+        let inside = (0..30).filter(|key| day(*key) + MICROS_PER_DAY / 2 >= from && day(*key) < to).count();
+        assert!((1..=5).contains(&inside), "{inside}");
+        let balance = past.balance(&plan, &stores, (from, to)).await.unwrap();
+        assert_eq!(count(&balance, "attempts").await, inside + 3);
+        assert_eq!(count(&balance, JOBS).await, inside + 3);
+        let last = past.balance(&plan, &stores, past.spans[0]).await.unwrap();
+        assert!(count(&last, "attempts").await <= 6);
     }
 }
