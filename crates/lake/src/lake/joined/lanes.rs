@@ -70,6 +70,9 @@ impl Lake {
             let pending = self.stores[&planned.spec.name].pending().await?;
             newest = pending.spans.last().map_or(newest, |(_, to)| newest.max(*to));
         }
+        if newest == i64::MIN {
+            return Ok(CommitStats::default());
+        }
         let balance = self.balance().await?;
         if balance.as_ref().is_some_and(|balance| newest >= balance.nodes_from.max(balance.jobs_from)) {
             return self.repair(Slice::Newest(slice_us), balance.as_ref()).await;
