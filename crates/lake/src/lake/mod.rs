@@ -93,6 +93,7 @@ pub struct Lake {
     opening: joined::Opening,
     /// Joined tables of no more jobs than this are recomputed together.
     jobs_at_once: usize,
+    too_long: joined::TooLong,
     saved_keys: saved_keys::SavedKeys,
     published: Arc<RwLock<Arc<Catalog>>>,
     /// Catalogs that queries may still read.
@@ -192,6 +193,7 @@ impl Lake {
             watermarks: watermarks::CommittedWatermarks::default(),
             opening: joined::Opening::default(),
             jobs_at_once: joined::JOBS_AT_ONCE,
+            too_long: joined::TooLong::default(),
             saved_keys: saved_keys::SavedKeys::default(),
             published: Arc::default(),
             in_use: maintained::CatalogsInUse::default(),

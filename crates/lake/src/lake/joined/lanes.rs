@@ -216,6 +216,7 @@ impl Lake {
                 store: &self.stores[&planned.spec.name],
                 inputs,
                 closed_before: self.joined_watermark,
+                too_long: &self.too_long,
                 session: &session,
             };
             let (adds, removes) = recompute.run(segment, &segments).await?;

@@ -15,6 +15,7 @@ mod past;
 mod plan;
 mod recompute;
 mod shared_views;
+mod too_long;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +27,7 @@ pub(super) use self::past::JOBS_AT_ONCE;
 use self::plan::{Extent, width_us};
 use self::recompute::Inputs;
 use self::shared_views::SharedViews;
+pub(super) use self::too_long::TooLong;
 use super::publish::Visibility;
 use super::{CommitStats, Lake, Sharing};
 use crate::catalog::Catalog;

@@ -15,6 +15,7 @@ use super::super::publish::split_segments;
 use super::super::revision::revise_segment;
 use super::super::segments::CommittedSegments;
 use super::plan::{Segments, width_us};
+use super::too_long::TooLong;
 use crate::batch::sort::sorted;
 use crate::batch::{concat, conform};
 use crate::catalog::Catalog;
@@ -59,6 +60,8 @@ pub(super) struct Recompute<'a> {
     pub inputs: &'a Inputs,
     /// Watermark when joined tables were last up to date, µs.
     pub closed_before: Option<i64>,
+    /// Spans that are halved without a try.
+    pub too_long: &'a TooLong,
     /// Makes a session without tables.
     pub session: &'a (dyn Fn() -> SessionContext + Send + Sync),
 }
@@ -118,12 +121,18 @@ impl Recompute<'_> {
     /// halved until it does: a day of a large fleet may be too much, and the size of the result is
     /// not known beforehand.
     async fn windows_within_memory(&self, (low, high): Span) -> Result<Vec<RecordBatch>> {
+        let table = &self.planned.spec.name;
         let (mut pieces, mut left) = (Vec::new(), vec![(low, high)]);
         while let Some((low, high)) = left.pop() {
             let middle = low + floor_to((high - low) / 2, width_us(self.planned));
+            if middle > low && self.too_long.has(table, high - low) {
+                left.extend([(middle, high), (low, middle)]);
+                continue;
+            }
             match self.windows((low, high)).await {
                 Err(LakeError::Query(e)) if is_out_of_memory(&e) && middle > low => {
-                    tracing::debug!(table = self.planned.spec.name, low, high, "out of memory: span halved");
+                    tracing::debug!(table, low, high, "out of memory: span halved");
+                    self.too_long.note(table, high - low);
                     left.extend([(middle, high), (low, middle)]);
                 }
                 rows => pieces.push(rows?),
