@@ -17,8 +17,8 @@ use crate::state::{GroupState, KnownKeys, SealedKeys};
 const FOLDER: &str = "_known_keys";
 const SUFFIX: &str = ".keys";
 const MAGIC: &[u8; 6] = b"TGKEYS";
-/// Version of the file and of what it means. Raise it with any change of the filter, of the hash of
-/// keys, or of which keys are held: files of another version are skipped.
+/// Format version. Raise it when the filter, the key hash, or the choice of held keys changes. A
+/// start skips files of another version and reads the table instead.
 pub const VERSION: u16 = 1;
 /// Magic, version, length of the header.
 const PREAMBLE: usize = 6 + 2 + 4;

@@ -54,8 +54,8 @@ fn samples(rng: &mut ChaCha8Rng, cluster: &str, node: &str, minutes: i64, events
     }
 }
 
-/// A job with attempts, or a pod without, that holds devices once or more often, not always with an
-/// end.
+/// A job with attempts, or a pod without any. It holds devices at least once, and some of its holds
+/// never end.
 fn job(rng: &mut ChaCha8Rng, cluster: &str, id: usize, events: &mut Vec<Event>) {
     let name = format!("j{id}");
     let event = |kind, minute: i64| job_event(cluster, &name, kind, START_MS + minute * MINUTE_MS + 7_000);

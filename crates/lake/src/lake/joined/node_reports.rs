@@ -141,8 +141,8 @@ impl NodeReports {
     }
 }
 
-/// The rows from the horizon on, and before it: what each node last said of everything it says, the
-/// first agent of each cluster, and one row for each pool and model.
+/// Keeps all rows from the horizon on. Of those before it, keeps the latest value of each property
+/// of a node, the first agent start of each cluster, and one row for each pool and model.
 fn in_force(rows: &RecordBatch, horizon: i64) -> Result<RecordBatch> {
     let column = |name: &str| rows.column_by_name(name).expect("a column of node_events");
     let times = column("event_time").as_primitive::<TimestampMicrosecondType>().values();

@@ -22,7 +22,7 @@ use crate::pipeline::plan::Plan;
 use crate::table::KEY;
 use crate::window::{MICROS_PER_DAY, Span, floor_to};
 
-/// Jobs of a span, about: their rows and what is computed from them take some 200 MiB.
+/// Waits and runs of jobs that begin in a span, at most, unless one day has more.
 pub(in crate::lake) const JOBS_AT_ONCE: usize = 100_000;
 /// Rows that are decoded at a time.
 const ROWS_AT_ONCE: usize = 64 * 1024;
@@ -31,7 +31,7 @@ const INTERVALS: [(&str, &str); 2] = [("from_time", "to_time"), ("queued_from", 
 
 type Stores = BTreeMap<String, DeltaStore>;
 
-/// History in spans of days, with no more jobs in each than fit into memory.
+/// History in spans of whole days, so that the jobs of each fit into memory.
 #[derive(Debug)]
 pub(super) struct Past {
     /// The newest first; the first has no end, the last no beginning. µs.

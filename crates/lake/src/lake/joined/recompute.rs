@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
@@ -125,14 +126,14 @@ impl Recompute<'_> {
         let (mut pieces, mut left) = (Vec::new(), vec![(low, high)]);
         while let Some((low, high)) = left.pop() {
             let middle = low + floor_to((high - low) / 2, width_us(self.planned));
-            if middle > low && self.too_long.has(table, high - low) {
+            if middle > low && self.too_long.has(table, high - low, Instant::now()) {
                 left.extend([(middle, high), (low, middle)]);
                 continue;
             }
             match self.windows((low, high)).await {
                 Err(LakeError::Query(e)) if is_out_of_memory(&e) && middle > low => {
                     tracing::debug!(table, low, high, "out of memory: span halved");
-                    self.too_long.note(table, high - low);
+                    self.too_long.note(table, high - low, Instant::now());
                     left.extend([(middle, high), (low, middle)]);
                 }
                 rows => pieces.push(rows?),
@@ -144,7 +145,7 @@ impl Recompute<'_> {
     /// Rows of the windows that begin in `[low, high)`. Steps that are not stored are computed
     /// first, each once.
     async fn windows(&self, bounds: Span) -> Result<RecordBatch> {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let mut wanted: BTreeSet<&str> = self.planned.pipeline.sources.iter().map(String::as_str).collect();
         let steps = self.plan.joined.iter().rev().filter(|step| {
             let is_wanted = !step.pipeline.stored && wanted.contains(step.spec.name.as_str());
