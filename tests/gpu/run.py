@@ -13,6 +13,7 @@ there: docs/results/gpu.md has the figures.
 import argparse
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -57,8 +58,8 @@ def compare(site: "Site", options) -> int:
     used = (site.agent_cpu_s() - used[0]) / (time.time() - used[1])
     for witness in witnesses:
         witness.end()
-    # The agent delivers every ten seconds.
-    time.sleep(15)
+    last = f"SELECT count(*) AS n FROM gpu_samples WHERE to_unixtime(event_time) * 1000 >= {phases[-1]['to_ms']}"
+    wait_until("the last phase is in the tables", lambda: site.sql(last)[0]["n"] > 0)
     samples = site.sql("SELECT *, date_part('epoch', event_time) AS second FROM gpu_samples ORDER BY event_time")
     (options.out / "samples.json").write_text(json.dumps(samples))
     report = {
@@ -71,7 +72,40 @@ def compare(site: "Site", options) -> int:
     }
     (options.out / "report.json").write_text(json.dumps(report, indent=1))
     print(json.dumps(report, indent=1))
-    return 0
+    faults = disagreements(report)
+    print("\n".join(faults) or "Tidegate and NVIDIA agree")
+    return 1 if faults else 0
+
+
+def disagreements(report: dict) -> list[str]:
+    """What differs by more than rounding, and by more than two readings a moment apart explain."""
+    faults = []
+    for found in report["phases"]:
+        smi, dmon = found["smi"], found["dmon"]
+        pairs = [
+            ("gpu_util_ppm", found["gpu_util_ppm"] / 1e4, smi["utilization.gpu"], 3),
+            ("memory_util_ppm", found["memory_util_ppm"] / 1e4, smi["utilization.memory"], 3),
+            ("sm_active_ppm", found["sm_active_ppm"] / 1e4, dmon["smutil"], 3),
+            ("sm_occupancy_ppm", found["sm_occupancy_ppm"] / 1e4, dmon["smocc"], 3),
+            ("tensor_active_ppm", found["tensor_active_ppm"] / 1e4, dmon["mmaact"], 3),
+            ("fp32_active_ppm", found["fp32_active_ppm"] / 1e4, dmon["fp32"], 3),
+            ("dram_active_ppm", found["dram_active_ppm"] / 1e4, dmon["dram"], 3),
+            ("power_mw", found["power_mw"] / 1e3, smi["power.draw.average"], 5),
+            ("energy_mj", found["energy_mw"] / 1e3, smi["power.draw.average"], 5),
+            ("framebuffer_used_bytes", found["framebuffer_used_bytes"] / 2**20, smi["memory.used"], 1),
+        ]
+        for name, ours, theirs, most in pairs:
+            if abs(ours - theirs) > most:
+                faults.append(f"{found['phase']}: {name} is {ours:.1f}, NVIDIA says {theirs:.1f}")
+    return faults
+
+
+def wait_until(what: str, condition, patience_s: float = 60) -> None:
+    until = time.time() + patience_s
+    while not condition():
+        if time.time() > until:
+            raise RuntimeError(f"not within {patience_s:.0f} s: {what}")
+        time.sleep(0.5)
 
 
 def row(phase: dict, samples: list[dict], witnesses: list) -> dict:
@@ -111,7 +145,7 @@ class Site:
                 [self.tidegate, "up", "--ingest", "--data", self.out / "data", "--listen", f"127.0.0.1:{PORT}"],
                 stdout=log, stderr=log,
             )
-        time.sleep(5)
+        wait_until("the server listens", lambda: not socket.socket().connect_ex(("127.0.0.1", PORT)))
 
     def start_agent(self) -> None:
         with (self.out / "agent.log").open("a") as log:
@@ -122,12 +156,13 @@ class Site:
                 ],
                 stdout=log, stderr=log,
             )
-        time.sleep(5)
+        wait_until("the agent listens", self.socket.is_socket)
 
     def stop_agent(self) -> None:
         self.agent.terminate()
         self.agent.wait(60)
         self.agent = None
+        self.socket.unlink(missing_ok=True)
 
     def hold(self, job: str) -> None:
         subprocess.run([self.node, "event", "hold", "--job", job, "--gpus", "0", "--socket", self.socket], check=True)
@@ -168,7 +203,9 @@ class Site:
         ran = subprocess.run(
             [self.tidegate, "sql", "--data", self.out / "data", "--format", "json", query], capture_output=True, text=True
         )
-        return json.loads(ran.stdout) if ran.returncode == 0 else [{"error": ran.stderr}]
+        if ran.returncode:
+            raise RuntimeError(ran.stderr)
+        return json.loads(ran.stdout)
 
     def close(self) -> None:
         for process in (self.agent, self.server):
