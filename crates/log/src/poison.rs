@@ -4,9 +4,9 @@
 //! life that ends in order removes the note. One that finds a note knows that the last life died,
 //! and where. After a first death it is careful: it notes each record by itself. A record at which
 //! it dies [twice](MAX_DEATHS) is suspect, no more: the memory may have been full, or somebody
-//! killed the process. The next life processes it alone. If the process dies again, the record is set
-//! aside: it is skipped from then on, and named in `dead_letters` and by `tidegate status`. If the
-//! process survives, the record is processed as usual and its deaths are forgotten.
+//! killed the process. The next life processes it alone. If it dies again, the record is set aside:
+//! it is skipped from then on, and named in `dead_letters` and by `tidegate status`. If the process
+//! survives, the record is processed as usual and its deaths are forgotten.
 //!
 //! A note is written, not synced: it has to outlive the process, not the machine. What cannot be
 //! written stops nothing.

@@ -6,8 +6,8 @@ use tidegate_log::{StoredRecord, TopicPartition};
 /// Name under which the runner notes what it works on.
 pub(super) const READER: &str = "tables";
 
-/// Cuts a batch so that a suspect record is processed alone: the batch ends before the first suspect,
-/// or right after it if the batch starts with it. Returns whether it starts with it.
+/// Cuts a batch so that a suspect record is processed alone: the batch ends before the first
+/// suspect, or right after it if the batch starts with it. Returns whether it starts with it.
 pub(super) fn cut(watch: Option<&DeathWatch>, at: &TopicPartition, records: &mut Vec<StoredRecord>) -> bool {
     let (Some(first), Some(last)) = (records.first(), records.last()) else { return false };
     let from = first.offset;

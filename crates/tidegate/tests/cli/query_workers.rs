@@ -252,8 +252,8 @@ fn workers_end_with_their_server_and_readiness_asks_them() {
     wait_until("the workers to end, also those that spin", || !workers.iter().any(alive));
 }
 
-/// Anybody may ask `/readyz`, and it runs a query. When each request ran its own, 400 of them filled
-/// the queue, which holds 128 queries, and users were turned away.
+/// Anybody may ask `/readyz`, and it runs a query. When each request ran its own, 400 of them
+/// filled the queue, which holds 128 queries, and users were turned away.
 #[test]
 fn a_flood_of_readiness_takes_no_place_of_a_query() {
     let up = Up::start();
