@@ -111,11 +111,11 @@ impl SchemaId {
             | Self::CoverageSignal
             | Self::JobEndSignal
             | Self::ScalingCurve
-            | Self::SizingAdvice
-            | Self::AuditEvent => 1,
-            Self::GpuSampleBatch | Self::StragglerSignal | Self::NodeSignal => 2,
-            Self::JobEvent | Self::NodeEvent | Self::AutopilotEvent => 3,
+            | Self::SizingAdvice => 1,
+            Self::GpuSampleBatch | Self::StragglerSignal | Self::NodeSignal | Self::AuditEvent => 2,
+            Self::JobEvent | Self::NodeEvent => 3,
             Self::CapacityEvent | Self::StepReport => 4,
+            Self::AutopilotEvent => 5,
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
             numbers,
             [
                 0x1_0003, 0x2_0004, 0x3_0001, 0x4_0003, 0x5_0001, 0x6_0002, 0x7_0004, 0x8_0002, 0x9_0002,
-                0xa_0001, 0xb_0003, 0xc_0001, 0xd_0001, 0xe_0001, 0xf_0001, 0x10_0001
+                0xa_0001, 0xb_0005, 0xc_0001, 0xd_0001, 0xe_0001, 0xf_0001, 0x10_0002
             ]
         );
     }
