@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn destinations_are_recognised() {
         assert!(matches!("kafka://k:9092/gpu".parse(), Ok(Destination::Kafka(_))));
-        assert!(matches!("http://h:8428/".parse(), Ok(Destination::Http(url)) if url == "http://h:8428"));
+        assert!(matches!("http://h:8433/".parse(), Ok(Destination::Http(url)) if url == "http://h:8433"));
         assert!(matches!("some/folder".parse(), Ok(Destination::Folder(_))));
         for (wrong, what) in [
             ("kafka://k", "has no port"),

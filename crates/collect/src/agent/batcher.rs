@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tidegate_events::MAX_SAMPLES;
 use tidegate_events::v1::GpuSampleBatch;
+use tidegate_readings::columns;
+use tidegate_readings::counters::LastCounters;
 
-use super::columns;
-use super::counters::LastCounters;
 use crate::reading::{Device, Reading};
 
 /// How long a batch waits for late devices, ms: longer than a source takes to report a device as

@@ -14,8 +14,6 @@
 
 mod batcher;
 mod clock;
-mod columns;
-mod counters;
 mod deliver;
 mod events;
 mod losses;

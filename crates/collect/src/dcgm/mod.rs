@@ -11,9 +11,6 @@
 //! to write them. MIG instances have no UUID there and are named `MIG-<UUID of the GPU>/<GPU
 //! instance>`.
 
-mod devices;
-mod fields;
-mod page;
 mod watch;
 
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_events::{Event, v1};
+use tidegate_readings::dcgm::devices::{self, DeviceSamples, Key, MAX_DEVICES, Page};
 
 use super::DcgmStatus;
-use super::devices::{self, DeviceSamples, Key, MAX_DEVICES, Page};
 use crate::reading::{Device, Metric, MissingReason, Reading, Sink, Value};
 
 /// A device without news for this long, while others have some, is gone: a removed MIG instance or

@@ -137,7 +137,7 @@ fn step_record(
     peer: &Peer,
     fields: Map<String, Value>,
 ) -> Result<(Record, Vec<String>), String> {
-    let (report, ignored) = step::from_json(fields, &shared.node)?;
+    let (report, ignored) = step::from_json(fields, &shared.node, super::now_ms())?;
     admission::admit(shared, peer, &report)?;
     Ok((Record::Step(Box::new(Event::Step(report))), ignored))
 }

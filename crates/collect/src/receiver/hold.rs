@@ -1,8 +1,8 @@
 //! Parser of hold and release lines, as prologs and epilogs send them.
 
 use serde_json::{Map, Value};
-
-use super::fields::{Fields, MAX_NAME_BYTES};
+pub use tidegate_readings::GpuName;
+use tidegate_readings::json_fields::Fields;
 
 /// Most devices that one line may name: more than a node has.
 const MAX_GPUS: usize = 64;
@@ -39,31 +39,6 @@ pub enum HoldKind {
     Hold,
     /// The job gives them back.
     Release,
-}
-
-/// A device as a prolog names it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum GpuName {
-    /// Number in the node.
-    Index(u32),
-    /// `GPU-…` or `MIG-…`.
-    Uuid(String),
-}
-
-impl GpuName {
-    /// Parses `0`, `GPU-…` or `MIG-…`.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        if text.starts_with("GPU-") || text.starts_with("MIG-") {
-            return match text.len() <= MAX_NAME_BYTES {
-                true => Ok(Self::Uuid(text.to_owned())),
-                false => Err(format!("a UUID is longer than {MAX_NAME_BYTES} bytes")),
-            };
-        }
-        text.parse()
-            .map(Self::Index)
-            .map_err(|_| format!("{text:?} is no GPU: write its number in the node, or its UUID"))
-    }
 }
 
 /// Parses one line. Also returns the names of unknown fields.

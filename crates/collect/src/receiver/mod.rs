@@ -20,7 +20,6 @@ mod admission;
 mod answers;
 mod batch;
 mod connection;
-mod fields;
 mod hold;
 mod http;
 mod limits;
@@ -31,7 +30,6 @@ mod otlp;
 mod reporter;
 mod serve;
 mod spread;
-mod step;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -41,12 +39,27 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidegate_readings::step;
 use tokio::sync::oneshot;
 
 use crate::reading::Sink;
 pub use hold::{GpuName, HoldEvent, HoldKind};
 pub use limits::Limits;
 pub use reporter::{NodeJobs, Reporter, Standing, StepReports};
+
+/// Reads a step report in JSON as the receiver of `node` does. Its observation is now.
+///
+/// # Errors
+/// Why the line is refused.
+pub fn read_step(line: &str, node: &str) -> Result<tidegate_events::v1::StepReport, String> {
+    let fields = serde_json::from_str(line).map_err(|error| format!("no JSON object: {error}"))?;
+    step::from_json(fields, node, now_ms()).map(|(report, _)| report)
+}
+
+fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
 
 /// Default socket of the agent.
 pub const DEFAULT_SOCKET: &str = "/run/tidegate/agent.sock";

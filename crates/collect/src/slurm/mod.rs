@@ -8,6 +8,7 @@
 //! ms. A resize ends one attempt (`RESIZED`) and starts the next, as accounting has two records of
 //! it.
 
+mod answers;
 mod events;
 mod inventory;
 mod observed;
@@ -15,4 +16,5 @@ mod state;
 mod tracker;
 mod watcher;
 
+pub use answers::{AnswerWatcher, Capacity};
 pub use watcher::{PollError, SlurmOptions, Watcher, WatcherHandle, start};

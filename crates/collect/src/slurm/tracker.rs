@@ -61,6 +61,11 @@ impl Tracker {
         self.accounting = accounting;
     }
 
+    /// Sets whether each device of an attempt is emitted from now on.
+    pub(super) fn set_devices(&mut self, devices: bool) {
+        self.devices = devices;
+    }
+
     /// Takes in all jobs of the queue.
     pub(super) fn queue(&mut self, now_ms: i64, records: &[ObservedJob]) {
         let present: HashSet<&str> = records.iter().map(|record| record.job_id.as_str()).collect();

@@ -18,7 +18,7 @@ use crate::units::duration;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate agent --source nvml --cluster east --log kafka://kafka-0:9092
-  tidegate agent --source demo --log http://127.0.0.1:8428 --spool ./spool
+  tidegate agent --source demo --log http://127.0.0.1:8433 --spool ./spool
 
 The second example sends made-up values to a `tidegate up --ingest` on the same machine.
 Records wait in the spool until the log has them, across restarts of both. On SIGTERM the agent

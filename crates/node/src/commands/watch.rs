@@ -29,7 +29,7 @@ enum Scheduler {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate watch slurm --cluster east --log kafka://kafka-0:9092
-  tidegate watch slurm --cluster trial --log http://127.0.0.1:8428 --spool ./spool
+  tidegate watch slurm --cluster trial --log http://127.0.0.1:8433 --spool ./spool
 
 Run one watcher per slurmctld, on any machine, as a user for whom squeue and scontrol show all jobs.
 After downtime the watcher recovers what happened and records it once: everything with slurmdbd,

@@ -28,9 +28,9 @@ use serde_json::{Map, Value};
 
 use super::answers::{deliver, refuse};
 use super::batch::{Batch, LISTED_REFUSALS, Outcome};
-use super::fields::MAX_NAME_BYTES;
 use super::limits::Peer;
 use super::{Counts, Shared};
+use tidegate_readings::json_fields::MAX_NAME_BYTES;
 
 const PREFIX: &str = "tidegate.step.";
 /// Duration metrics, by their name after the prefix.

@@ -4,8 +4,8 @@
 use serde_json::{Map, Value};
 use tidegate_events::v1;
 
-use super::fields::Fields;
-use super::hold::GpuName;
+use crate::gpu_name::GpuName;
+use crate::json_fields::Fields;
 
 /// Largest count of operations or squared tokens: beyond it table columns are not exact.
 const MAX_WHOLE: u64 = i64::MAX as u64;
@@ -20,10 +20,15 @@ const MAX_LOSS_PPM: f64 = 9e15;
 
 /// Parses one step report. Also returns the names of unknown fields.
 ///
-/// `node` is the name of this node; a report of another one is refused.
-pub(super) fn from_json(
+/// `node` is the name of this node; a report of another one is refused. `observed_ms` is when it
+/// was taken, ms since the epoch.
+///
+/// # Errors
+/// What is missing or wrong, for who sent it.
+pub fn from_json(
     fields: Map<String, Value>,
     node: &str,
+    observed_ms: i64,
 ) -> Result<(v1::StepReport, Vec<String>), String> {
     let mut fields = Fields::new(fields);
     let start_s = fields.time_ms("start", 1_000.0)?;
@@ -48,7 +53,7 @@ pub(super) fn from_json(
     let report = v1::StepReport {
         envelope: Some(v1::Envelope {
             event_time_ms: start,
-            observed_time_ms: now_ms(),
+            observed_time_ms: observed_ms,
             ..Default::default()
         }),
         job_id: fields.name("job")?.ok_or("job is missing; send the job's id as its scheduler writes it")?,
@@ -109,11 +114,6 @@ fn loss_ppm(fields: &mut Fields) -> Result<Option<i64>, String> {
     }
 }
 
-pub(super) fn now_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> Result<(v1::StepReport, Vec<String>), String> {
-        from_json(serde_json::from_str(line).unwrap(), "n1")
+        from_json(serde_json::from_str(line).unwrap(), "n1", 5)
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
     fn the_same_line_is_the_same_event() {
         let line = r#"{"job":"1","rank":0,"step":5,"start":1763712000.5,"duration_s":1}"#;
         let id = |node| {
-            let (report, _) = from_json(serde_json::from_str(line).unwrap(), node).unwrap();
+            let (report, _) = from_json(serde_json::from_str(line).unwrap(), node, 5).unwrap();
             let mut event = Event::Step(report);
             event.envelope_mut().cluster = "c".into();
             event.content_id()

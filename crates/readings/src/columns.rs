@@ -4,8 +4,8 @@
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo, Missing, Process};
 use tidegate_events::v1::{Envelope, GpuSampleBatch};
 
-use super::counters::{LastCounters, is_same};
-use crate::reading::{Device, Metric, MissingReason, Reading, RunningProcess, Value};
+use crate::counters::{LastCounters, is_same};
+use crate::{Device, Metric, MissingReason, Reading, RunningProcess, Value};
 
 /// Readings by device and tick.
 struct Grid<'a> {
@@ -46,7 +46,7 @@ impl<'a> Grid<'a> {
 /// Encodes all readings (at least one) as one batch. The envelope holds the time of the first tick;
 /// cluster, source and node are left empty. `last_counters` holds the counters of the batch before,
 /// and is updated.
-pub(super) fn batch(mut readings: Vec<Reading>, counted: &mut LastCounters) -> GpuSampleBatch {
+pub fn batch(mut readings: Vec<Reading>, counted: &mut LastCounters) -> GpuSampleBatch {
     readings.sort_by_key(|reading| reading.tick_ms);
     let grid = Grid::new(&readings);
     let first_tick_ms = grid.ticks_ms.first().copied().unwrap_or_default();

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// Longest name of a job, node or convention, bytes.
-pub(super) const MAX_NAME_BYTES: usize = 256;
+pub const MAX_NAME_BYTES: usize = 256;
 /// Longest accepted duration: a year, µs.
 const MAX_US: f64 = 366.0 * 86_400.0 * 1e6;
 /// Accepted times: 2001 to 2100, ms since the epoch. Seconds mistaken for milliseconds fall
@@ -11,9 +11,11 @@ const MAX_US: f64 = 366.0 * 86_400.0 * 1e6;
 const TIMES_MS: std::ops::Range<f64> = 978_307_200_000.0..4_102_444_800_000.0;
 
 /// Fields of a line; each can be taken once.
-pub(super) struct Fields(Map<String, Value>);
+#[derive(Debug)]
+pub struct Fields(Map<String, Value>);
 
 impl Fields {
+    /// All fields of an object.
     pub fn new(fields: Map<String, Value>) -> Self {
         Self(fields)
     }
@@ -29,6 +31,10 @@ impl Fields {
         self.0.into_iter().map(|(name, _)| name).take(SHOWN).collect()
     }
 
+    /// A text.
+    ///
+    /// # Errors
+    /// It is none.
     pub fn text(&mut self, name: &str) -> Result<Option<String>, String> {
         match self.take(name) {
             None => Ok(None),
@@ -38,6 +44,9 @@ impl Fields {
     }
 
     /// A name; a number is accepted as its digits.
+    ///
+    /// # Errors
+    /// It is none, too long, or holds control characters.
     pub fn name(&mut self, name: &str) -> Result<Option<String>, String> {
         let text = match self.take(name) {
             None => return Ok(None),
@@ -54,6 +63,10 @@ impl Fields {
         Ok(Some(text).filter(|text| !text.is_empty()))
     }
 
+    /// A number.
+    ///
+    /// # Errors
+    /// It is none.
     pub fn number(&mut self, name: &str) -> Result<Option<f64>, String> {
         match self.take(name) {
             None => Ok(None),
@@ -63,6 +76,9 @@ impl Fields {
     }
 
     /// A whole number from 0 to `most`. Floats such as 1e15 are accepted if they are whole.
+    ///
+    /// # Errors
+    /// It is not in this range.
     pub fn whole(&mut self, name: &str, most: u64) -> Result<Option<u64>, String> {
         let Some(value) = self.take(name) else { return Ok(None) };
         let Value::Number(number) = &value else { return Err(format!("{name} is {value}; write a number")) };
@@ -80,6 +96,9 @@ impl Fields {
     }
 
     /// A time, ms since the epoch; `unit_ms` is the number of ms in the unit of the field.
+    ///
+    /// # Errors
+    /// It is not between the years 2001 and 2100.
     pub fn time_ms(&mut self, name: &str, unit_ms: f64) -> Result<Option<i64>, String> {
         let Some(number) = self.number(name)? else { return Ok(None) };
         let ms = (number * unit_ms).round();
@@ -93,6 +112,9 @@ impl Fields {
     }
 
     /// A duration in µs, from whichever of `NAME_s`, `NAME_ms` and `NAME_us` is present.
+    ///
+    /// # Errors
+    /// It is negative or longer than a year, or given twice.
     pub fn duration_us(&mut self, name: &str) -> Result<Option<u64>, String> {
         let mut found = None;
         for (suffix, unit_us) in [("s", 1e6), ("ms", 1e3), ("us", 1.0)] {

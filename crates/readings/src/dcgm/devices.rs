@@ -2,29 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use super::fields::{self, Field, Part, Scope, Unit};
+use super::fields::{self, Field, Named, Part, Scope};
 use super::page::{Sample, samples};
-use crate::reading::{Device, Metric, MissingReason, Value};
+use crate::{Device, Metric, MissingReason, Value};
 
 /// Most GPUs and MIG instances of a node: the largest have 16 GPUs of 7 instances each.
-pub(super) const MAX_DEVICES: usize = 1_024;
+pub const MAX_DEVICES: usize = 1_024;
 
 /// UUID of a GPU, and the number of the GPU instance if it is one.
-pub(super) type Key = (String, Option<u32>);
+pub type Key = (String, Option<u32>);
 
 /// Values of one device on a page.
 #[derive(Debug)]
-pub(super) struct DeviceSamples {
+pub struct DeviceSamples {
+    /// The device.
     pub device: Device,
+    /// Its PCI address.
     pub pci_bus_id: Option<String>,
+    /// What the page says of it.
     pub values: BTreeMap<Metric, Value>,
-    free: Option<Value>,
-    remapped: [Option<Value>; 2],
+    parts: Parts,
 }
 
 /// A parsed page.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub struct Page {
+    /// Devices by UUID and GPU instance.
     pub devices: BTreeMap<Key, DeviceSamples>,
     /// Hash of all samples used; equal pages have equal hashes.
     pub fingerprint: u64,
@@ -38,7 +41,7 @@ pub(super) struct Page {
 ///
 /// # Errors
 /// It is no page of a dcgm-exporter, it was cut off, or it names more devices than a node has.
-pub(super) fn read(text: &str) -> Result<Page, String> {
+pub fn read(text: &str) -> Result<Page, String> {
     if !text.is_empty() && !text.ends_with('\n') {
         return Err("the page ends in the middle of a line".into());
     }
@@ -82,6 +85,36 @@ fn field(sample: &Sample<'_>) -> Option<Field> {
     fields::field(sample.name.strip_prefix("DCGM_FI_")?)
 }
 
+/// The device that a line of a field is of, and the number of the GPU instance if it is one. An
+/// instance's line of what the board has ([`Scope::Board`]) is of the board.
+///
+/// # Errors
+/// Why the labels name no device.
+pub fn device<'l>(
+    label: impl Fn(&str) -> Option<&'l str>,
+    scope: Scope,
+) -> Result<(Device, Option<u32>), &'static str> {
+    let uuid = label("UUID").or_else(|| label("uuid")).ok_or("it has no label UUID")?;
+    if !uuid.starts_with("GPU-") {
+        return Err("its label UUID does not begin with GPU-");
+    }
+    let index = label("gpu").and_then(|gpu| gpu.parse().ok()).ok_or("its label gpu is no number")?;
+    let instance = match label("GPU_I_ID") {
+        Some(id) if !id.is_empty() => Some(id.parse().map_err(|_| "its label GPU_I_ID is no number")?),
+        _ => None,
+    };
+    let instance = instance.filter(|_| scope == Scope::Instance);
+    let device = Device {
+        uuid: uuid.to_owned(),
+        index,
+        model: label("modelName").unwrap_or_default().to_owned(),
+        // The exporter does not write the instance's UUID. This is its name from before MIG had
+        // UUIDs, without the compute instance, which the exporter does not write either.
+        mig_uuid: instance.map(|id: u32| format!("MIG-{uuid}/{id}")),
+    };
+    Ok((device, instance))
+}
+
 /// Adds one sample; `None` if it is not used.
 fn take(
     devices: &mut BTreeMap<Key, DeviceSamples>,
@@ -93,53 +126,23 @@ fn take(
     if sample.label("nvlink").is_some() {
         return None;
     }
-    let uuid = sample.label("UUID").or_else(|| sample.label("uuid"))?;
-    let index = sample.label("gpu")?.parse().ok()?;
-    let instance = match sample.label("GPU_I_ID") {
-        Some(id) if !id.is_empty() => Some(id.parse().ok()?),
-        _ => None,
-    };
-    let (field, part) = (fields::field(name), fields::part(name));
-    let scope = field.map_or(Scope::Instance, |field| field.scope);
-    if (field.is_none() && part.is_none()) || !uuid.starts_with("GPU-") {
-        return None;
-    }
-    let on_board = matches!(part, Some(Part::RemappedCorrectable | Part::RemappedUncorrectable))
-        || scope == Scope::Board;
-    let instance = instance.filter(|_| !on_board);
-    let device = devices.entry((uuid.to_owned(), instance)).or_insert_with(|| DeviceSamples {
-        device: Device {
-            uuid: uuid.to_owned(),
-            index,
-            model: sample.label("modelName").unwrap_or_default().to_owned(),
-            // The exporter does not write the instance's UUID. This is its name from before MIG had
-            // UUIDs, without the compute instance, which the exporter does not write either.
-            mig_uuid: instance.map(|id| format!("MIG-{uuid}/{id}")),
-        },
+    let named = Named::of(name)?;
+    let (device, instance) = device(|label| sample.label(label), named.scope()).ok()?;
+    let on = devices.entry((device.uuid.clone(), instance)).or_insert_with(|| DeviceSamples {
+        device,
         pci_bus_id: sample.label("pci_bus_id").map(str::to_owned),
         values: BTreeMap::new(),
-        free: None,
-        remapped: [None, None],
+        parts: Parts::default(),
     });
-    if let Some(field) = field {
-        let value = fields::value(sample.value, field.unit, base_units);
-        device
-            .values
-            .entry(field.metric)
-            .and_modify(|before| *before = agree(field.metric, *before, value))
-            .or_insert(value);
-    }
-    match part {
-        Some(Part::FramebufferFree(unit)) => {
-            device.free = Some(fields::value(sample.value, unit, base_units))
+    let value = fields::value(sample.value, named.unit(), base_units);
+    match named {
+        Named::Field(field) => {
+            on.values
+                .entry(field.metric)
+                .and_modify(|before| *before = agree(field.metric, *before, value))
+                .or_insert(value);
         }
-        Some(Part::RemappedCorrectable) => {
-            device.remapped[0] = Some(fields::value(sample.value, Unit::Counter, base_units));
-        }
-        Some(Part::RemappedUncorrectable) => {
-            device.remapped[1] = Some(fields::value(sample.value, Unit::Counter, base_units));
-        }
-        None => {}
+        Named::Part(part) => on.parts.set(part, value),
     }
     Some(())
 }
@@ -148,7 +151,7 @@ fn take(
 /// its board, or under an old and a new name. Instances are read one after the other, so of a
 /// counter the larger value is newer. But if two pods differ in utilization or memory, each line is
 /// that pod's own since dcgm-exporter#594, and none is the device's.
-fn agree(metric: Metric, before: Value, now: Value) -> Value {
+pub fn agree(metric: Metric, before: Value, now: Value) -> Value {
     let of_pods = matches!(metric, Metric::GpuUtil | Metric::FramebufferUsed);
     match (before, now) {
         (Value::Is(before), Value::Is(now)) if before != now && of_pods => {
@@ -162,21 +165,51 @@ fn agree(metric: Metric, before: Value, now: Value) -> Value {
     }
 }
 
+/// Values of one device at one moment that are parts of metrics.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Parts {
+    free: Option<Value>,
+    remapped: [Option<Value>; 2],
+}
+
+impl Parts {
+    /// Sets a part.
+    pub fn set(&mut self, part: Part, value: Value) {
+        match part {
+            Part::FramebufferFree(_) => self.free = Some(value),
+            Part::RemappedCorrectable => self.remapped[0] = Some(value),
+            Part::RemappedUncorrectable => self.remapped[1] = Some(value),
+        }
+    }
+
+    /// The metrics whose parts are all there; `of` gives the device's other values.
+    pub fn combined(&self, of: impl Fn(Metric) -> Option<Value>) -> impl Iterator<Item = (Metric, Value)> {
+        let remapped = match self.remapped {
+            [Some(corrected), Some(uncorrected)] => {
+                Some((Metric::RemappedRows, sum(&[corrected, uncorrected])))
+            }
+            _ => None,
+        };
+        // Used, reserved and free add up to the whole memory, since DCGM reports reserved memory.
+        let total = match (
+            of(Metric::FramebufferTotal),
+            self.free,
+            of(Metric::FramebufferUsed),
+            of(Metric::FramebufferReserved),
+        ) {
+            (None, Some(free), Some(used), Some(reserved)) => {
+                Some((Metric::FramebufferTotal, sum(&[free, used, reserved])))
+            }
+            _ => None,
+        };
+        [remapped, total].into_iter().flatten()
+    }
+}
+
 /// Combines metrics that DCGM writes in parts, if all parts are there.
 fn combine(device: &mut DeviceSamples) {
-    if let [Some(corrected), Some(uncorrected)] = device.remapped {
-        device.values.insert(Metric::RemappedRows, sum(&[corrected, uncorrected]));
-    }
-    let of = |metric| device.values.get(&metric).copied();
-    // Used, reserved and free add up to the whole memory, since DCGM reports reserved memory.
-    if let (None, Some(free), Some(used), Some(reserved)) = (
-        of(Metric::FramebufferTotal),
-        device.free,
-        of(Metric::FramebufferUsed),
-        of(Metric::FramebufferReserved),
-    ) {
-        device.values.insert(Metric::FramebufferTotal, sum(&[free, used, reserved]));
-    }
+    let combined: Vec<_> = device.parts.combined(|metric| device.values.get(&metric).copied()).collect();
+    device.values.extend(combined);
 }
 
 fn sum(parts: &[Value]) -> Value {

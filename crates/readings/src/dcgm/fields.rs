@@ -16,11 +16,11 @@
 //! - On a MIG instance the exporter repeats values of the whole board, power for example
 //!   (dcgm-exporter#317); see [`Scope`].
 
-use crate::reading::{Metric, MissingReason, Value};
+use crate::{Metric, MissingReason, Value};
 
 /// Unit of a number on a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
+pub enum Unit {
     /// 0 to 1, to millionths.
     Ratio,
     /// 0 to 100, to millionths.
@@ -46,7 +46,7 @@ pub(super) enum Unit {
 
 /// What a field describes if a GPU has MIG instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
+pub enum Scope {
     /// The whole board, even on lines of an instance.
     Board,
     /// The instance, on its own lines.
@@ -55,9 +55,12 @@ pub(super) enum Scope {
 
 /// A field.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Field {
+pub struct Field {
+    /// The metric that it is here.
     pub metric: Metric,
+    /// Unit of its numbers.
     pub unit: Unit,
+    /// What it describes.
     pub scope: Scope,
     /// Whether it is one of the base-unit fields.
     pub base_unit: bool,
@@ -65,14 +68,51 @@ pub(super) struct Field {
 
 /// Part of a metric that DCGM writes in parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub enum Part {
+    /// Free device memory.
     FramebufferFree(Unit),
+    /// Rows replaced for corrected errors.
     RemappedCorrectable,
+    /// Rows replaced for uncorrectable errors.
     RemappedUncorrectable,
 }
 
+/// What a name stands for.
+#[derive(Debug, Clone, Copy)]
+pub enum Named {
+    /// A metric.
+    Field(Field),
+    /// A part of one.
+    Part(Part),
+}
+
+impl Named {
+    /// Finds a name without `DCGM_FI_`.
+    pub fn of(name: &str) -> Option<Self> {
+        field(name).map(Self::Field).or_else(|| part(name).map(Self::Part))
+    }
+
+    /// Unit of its numbers.
+    pub fn unit(self) -> Unit {
+        match self {
+            Self::Field(field) => field.unit,
+            Self::Part(Part::FramebufferFree(unit)) => unit,
+            Self::Part(Part::RemappedCorrectable | Part::RemappedUncorrectable) => Unit::Counter,
+        }
+    }
+
+    /// What it describes if a GPU has MIG instances.
+    pub fn scope(self) -> Scope {
+        match self {
+            Self::Field(field) => field.scope,
+            Self::Part(Part::FramebufferFree(_)) => Scope::Instance,
+            Self::Part(Part::RemappedCorrectable | Part::RemappedUncorrectable) => Scope::Board,
+        }
+    }
+}
+
 /// Finds a part by its name without `DCGM_FI_`.
-pub(super) fn part(name: &str) -> Option<Part> {
+fn part(name: &str) -> Option<Part> {
     Some(match name {
         "DEV_FB_FREE" => Part::FramebufferFree(Unit::Mebibytes),
         "DEV_FB_FREE_BYTES" => Part::FramebufferFree(Unit::Plain),
@@ -85,7 +125,7 @@ pub(super) fn part(name: &str) -> Option<Part> {
 }
 
 /// Finds a field by its name without `DCGM_FI_`.
-pub(super) fn field(name: &str) -> Option<Field> {
+pub fn field(name: &str) -> Option<Field> {
     use Metric as M;
     use Unit as U;
     let board = |metric, unit| Field { metric, unit, scope: Scope::Board, base_unit: false };
@@ -181,7 +221,7 @@ fn blank(offset: i64) -> Value {
 ///
 /// Impossible values, such as a ratio of 7, are missing: many exporter versions pass on blank
 /// values after arithmetic.
-pub(super) fn value(text: &str, unit: Unit, base_units: bool) -> Value {
+pub fn value(text: &str, unit: Unit, base_units: bool) -> Value {
     let counter = matches!(unit, Unit::Counter | Unit::Nanoseconds | Unit::Joules);
     let unit = match unit {
         Unit::RatioOrPercent if base_units => Unit::Ratio,

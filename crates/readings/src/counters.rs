@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::reading::{Device, Metric, Reading, Value};
+use crate::{Device, Metric, Reading, Value};
 
 /// Last known value of each counter of each device in the previous batch.
-#[derive(Default)]
-pub(super) struct LastCounters(Vec<(Arc<Device>, Vec<Option<i64>>)>);
+#[derive(Debug, Default)]
+pub struct LastCounters(Vec<(Arc<Device>, Vec<Option<i64>>)>);
 
 impl LastCounters {
     /// Growth of a counter from its last known value to this reading. -1 if either value is
@@ -45,6 +45,6 @@ impl LastCounters {
 }
 
 /// Whether both are the same hardware, whatever its number.
-pub(super) fn is_same(one: &Device, other: &Device) -> bool {
+pub fn is_same(one: &Device, other: &Device) -> bool {
     (&one.uuid, &one.mig_uuid) == (&other.uuid, &other.mig_uuid)
 }

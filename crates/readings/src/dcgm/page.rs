@@ -9,14 +9,17 @@ use std::borrow::Cow;
 
 /// One sample line.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sample<'a> {
+pub struct Sample<'a> {
+    /// Name of the metric.
     pub name: &'a str,
+    /// Labels in the order of the line.
     pub labels: Vec<(&'a str, Cow<'a, str>)>,
     /// The number as text: conversion would lose digits of large integers.
     pub value: &'a str,
 }
 
 impl Sample<'_> {
+    /// Value of a label.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(label, _)| *label == name).map(|(_, value)| value.as_ref())
     }
@@ -24,7 +27,7 @@ impl Sample<'_> {
 
 /// Samples of a page, with an error for each line that is none. Comments and blank lines are
 /// skipped.
-pub(super) fn samples(page: &str) -> impl Iterator<Item = Result<Sample<'_>, BadLine>> {
+pub fn samples(page: &str) -> impl Iterator<Item = Result<Sample<'_>, BadLine>> {
     page.lines().enumerate().filter_map(|(at, line)| {
         let line = line.trim();
         let passed = line.is_empty() || line.starts_with('#');
@@ -34,7 +37,7 @@ pub(super) fn samples(page: &str) -> impl Iterator<Item = Result<Sample<'_>, Bad
 
 /// Number of a line that is no sample, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BadLine(pub usize);
+pub struct BadLine(pub usize);
 
 fn sample(line: &str) -> Option<Sample<'_>> {
     let name_end = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'))?;
