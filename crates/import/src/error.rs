@@ -25,6 +25,8 @@ pub enum ImportError {
     Parquet { file: String, group: usize, row: u64, what: String },
     #[error("parquet cannot be read from standard input; give the file's path instead")]
     ParquetFromStdin,
+    #[error("{file} is a Parquet file; this import reads lines of JSON")]
+    NotLines { file: String },
     #[error("{file} is empty: its first line must name the columns")]
     Empty { file: String },
     #[error("{file}: the header (line 1) cannot be used: {what}")]
@@ -37,6 +39,10 @@ pub enum ImportError {
     NoCluster { file: String, mapping: String },
     #[error("--nodes declares nodes for jobs, and mapping {mapping} is of another kind")]
     NodesWithoutJobs { mapping: String },
+    #[error("{url}: {what}")]
+    Server { url: String, what: String },
+    #[error("{0}")]
+    Span(String),
     #[error(transparent)]
     Nodes(#[from] FleetError),
     #[error(transparent)]
@@ -151,6 +157,18 @@ pub enum RejectCode {
     FieldCount,
     /// The line is not UTF-8.
     BadEncoding,
+    /// The line is no report as a training job sends it.
+    BadReport,
+    /// A kind of fault that is not known.
+    UnknownKind,
+    /// The labels of a time series do not name a GPU on a node.
+    BadSeries,
+    /// A name is too long.
+    BadName,
+    /// The metric of a sample is not known.
+    UnknownMetric,
+    /// A file too large to be read in any order has a row of an hour that was written.
+    OutOfOrder,
 }
 
 impl RejectCode {
@@ -171,6 +189,12 @@ impl RejectCode {
             Self::LineTooLong => "LINE_TOO_LONG",
             Self::FieldCount => "FIELD_COUNT",
             Self::BadEncoding => "BAD_ENCODING",
+            Self::BadReport => "BAD_REPORT",
+            Self::UnknownKind => "UNKNOWN_KIND",
+            Self::BadSeries => "BAD_SERIES",
+            Self::BadName => "BAD_NAME",
+            Self::UnknownMetric => "UNKNOWN_METRIC",
+            Self::OutOfOrder => "OUT_OF_ORDER",
         }
     }
 }

@@ -121,7 +121,7 @@ impl ColumnBinder<'_> {
         self.columns.iter().position(|column| column.name == name)
     }
 
-    fn missing(&self, column: &str, field: &str) -> ImportError {
+    pub(crate) fn missing(&self, column: &str, field: &str) -> ImportError {
         let found = self.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
         ImportError::MissingColumn(Box::new(MissingColumn {
             file: self.file.into(),
@@ -354,6 +354,37 @@ impl TextField {
     pub(crate) fn is_given(&self) -> bool {
         !matches!(self.origin, TextSource::Absent) || self.default.is_some()
     }
+}
+
+/// The text, owned.
+pub(crate) fn owned(text: &TextField, row: Row<'_>) -> Option<String> {
+    text.read(row).map(Cow::into_owned)
+}
+
+/// The number as an unsigned value; `None` if mapping or row lack it.
+pub(crate) fn unsigned(number: Option<&NumberField>, row: Row<'_>) -> Result<Option<u64>, Reject> {
+    let Some(value) = number.map_or(Ok(None), |number| number.read(row))? else {
+        return Ok(None);
+    };
+    let negative =
+        |_| Reject::new(RejectCode::BadNumber, format!("{value} is negative, and no number here can be"));
+    u64::try_from(value).map(Some).map_err(negative)
+}
+
+/// The cluster of the rows: the given one, or what the mapping says.
+pub(crate) fn cluster_field(
+    binder: &ColumnBinder<'_>,
+    cluster: Option<&str>,
+) -> Result<TextField, ImportError> {
+    let cluster = match cluster {
+        Some(name) => TextField::constant(name),
+        None => binder.text("cluster")?,
+    };
+    if cluster.is_given() {
+        return Ok(cluster);
+    }
+    let (file, mapping) = (binder.file.into(), binder.mapping.name.clone());
+    Err(ImportError::NoCluster { file, mapping })
 }
 
 /// Rejection of a row without a required value.

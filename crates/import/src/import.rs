@@ -1,88 +1,23 @@
 //! Runs an import: reads rows, writes events and dead letters, and counts both.
 
-use std::collections::BTreeMap;
-
-use chrono::DateTime;
-use chrono_tz::Tz;
 use tidegate_events::{Event, SchemaId, v1};
-use tidegate_log::{EventLog, TopicConfig};
+use tidegate_log::EventLog;
 
 use crate::duplicates::{Duplicates, RowCheck};
 use crate::error::{ImportError, Reject, RejectCode};
 use crate::fields::{ColumnBinder, Row, RowContext};
-use crate::fleet::Fleet;
 use crate::jobs::JobScratch;
-use crate::mapping::Mapping;
-use crate::outbox::Outbox;
+use crate::mapping::{Kind, Mapping};
+use crate::options::{FileFormat, ImportOptions, time_reader};
+use crate::outbox::{Outbox, Place};
 use crate::row_mapper::RowMapper;
 use crate::rows::csv::Dialect;
-use crate::rows::open::{Source, open};
+use crate::rows::exposition::ExpositionRows;
+use crate::rows::open::{Source, open, open_lines};
 use crate::rows::{Next, Rows};
+use crate::samples;
+use crate::summary::{ImportSummary, PROGRESS_EVERY_ROWS, Progress};
 use crate::time::TimeReader;
-
-const PROGRESS_EVERY_ROWS: u64 = 4096;
-
-/// Options beside the mapping.
-#[derive(Debug, Clone)]
-pub struct ImportOptions {
-    /// Cluster of all rows; overrides the file.
-    pub cluster: Option<String>,
-    /// Time zone of wall times; overrides the mapping.
-    pub timezone: Option<Tz>,
-    /// Layout of topics that the log lacks.
-    pub topics: TopicConfig,
-    /// Nodes declared for a history without node events.
-    pub fleet: Fleet,
-}
-
-impl Default for ImportOptions {
-    fn default() -> Self {
-        let topics = TopicConfig { partitions: 8, retain_ms: None, retain_bytes: None };
-        Self { cluster: None, timezone: None, topics, fleet: Fleet::default() }
-    }
-}
-
-/// Progress of an import.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes read of the file on disk, and its size if known.
-    pub bytes_read: u64,
-    /// See `bytes_read`.
-    pub bytes_total: Option<u64>,
-    /// Rows read.
-    pub rows: u64,
-}
-
-/// Counts of an import: `rows_read` = accepted + duplicates + skipped + all rejected.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ImportSummary {
-    /// Rows read.
-    pub rows_read: u64,
-    /// Rows that became events.
-    pub rows_accepted: u64,
-    /// Rows that repeat an earlier row of the file exactly.
-    pub rows_duplicate: u64,
-    /// Rows that the mapping skips (`[[skip]]`).
-    pub rows_skipped: u64,
-    /// Rows written as dead letters, by [`RejectCode::as_str`].
-    pub rows_rejected: BTreeMap<&'static str, u64>,
-    /// Rows beyond the memory limit of the duplicate check; 0 except for giant files.
-    pub rows_not_checked_for_duplicates: u64,
-    /// Events appended, dead letters included, and events that an earlier import had already
-    /// appended.
-    pub events_written: u64,
-    /// See `events_written`.
-    pub events_already_present: u64,
-    /// First and last time of each cluster, ms since the epoch.
-    pub clusters: BTreeMap<String, (i64, i64)>,
-}
-
-impl ImportSummary {
-    /// Number of rows written as dead letters.
-    pub fn rejected(&self) -> u64 {
-        self.rows_rejected.values().sum()
-    }
-}
 
 /// Imports a file into a log.
 ///
@@ -105,7 +40,16 @@ pub fn import(
     let origin = source.name();
     // The mapping's check admits only an ASCII delimiter.
     let dialect = Dialect { delimiter: mapping.csv.delimiter as u8, quoted: mapping.csv.quoted };
-    let mut rows = open(source, dialect)?;
+    let mut rows = match options.format {
+        FileFormat::Table => open(source, dialect)?,
+        FileFormat::DcgmText => Box::new(ExpositionRows::new(open_lines(source)?)),
+    };
+    if mapping.kind == Kind::GpuSamples {
+        if !options.fleet.is_empty() {
+            return Err(ImportError::NodesWithoutJobs { mapping: mapping.name.clone() });
+        }
+        return samples::file::import(rows.as_mut(), origin, mapping, options, log, progress);
+    }
     let binder = ColumnBinder { mapping, file: &origin, columns: rows.columns() };
     let context = binder.context()?;
     let plan = RowMapper::new(&binder, options.cluster.as_deref())?;
@@ -122,7 +66,7 @@ pub fn import(
         origin,
         cluster: options.cluster.clone().unwrap_or_default(),
         context,
-        times: TimeReader::new(zone(mapping, options), base_ms(mapping)),
+        times: time_reader(mapping, options),
         scratch: JobScratch::default(),
         duplicates: Duplicates::default(),
         out,
@@ -137,23 +81,12 @@ pub fn import(
         }
         run.summary.rows_read += 1;
         if run.summary.rows_read.is_multiple_of(PROGRESS_EVERY_ROWS) {
-            progress(run.progress(rows.as_ref()));
+            progress(Progress::of(rows.as_ref(), run.summary.rows_read));
         }
     }
-    progress(run.progress(rows.as_ref()));
+    progress(Progress::of(rows.as_ref(), run.summary.rows_read));
     options.fleet.register(&run.summary.clusters, &mut run.out)?;
     run.finish(matches!(plan, RowMapper::Jobs(_)))
-}
-
-/// Zone and base were validated when the mapping was loaded.
-fn zone(mapping: &Mapping, options: &ImportOptions) -> Tz {
-    let stated = mapping.time.zone.as_ref().and_then(|zone| zone.parse().ok());
-    options.timezone.or(stated).unwrap_or(Tz::UTC)
-}
-
-fn base_ms(mapping: &Mapping) -> i64 {
-    let base = mapping.time.base.as_ref().and_then(|base| DateTime::parse_from_rfc3339(base).ok());
-    base.map_or(0, |base| base.timestamp_millis())
 }
 
 /// An import in progress.
@@ -209,31 +142,15 @@ impl Run<'_> {
     /// Writes the row as a dead letter. Its own time is unknown; the largest time before it keeps
     /// the log's times close together and is the same in every import of the file.
     fn reject(&mut self, rows: &dyn Rows, reject: Reject) -> Result<(), ImportError> {
-        self.out.drop_row();
         *self.summary.rows_rejected.entry(reject.code.as_str()).or_default() += 1;
-        let letter = v1::DeadLetter {
-            envelope: Some(v1::Envelope {
-                cluster: self.cluster.clone(),
-                event_time_ms: self.last_ms,
-                ..v1::Envelope::default()
-            }),
-            origin: self.origin.clone(),
+        let place = Place {
+            cluster: &self.cluster,
+            origin: &self.origin,
             line: Some(rows.line()),
-            code: reject.code.as_str().to_owned(),
-            reason: reject.reason,
+            at_ms: self.last_ms,
             raw: rows.raw(),
-            ..v1::DeadLetter::default()
         };
-        // A dead letter has everything an event needs, so adding it cannot fail.
-        if self.out.add(&mut Event::DeadLetter(letter)).is_err() {
-            self.out.drop_row();
-        }
-        self.out.accept_row()
-    }
-
-    fn progress(&self, rows: &dyn Rows) -> Progress {
-        let (bytes_read, bytes_total) = rows.progress();
-        Progress { bytes_read, bytes_total, rows: self.summary.rows_read }
+        self.out.dead_letter(reject, place)
     }
 
     fn finish(mut self, jobs: bool) -> Result<ImportSummary, ImportError> {

@@ -26,20 +26,32 @@
 mod accepted_row;
 mod duplicates;
 mod error;
+mod faults;
 mod fields;
 mod fleet;
 pub mod generate;
 mod import;
 mod jobs;
 mod mapping;
+mod options;
 mod outbox;
+mod prometheus;
 mod row_mapper;
 mod rows;
+mod samples;
+mod steps;
+mod summary;
 mod time;
 pub mod topology;
 
 pub use error::{ColumnType, FleetError, ImportError, MappingError, MissingColumn, Reject, RejectCode};
 pub use fleet::Fleet;
-pub use import::{ImportOptions, ImportSummary, Progress, import};
+pub use import::import;
 pub use mapping::{Kind, Mapping, OnDuplicateId};
+pub use options::{FileFormat, ImportOptions};
+pub use prometheus::{
+    Credentials, PrometheusOptions, PrometheusProgress, PrometheusSummary, import_prometheus,
+};
 pub use rows::open::Source;
+pub use steps::{StepOptions, import_steps};
+pub use summary::{ImportSummary, Progress};

@@ -1,6 +1,6 @@
 //! Collects the events of accepted rows and appends them to the log in chunks.
 
-use tidegate_events::{Event, SchemaId};
+use tidegate_events::{Event, SchemaId, v1};
 use tidegate_log::{Batch, EventLog, Producer, Record, TopicConfig, TopicPartition, partition_for};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -32,6 +32,16 @@ struct Pending {
     partition: usize,
     record: Record,
     id: [u8; 16],
+}
+
+/// Where a dead letter is from.
+pub(crate) struct Place<'a> {
+    pub cluster: &'a str,
+    pub origin: &'a str,
+    pub line: Option<u64>,
+    /// Time of the dead letter, ms since the epoch; the same in every import of the same history.
+    pub at_ms: i64,
+    pub raw: Vec<u8>,
 }
 
 /// Collects events and appends them in chunks. Each chunk has a producer named by its content, so
@@ -124,6 +134,29 @@ impl<'a> Outbox<'a> {
         for pending in self.row.drain(..) {
             self.topics[pending.topic].chunks[pending.partition].staged = 0;
         }
+    }
+
+    /// Drops the current row, and writes a dead letter in its place.
+    pub(crate) fn dead_letter(&mut self, reject: Reject, place: Place<'_>) -> Result<(), ImportError> {
+        self.drop_row();
+        let letter = v1::DeadLetter {
+            envelope: Some(v1::Envelope {
+                cluster: place.cluster.to_owned(),
+                event_time_ms: place.at_ms,
+                ..v1::Envelope::default()
+            }),
+            origin: place.origin.to_owned(),
+            line: place.line,
+            code: reject.code.as_str().to_owned(),
+            reason: reject.reason,
+            raw: place.raw,
+            ..v1::DeadLetter::default()
+        };
+        // A dead letter has everything an event needs, so adding it cannot fail.
+        if self.add(&mut Event::DeadLetter(letter)).is_err() {
+            self.drop_row();
+        }
+        self.accept_row()
     }
 
     /// Accepts the current row, and appends full chunks.

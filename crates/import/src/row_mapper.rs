@@ -1,13 +1,15 @@
-//! Maps rows to events: the choice between kinds, and all kinds except jobs.
+//! Maps rows to events: the choice between kinds, and all kinds except jobs and faults.
 
 use std::borrow::Cow;
 
 use tidegate_events::{Event, SchemaId, v1};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::accepted_row::AcceptedRow;
-use crate::error::{ImportError, Reject, RejectCode};
-use crate::fields::{ColumnBinder, NumberField, Row, TextField, TimeField, missing};
+use crate::accepted_row::{AcceptedRow, envelope, facts};
+use crate::error::{ImportError, Reject};
+use crate::faults::FaultMapper;
+use crate::fields::{
+    ColumnBinder, NumberField, Row, TextField, TimeField, cluster_field, missing, owned, unsigned,
+};
 use crate::jobs::{JobMapper, JobScratch};
 use crate::mapping::{Kind, Unit};
 use crate::outbox::Outbox;
@@ -16,28 +18,22 @@ use crate::time::TimeReader;
 /// A mapping bound to the columns of one file.
 pub(crate) enum RowMapper {
     Jobs(Box<JobMapper>),
-    Quotas(QuotaMapper),
+    Quotas(Box<QuotaMapper>),
     PoolSamples(Box<SampleMapper>),
     Nodes(Box<NodeMapper>),
-    Faults(FaultMapper),
+    Faults(Box<FaultMapper>),
 }
 
 impl RowMapper {
     pub(crate) fn new(binder: &ColumnBinder<'_>, cluster: Option<&str>) -> Result<Self, ImportError> {
-        let cluster = match cluster {
-            Some(name) => TextField::constant(name),
-            None => binder.text("cluster")?,
-        };
-        if !cluster.is_given() {
-            let (file, mapping) = (binder.file.into(), binder.mapping.name.clone());
-            return Err(ImportError::NoCluster { file, mapping });
-        }
+        let cluster = cluster_field(binder, cluster)?;
         Ok(match binder.mapping.kind {
             Kind::Jobs => Self::Jobs(Box::new(JobMapper::new(binder, cluster)?)),
-            Kind::Quotas => Self::Quotas(QuotaMapper::new(binder, cluster)?),
+            Kind::Quotas => Self::Quotas(Box::new(QuotaMapper::new(binder, cluster)?)),
             Kind::PoolSamples => Self::PoolSamples(Box::new(SampleMapper::new(binder, cluster)?)),
             Kind::Nodes => Self::Nodes(Box::new(NodeMapper::new(binder, cluster)?)),
-            Kind::NodeFaults => Self::Faults(FaultMapper::new(binder, cluster)?),
+            Kind::NodeFaults => Self::Faults(Box::new(FaultMapper::new(binder, cluster)?)),
+            Kind::GpuSamples => unreachable!("samples::file imports them"),
         })
     }
 
@@ -66,30 +62,6 @@ impl RowMapper {
             Self::Faults(plan) => plan.row(row, times, out),
         }
     }
-}
-
-/// The number as an unsigned value; `None` if mapping or row lack it.
-fn unsigned(number: Option<&NumberField>, row: Row<'_>) -> Result<Option<u64>, Reject> {
-    let Some(value) = number.map_or(Ok(None), |number| number.read(row))? else {
-        return Ok(None);
-    };
-    let negative =
-        |_| Reject::new(RejectCode::BadNumber, format!("{value} is negative, and a capacity cannot be"));
-    u64::try_from(value).map(Some).map_err(negative)
-}
-
-fn owned(text: &TextField, row: Row<'_>) -> Option<String> {
-    text.read(row).map(Cow::into_owned)
-}
-
-fn envelope(cluster: &str, event_time_ms: i64) -> Option<v1::Envelope> {
-    Some(v1::Envelope { cluster: cluster.to_owned(), event_time_ms, ..v1::Envelope::default() })
-}
-
-fn facts<'r>(cluster: Cow<'r, str>, name: &str, first_ms: i64, last_ms: i64, part: &str) -> AcceptedRow<'r> {
-    let seed = xxh3_64_with_seed(cluster.as_bytes(), first_ms.cast_unsigned());
-    let identity = xxh3_64_with_seed(part.as_bytes(), xxh3_64_with_seed(name.as_bytes(), seed));
-    AcceptedRow { cluster, identity, unique: true, first_ms, last_ms }
 }
 
 /// The columns that say what a row of quotas, pool samples or nodes is about.
@@ -253,68 +225,6 @@ impl NodeMapper {
             memory_bytes: read(&self.memory)?,
             ..v1::NodeEvent::default()
         }))?;
-        Ok(facts)
-    }
-}
-
-/// Maps faults of nodes. A fault without an end is still open.
-pub(crate) struct FaultMapper {
-    cluster: TextField,
-    node: TextField,
-    fault_id: TextField,
-    fault_level: TextField,
-    fault_class: TextField,
-    description: TextField,
-    start_time: TimeField,
-    end_time: Option<TimeField>,
-}
-
-impl FaultMapper {
-    fn new(binder: &ColumnBinder<'_>, cluster: TextField) -> Result<Self, ImportError> {
-        Ok(Self {
-            cluster,
-            node: binder.text("node")?,
-            fault_id: binder.text("fault_id")?,
-            fault_level: binder.text("fault_level")?,
-            fault_class: binder.text("fault_class")?,
-            description: binder.text("description")?,
-            start_time: binder.required_time("start_time")?,
-            end_time: binder.time("end_time")?,
-        })
-    }
-
-    fn row<'r>(
-        &'r self,
-        row: Row<'r>,
-        times: &mut TimeReader,
-        out: &mut Outbox<'_>,
-    ) -> Result<AcceptedRow<'r>, Reject> {
-        let cluster = self.cluster.required("cluster", row)?;
-        let node = self.node.required("node", row)?;
-        let start_ms = self.start_time.read(row, times)?.ok_or_else(|| missing("start_time"))?;
-        let end_ms = self.end_time.as_ref().map_or(Ok(None), |time| time.read(row, times))?;
-        if let Some(gap_ms) = end_ms.map(|end_ms| start_ms - end_ms).filter(|gap_ms| *gap_ms > 0) {
-            let reason = format!("the fault ends {gap_ms} ms before it starts");
-            return Err(Reject::new(RejectCode::EndBeforeStart, reason));
-        }
-        let fault_id = self.fault_id.read(row).map_or_else(|| start_ms.to_string(), Cow::into_owned);
-        let facts = facts(cluster, &node, start_ms, end_ms.unwrap_or(start_ms), &fault_id);
-        let mut event = v1::NodeEvent {
-            envelope: envelope(&facts.cluster, start_ms),
-            kind: v1::NodeEventKind::FaultStarted.into(),
-            node: node.into_owned(),
-            fault_id: Some(fault_id),
-            fault_level: owned(&self.fault_level, row),
-            fault_class: owned(&self.fault_class, row),
-            description: owned(&self.description, row),
-            ..v1::NodeEvent::default()
-        };
-        out.add(&mut Event::Node(event.clone()))?;
-        if let Some(end_ms) = end_ms {
-            event.envelope = envelope(&facts.cluster, end_ms);
-            event.kind = v1::NodeEventKind::FaultEnded.into();
-            out.add(&mut Event::Node(event))?;
-        }
         Ok(facts)
     }
 }

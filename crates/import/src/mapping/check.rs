@@ -1,13 +1,18 @@
 //! Validates a mapping beyond its syntax. Every message names the key and what would be right.
 
-use tidegate_events::FinalState;
+use std::sync::LazyLock;
 
-use super::column::{Decode, Dimension, FieldSpec};
+use tidegate_events::FinalState;
+use tidegate_readings::Metric;
+
+use super::column::{Decode, Dimension, FieldSpec, Unit};
 use super::{Kind, Mapping};
 use crate::error::MappingError;
 
 /// Longest name, bytes: it is part of every event's source and producer.
 const MAX_NAME_BYTES: usize = 64;
+/// Longest time that a sample stands for: 31 days.
+const MOST_INTERVAL_MS: u64 = 31 * 86_400_000;
 
 /// Type of an event field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +87,12 @@ const NODES: &[(&str, FieldKind)] = &[
 const NODE_FAULTS: &[(&str, FieldKind)] = &[
     ("cluster", Text),
     ("node", Text),
+    ("kind", Text),
+    ("gpu_uuid", Text),
+    ("mig_uuid", Text),
+    ("gpu_index", COUNT),
+    ("pci_bus_id", Text),
+    ("xid", COUNT),
     ("fault_id", Text),
     ("fault_level", Text),
     ("fault_class", Text),
@@ -89,6 +100,24 @@ const NODE_FAULTS: &[(&str, FieldKind)] = &[
     ("start_time", Time),
     ("end_time", Time),
 ];
+
+/// Who and when; the metrics follow, by their names in `gpu_samples`, or `metric` and `value`.
+const GPU_SAMPLES: &[(&str, FieldKind)] = &[
+    ("cluster", Text),
+    ("node", Text),
+    ("gpu_uuid", Text),
+    ("mig_uuid", Text),
+    ("gpu_instance", Text),
+    ("gpu_model", Text),
+    ("gpu_index", COUNT),
+    ("time", Time),
+    ("metric", Text),
+    ("value", Text),
+];
+static GPU_SAMPLES_AND_METRICS: LazyLock<Vec<(&str, FieldKind)>> = LazyLock::new(|| {
+    let number = |metric: &Metric| (metric.name(), Number(Unit::of_metric(metric.name()).dimension()));
+    GPU_SAMPLES.iter().copied().chain(Metric::ALL.iter().map(number)).collect()
+});
 
 /// Required fields of a kind. The cluster may come from `--cluster` instead.
 fn required_cells(kind: Kind) -> &'static [&'static str] {
@@ -98,6 +127,7 @@ fn required_cells(kind: Kind) -> &'static [&'static str] {
         Kind::PoolSamples => &["owner", "time"],
         Kind::Nodes => &["node", "time"],
         Kind::NodeFaults => &["node", "start_time"],
+        Kind::GpuSamples => &["node", "gpu_uuid", "time"],
     }
 }
 
@@ -108,6 +138,7 @@ fn fields(kind: Kind) -> &'static [(&'static str, FieldKind)] {
         Kind::PoolSamples => POOL_SAMPLES,
         Kind::Nodes => NODES,
         Kind::NodeFaults => NODE_FAULTS,
+        Kind::GpuSamples => &GPU_SAMPLES_AND_METRICS,
     }
 }
 
@@ -157,8 +188,19 @@ impl Mapping {
                 return Err(invalid(format!("columns.{field}"), "is required for this kind".into()));
             }
         }
-        if self.kind == Kind::PoolSamples && self.interval_ms.is_none_or(|ms| ms == 0) {
-            return Err(invalid("interval_ms".into(), "a pool sample needs the time it is valid for".into()));
+        let is_sample = matches!(self.kind, Kind::PoolSamples | Kind::GpuSamples);
+        if is_sample && !self.interval_ms.is_some_and(|ms| (1..=MOST_INTERVAL_MS).contains(&ms)) {
+            let what = format!("a sample needs the time that it stands for, from 1 to {MOST_INTERVAL_MS} ms");
+            return Err(invalid("interval_ms".into(), what));
+        }
+        if self.columns.contains_key("metric") != self.columns.contains_key("value") {
+            return Err(invalid("columns.metric".into(), "use together with value".into()));
+        }
+        if self.columns.contains_key("metric")
+            && let Some(metric) = Metric::ALL.iter().find(|metric| self.columns.contains_key(metric.name()))
+        {
+            let what = "is only for files with a column per metric, without columns.metric";
+            return Err(invalid(format!("columns.{}", metric.name()), what.into()));
         }
         if !self.reasons_before_eligible.is_empty() && !self.columns.contains_key("reason") {
             return Err(invalid(

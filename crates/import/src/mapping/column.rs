@@ -85,6 +85,13 @@ pub(crate) enum Unit {
     Kib,
     Mib,
     Gib,
+    Ppm,
+    Percent,
+    Ratio,
+    Mw,
+    W,
+    Mj,
+    J,
     Count,
 }
 
@@ -95,25 +102,45 @@ pub(crate) enum Dimension {
     Cpus,
     Time,
     Memory,
+    Share,
+    Power,
+    Energy,
     Count,
 }
 
 impl Unit {
+    /// The unit of a metric of GPU samples, by the end of its name.
+    pub(crate) fn of_metric(name: &str) -> Self {
+        match name.rsplit('_').next() {
+            Some("ppm") => Self::Ppm,
+            Some("mw") => Self::Mw,
+            Some("mj") => Self::Mj,
+            Some("bytes") => Self::Bytes,
+            _ => Self::Count,
+        }
+    }
+
     pub(crate) fn dimension(self) -> Dimension {
         match self {
             Self::Gpus | Self::GpusMilli => Dimension::Gpus,
             Self::Cpus | Self::CpusMilli => Dimension::Cpus,
             Self::Ms | Self::S | Self::Min | Self::H | Self::Days => Dimension::Time,
             Self::Bytes | Self::Kib | Self::Mib | Self::Gib => Dimension::Memory,
+            Self::Ppm | Self::Percent | Self::Ratio => Dimension::Share,
+            Self::Mw | Self::W => Dimension::Power,
+            Self::Mj | Self::J => Dimension::Energy,
             Self::Count => Dimension::Count,
         }
     }
 
-    /// Factor to the event's unit (thousandths, ms, bytes).
+    /// Factor to the event's unit (thousandths, ms, bytes, ppm, mW, mJ).
     pub(crate) fn scale(self) -> i64 {
         match self {
             Self::GpusMilli | Self::CpusMilli | Self::Ms | Self::Bytes | Self::Count => 1,
-            Self::Gpus | Self::Cpus | Self::S => 1_000,
+            Self::Ppm | Self::Mw | Self::Mj => 1,
+            Self::Gpus | Self::Cpus | Self::S | Self::W | Self::J => 1_000,
+            Self::Percent => 10_000,
+            Self::Ratio => 1_000_000,
             Self::Min => 60_000,
             Self::H => 3_600_000,
             Self::Days => 86_400_000,

@@ -22,6 +22,9 @@ macro_rules! shipped {
 const SHIPPED: &[(&str, &str)] = shipped![
     "alibaba_openb_nodes",
     "alibaba_openb_pods",
+    "dcgm_long",
+    "faults_csv",
+    "gpu_samples_csv",
     "helios_earth_vc_1min",
     "helios_vc_gpus_daily",
     "jobs_csv",
@@ -45,8 +48,10 @@ pub enum Kind {
     PoolSamples,
     /// A node with its devices.
     Nodes,
-    /// A fault of a node, with start and end.
+    /// A fault of a node, with start and end, or what the driver reported of a GPU.
     NodeFaults,
+    /// Values of a GPU at a time.
+    GpuSamples,
 }
 
 /// Meaning of a second row with an id.
@@ -115,9 +120,12 @@ pub struct Mapping {
     /// Rows to skip; they are counted, not rejected.
     #[serde(default)]
     pub(crate) skip: Vec<SkipSpec>,
-    /// Validity of a pool sample, ms.
+    /// The time that a sample stands for, ms.
     #[serde(default)]
     pub(crate) interval_ms: Option<u64>,
+    /// DCGM's fields `..._UTIL_RATIO` are from 0 to 1, as since DCGM 4.7; otherwise percent.
+    #[serde(default)]
+    pub(crate) dcgm_base_units: bool,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -3,7 +3,9 @@
 use crate::error::{ImportError, Reject};
 
 pub(crate) mod csv;
+pub(crate) mod exposition;
 mod guarded;
+pub(crate) mod lines;
 pub(crate) mod open;
 pub(crate) mod parquet;
 

@@ -11,6 +11,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::Rows;
 use super::csv::{Bytes, CsvRows, Dialect};
+use super::lines::Lines;
 use super::parquet::ParquetRows;
 use crate::error::ImportError;
 
@@ -80,6 +81,28 @@ impl Source {
 
 /// Opens the source and reads its header.
 pub(crate) fn open(source: Source, dialect: Dialect) -> Result<Box<dyn Rows>, ImportError> {
+    let file = source.display_name();
+    match content(source)? {
+        Content::Parquet(parquet) => Ok(Box::new(ParquetRows::open(parquet, file)?)),
+        Content::Text(input) => Ok(Box::new(CsvRows::open(input, file, dialect)?)),
+    }
+}
+
+/// Opens the source to be read line by line.
+pub(crate) fn open_lines(source: Source) -> Result<Lines<Input>, ImportError> {
+    let file = source.display_name();
+    match content(source)? {
+        Content::Parquet(_) => Err(ImportError::NotLines { file }),
+        Content::Text(input) => Ok(Lines::new(input)),
+    }
+}
+
+enum Content {
+    Parquet(File),
+    Text(Input),
+}
+
+fn content(source: Source) -> Result<Content, ImportError> {
     let display_name = source.display_name();
     let opening = |source| ImportError::Open { file: display_name.clone(), source };
     let (mut reader, total): (Box<dyn Read>, Option<u64>) = match source {
@@ -87,7 +110,7 @@ pub(crate) fn open(source: Source, dialect: Dialect) -> Result<Box<dyn Rows>, Im
             let mut file = File::open(&path).map_err(opening)?;
             let bytes = file.metadata().map_err(opening)?.len();
             if starts_with(&mut file, PARQUET_MAGIC).map_err(opening)? {
-                return Ok(Box::new(ParquetRows::open(file, display_name)?));
+                return Ok(Content::Parquet(file));
             }
             (Box::new(file), Some(bytes))
         }
@@ -107,8 +130,7 @@ pub(crate) fn open(source: Source, dialect: Dialect) -> Result<Box<dyn Rows>, Im
     } else {
         Box::new(counted)
     };
-    let input = Input { reader, read, total, gzip, file: display_name.clone() };
-    Ok(Box::new(CsvRows::open(input, display_name, dialect)?))
+    Ok(Content::Text(Input { reader, read, total, gzip, file: display_name }))
 }
 
 fn starts_with(file: &mut File, magic: &[u8]) -> std::io::Result<bool> {
@@ -131,7 +153,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-struct Input {
+pub(crate) struct Input {
     reader: Box<dyn Read>,
     /// Bytes read from the file, before decompression.
     read: Rc<Counter<u64>>,

@@ -3,11 +3,15 @@
 #![allow(clippy::unwrap_used)]
 
 mod damaged;
+mod faults;
 mod files;
 mod fleet;
 mod mappings;
+mod prometheus;
 mod rejects;
 mod repeats;
 mod sacct;
+mod samples;
+mod steps;
 mod support;
 mod traces;
