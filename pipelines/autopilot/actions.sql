@@ -13,7 +13,7 @@
 --! state         = "Latest step: APPLYING, APPLIED, VERIFIED, ACTION_FAILED, YIELDED (changed externally), COMPENSATING or COMPENSATED (undone)."
 --! generation    = "Generation of the lease under which it ran."
 --! holder        = "Lease holder that took its latest step."
---! approved_by   = "Approver: a login, or the principals and fingerprint of the signing key; `policy` if no approval was needed."
+--! approved_by   = "Approver: a login, a principal over HTTP, or the principals and fingerprint of the signing key; `policy` if no approval was needed."
 --! decided_time  = "Time of the decision."
 --! noticed_time  = "Time at which the affected jobs were notified."
 --! acknowledged_time = "Time at which they had written their checkpoints."
@@ -28,7 +28,7 @@ WITH steps AS (
     -- One row per step of an action; place 1 is the latest.
     SELECT *, row_number() OVER (PARTITION BY cluster, action ORDER BY epoch DESC, seq DESC) AS place
     FROM autopilot_events
-    WHERE action IS NOT NULL AND kind NOT IN ('SCORED', 'APPROVAL_REFUSED')
+    WHERE action IS NOT NULL AND kind NOT IN ('SCORED', 'APPROVAL_REFUSED', 'REJECTED')
 )
 SELECT cluster, action,
        max(plan) AS plan,

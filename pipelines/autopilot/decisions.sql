@@ -21,9 +21,11 @@
 --! confidence_ppm = "Probability that it takes effect and pays off, millionths."
 --! over_ms       = "Period over which benefit and cost are estimated, ms."
 --! expires_time  = "Deadline: it starts by then or not at all."
---! state         = "Latest step: PROPOSED, APPROVED, LEASED, NOTICED, ACKNOWLEDGED, APPLYING, APPLIED, VERIFIED, DROPPED, ACTION_FAILED, YIELDED, COMPENSATING or COMPENSATED; for a shadow SHADOW_DECIDED."
---! approved_by   = "Approver: a login, or the principals and fingerprint of the signing key; `policy` if no approval was needed."
+--! state         = "Latest step: PROPOSED, APPROVED, REJECTED, LEASED, NOTICED, ACKNOWLEDGED, NOTICE_IGNORED, APPLYING, APPLIED, VERIFIED, DROPPED, ACTION_FAILED, YIELDED, COMPENSATING or COMPENSATED; for a shadow SHADOW_DECIDED."
+--! approved_by   = "Approver: a login, a principal over HTTP, or the principals and fingerprint of the signing key; `policy` if no approval was needed."
 --! approval_refused = "Why an approval did not count: it was not signed, or the signer was not authorised."
+--! rejected_by   = "Who rejected it before it began: a login, or a principal over HTTP."
+--! rejected_why  = "That person's reason."
 --! rule          = "Rule of the guard that refused it."
 --! refused_why   = "Explanation by the rule."
 --! why           = "Reason for the decision and for its time."
@@ -41,6 +43,8 @@ WITH steps AS (
            max(kind) FILTER (WHERE place = 1) AS state,
            max(holder) FILTER (WHERE kind = 'APPROVED') AS approved_by,
            max(holder || ': ' || why) FILTER (WHERE kind = 'APPROVAL_REFUSED') AS approval_refused,
+           max(holder) FILTER (WHERE kind = 'REJECTED') AS rejected_by,
+           max(why) FILTER (WHERE kind = 'REJECTED') AS rejected_why,
            max(rule) FILTER (WHERE kind = 'DROPPED') AS rule,
            max(why) FILTER (WHERE kind = 'DROPPED') AS refused_why
     FROM steps
@@ -48,7 +52,7 @@ WITH steps AS (
 )
 SELECT p.cluster, p.action, p.plan, p.event_time AS decided_time, p.decision_kind, p.object, p.mode, p.gpus,
        p.benefit_gpu_ms, p.benefit_low_gpu_ms, p.cost_gpu_ms, p.cost_high_gpu_ms, p.benefit_gpu_ms - p.cost_gpu_ms AS net_gpu_ms,
-       p.net_micros, p.confidence_ppm, p.over_ms, p.expires_time, b.state, b.approved_by, b.approval_refused, coalesce(b.rule, p.rule) AS rule, coalesce(b.refused_why, p.refused_why) AS refused_why, p.why,
+       p.net_micros, p.confidence_ppm, p.over_ms, p.expires_time, b.state, b.approved_by, b.approval_refused, b.rejected_by, b.rejected_why, coalesce(b.rule, p.rule) AS rule, coalesce(b.refused_why, p.refused_why) AS refused_why, p.why,
        coalesce(p.role, 'base') AS role, p.policy, p.same_as
 FROM steps p
 JOIN outcomes b ON b.cluster = p.cluster AND b.action = p.action

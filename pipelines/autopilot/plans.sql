@@ -1,5 +1,5 @@
 --! name    = "plans"
---! doc     = "Recorded plans of the autopilot: each plan with a new decision, and every ten minutes one without. Plans of shadow policies, which never act, are listed too; see role."
+--! doc     = "Recorded plans of the autopilot: each plan with a new decision, some whose reasons have changed, and every ten minutes one. Plans of shadow policies, which never act, are listed too; see role."
 --! question = "What did the autopilot decide lately, and why did it decide nothing?"
 --! example  = "SELECT made_time, plan, policy, decisions, why FROM plans WHERE role <> 'shadow' ORDER BY made_time DESC LIMIT 20"
 --! sources = ["autopilot_events"]

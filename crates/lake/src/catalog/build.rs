@@ -10,11 +10,12 @@ use datafusion::functions_aggregate::expr_fn::{count, max};
 use datafusion::prelude::{SessionContext, ident, lit};
 use futures::FutureExt;
 
-use super::Catalog;
 use super::lag::{self, TableLag};
 use super::overlay::{cast_columns, public_rows};
+use super::{Catalog, Question};
 use crate::engine::{self, Limits};
 use crate::error::Result;
+use crate::pipeline::definition::Pipeline;
 use crate::pipeline::plan::{Plan, Planned};
 use crate::raw::AUDIT_TABLE;
 use crate::table::{Layout, REVISION, TableSpec, table_lag, window_revisions};
@@ -78,7 +79,7 @@ pub async fn public_catalog(
 ) -> Result<Catalog> {
     let ctx = &engine::session(runtime, Limits { threads: 1, ..Limits::default() });
     let guarded = plan.computed_from(AUDIT_TABLE);
-    let mut catalog = Catalog { rollups: plan.rollups(), ..Catalog::default() };
+    let mut catalog = Catalog { rollups: plan.rollups(), questions: questions(plan), ..Catalog::default() };
     let mut windows = Vec::new();
     for (spec, rows, partitions) in stored {
         if spec.layout == Layout::Windowed && !guarded.contains(&spec.name) {
@@ -110,6 +111,15 @@ pub async fn public_catalog(
     }
     catalog.guarded = guarded;
     Ok(catalog)
+}
+
+fn questions(plan: &Plan) -> BTreeMap<String, Question> {
+    let stored = plan.pipelines().map(|planned| &planned.pipeline).filter(|pipeline| pipeline.stored);
+    let question = |pipeline: &Pipeline| {
+        let text = pipeline.question.clone()?;
+        Some((pipeline.name.clone(), Question { text, example: pipeline.example.clone() }))
+    };
+    stored.filter_map(question).collect()
 }
 
 fn revisions_of(spec: &TableSpec, rows: DataFrame) -> Result<DataFrame> {

@@ -41,9 +41,20 @@ pub struct Catalog {
     /// Names of the tables that are for administrators: audit records, and what is computed from
     /// them.
     pub guarded: BTreeSet<String>,
+    /// The question that each table answers, where its pipeline names one.
+    pub questions: BTreeMap<String, Question>,
     /// Where the rows of each stored table are, for another process that opens them. Empty if they
     /// are not all in a lake.
     pub stored: BTreeMap<String, Stored>,
+}
+
+/// A question that a table answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// It, in the words of an operator or a payer.
+    pub text: String,
+    /// A query to begin with.
+    pub example: Option<String>,
 }
 
 /// Where the rows of a stored table are: in a version of its Delta table, overlaid with others.

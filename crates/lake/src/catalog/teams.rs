@@ -43,10 +43,12 @@ impl Catalog {
             }
         }
         let is_there = |name: &String| tables.contains_key(name);
+        let questions = self.questions.iter().filter(|(name, _)| is_there(name));
         let specs = self.specs.iter().filter(|(name, _)| is_there(name));
         Ok(Self {
             specs: specs.map(|(name, spec)| (name.clone(), Arc::clone(spec))).collect(),
             views: self.views.iter().filter(|name| is_there(name)).cloned().collect(),
+            questions: questions.map(|(name, question)| (name.clone(), question.clone())).collect(),
             tables,
             ..Self::default()
         })

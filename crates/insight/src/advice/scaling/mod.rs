@@ -2,10 +2,11 @@
 //!
 //! [`Observations`] keep one cell per size of a job family. [`Curve::fit`] fits Pollux's model
 //! (OSDI '21) where there are enough cells and Amdahl's law otherwise, and estimates its error by
-//! leaving out each size in turn.
+//! leaving out each size in turn. [`FamilyCurve`] decides when a family is fitted anew.
 
 mod amdahl;
 mod curve;
+mod family;
 mod pollux;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::{AdviceError, error::parameter};
 pub use amdahl::Amdahl;
 pub use curve::{Curve, Estimate, Form};
+pub use family::{FamilyCurve, FamilyPoint, StepWindow};
 pub use pollux::Pollux;
 
 /// Size of a job.

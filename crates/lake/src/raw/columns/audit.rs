@@ -14,7 +14,8 @@ pub(in crate::raw) const AUDIT: Columns<AuditEvent> = &[
     (
         "kind",
         Read::Text(|e| Some(AuditEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
-        "QUERY_ASKED, QUERY_ENDED, PRICES_SENT, PRICES_ENDED, PRINCIPAL_ADDED, PRINCIPAL_REMOVED or PRINCIPAL_CHANGED.",
+        "QUERY_ASKED, QUERY_ENDED, PRICES_SENT, PRICES_ENDED, PRINCIPAL_ADDED, PRINCIPAL_REMOVED, PRINCIPAL_CHANGED, APPROVE_ASKED, \
+         REJECT_ASKED, PAUSE_ASKED, RESUME_ASKED or STEERING_ENDED.",
     ),
     ("id", Read::Text(|e| Some(&e.id)), "Action; equal in its record and that of its end."),
     (
@@ -25,15 +26,23 @@ pub(in crate::raw) const AUDIT: Columns<AuditEvent> = &[
     ("role", Read::Text(|e| e.role.as_deref()), "Role of the principal."),
     ("bound_to", Read::Text(|e| e.teams.as_deref()), "Teams that it is bound to, comma separated."),
     ("peer", Read::Text(|e| e.peer.as_deref()), "Address and port that it came from."),
-    ("door", Read::Text(|e| Some(&e.door)), "/v1/sql, /v1/events, page, command or token-file."),
+    (
+        "door",
+        Read::Text(|e| Some(&e.door)),
+        "/v1/sql, /v1/events, /v1/autopilot, page, command or token-file.",
+    ),
     (
         "text",
         Read::Text(|e| e.text.as_deref()),
-        "The query, the prices, or what changed: the first 8192 bytes.",
+        "The query, the prices, a person's reason, or what changed: the first 8192 bytes.",
     ),
     ("text_bytes", Read::Int(|e| int(e.text_bytes)), "Length of the whole text, bytes."),
     ("text_sha256", Read::Text(|e| e.text_sha256.as_deref()), "SHA-256 of the whole text, hexadecimal."),
-    ("object", Read::Text(|e| e.object.as_deref()), "Principal that came, went or changed."),
+    (
+        "object",
+        Read::Text(|e| e.object.as_deref()),
+        "Principal that came, went or changed, or action of the autopilot.",
+    ),
     (
         "code",
         Read::Text(|e| e.code.as_deref()),

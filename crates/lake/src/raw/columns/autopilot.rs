@@ -10,15 +10,16 @@ pub(in crate::raw) const EVENT: Columns<AutopilotEvent> = &[
     (
         "kind",
         Read::Text(|e| Some(AutopilotEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
-        "LEASE_TAKEN, PLANNED, POLICY_TAKEN, ALERT, CYCLES, or a step of an action: PROPOSED, APPROVED, APPROVAL_REFUSED, LEASED, \
-         NOTICED, ACKNOWLEDGED, APPLYING, APPLIED, VERIFIED, DROPPED, ACTION_FAILED, YIELDED, COMPENSATING, COMPENSATED, SCORED; \
+        "LEASE_TAKEN, PLANNED, POLICY_TAKEN, ALERT, CYCLES, or a step of an action: PROPOSED, APPROVED, APPROVAL_REFUSED, REJECTED, LEASED, \
+         NOTICED, ACKNOWLEDGED, NOTICE_IGNORED, APPLYING, APPLIED, VERIFIED, DROPPED, ACTION_FAILED, YIELDED, COMPENSATING, COMPENSATED, SCORED; \
          SHADOW_POLICY, SHADOW_PLANNED, SHADOW_DECIDED; CANARY_BEGAN, CANARY_ENDED; SWITCHED, ENTRY_REFUSED.",
     ),
     ("generation", Read::Int(|e| int(Some(e.generation))), "Generation of the lease it was written under."),
     (
         "holder",
         Read::Text(|e| Some(&e.holder)),
-        "Process that wrote it; for APPROVED and APPROVAL_REFUSED the approver: a login, or principals and fingerprint of the signing key.",
+        "Process that wrote it; for APPROVED and APPROVAL_REFUSED the approver: a login, a principal over HTTP, or principals and \
+         fingerprint of the signing key; for REJECTED who rejected it.",
     ),
     ("until_time", Read::Time(|e| e.until_ms), "LEASE_TAKEN: end of the lease."),
     ("plan", Read::Text(|e| e.plan.as_deref()), "Plan: a hash of all its inputs."),
