@@ -16,6 +16,8 @@
 
 mod columns;
 pub mod forecast;
+#[cfg(test)]
+mod run_times;
 pub mod sizing;
 pub mod straggler;
 pub mod trace;

@@ -1,25 +1,20 @@
 //! Scaling curves of job families: step times by size, and the curve that is refitted as they
 //! change.
 //!
-//! A window of steps at one size gives one observation, its median step, so single slow steps
-//! hardly count. A fit uses all windows of a family, which keeps what was learnt at other sizes. It
-//! is renewed when a size is new, when the number of windows has doubled, and once a day.
-//!
 //! Windows in which a part of the job was slow say nothing about scaling and are left out
-//! ([`slow_periods`]). At each size older windows fade, so that a family that became faster is
-//! believed.
+//! ([`slow_periods`]); when a family is fitted anew, [`FamilyCurve`] decides.
 
 mod slow_periods;
 mod window;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use tidegate_events::{Event, JobFamily, v1};
-use tidegate_insight::advice::scaling::{Curve, Form, Observations, Size};
+use tidegate_insight::advice::scaling::{FamilyCurve, Form, StepWindow};
 
 use crate::publication::{Publication, envelope, producer_name};
-use crate::time::{DAY_US, US_PER_S};
+use crate::time::US_PER_S;
 use slow_periods::{HINDSIGHT_US, SlowPeriods};
 use window::{ClosedWindow, Window};
 
@@ -27,23 +22,10 @@ use window::{ClosedWindow, Window};
 const MODEL: &str = "scaling-2";
 /// Steps per window.
 const WINDOW_STEPS: usize = 100;
-/// A family is also refitted after this many windows, where the last doubling was long ago …
-const REFIT_WINDOWS: u64 = 64;
-/// … and when a window comes this long after the last fit.
-const REFIT_INTERVAL_US: i64 = DAY_US;
-/// Age at which a window counts half. After a family became faster, nine tenths of the new speed
-/// are believed after log2 10 x 2 = 6.6 days; one odd day among steady ones moves the estimate by
-/// less than a third (1 - 2^-0.5 = 0.29). There are hundreds of windows a day, so their noise asks
-/// for no longer memory.
-const HALF_LIFE_US: i64 = 2 * DAY_US;
-/// Smallest change of a rate that is published, as a share.
-const MIN_RATE_CHANGE: f64 = 0.01;
-/// Sizes kept per family; families and jobs kept per cluster. Further sizes are not learnt; of
-/// families and jobs the longest silent one is dropped.
-const MAX_SIZES: usize = 24;
+/// Families and jobs kept per cluster; beyond it the longest silent one is dropped.
 const MAX_FAMILIES: usize = 1_024;
 const MAX_JOBS: usize = 4_096;
-/// Most GPUs of a published point, and most nodes counted in a window.
+/// Most GPUs and nodes counted in a window.
 const MAX_GPUS: u32 = 1 << 16;
 /// How long a closed window waits for straggler signals about it, whatever the order in which
 /// signals and steps of jobs are processed.
@@ -63,13 +45,7 @@ struct Run {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Family {
-    observed: Observations,
-    /// Steps by size, and when the last of them ended.
-    steps: BTreeMap<Size, (u64, i64)>,
-    windows: u64,
-    fitted_us: i64,
-    /// Published rate by GPUs.
-    published: BTreeMap<u32, u64>,
+    curve: FamilyCurve,
     newest_us: i64,
 }
 
@@ -182,36 +158,15 @@ impl Curves {
                 self.families.remove(&oldest);
             }
         }
-        let family = self.families.entry(key).or_insert_with(|| Family::new(at_us));
+        let new = || Family { curve: FamilyCurve::new(at_us), newest_us: at_us };
+        let family = self.families.entry(key).or_insert_with(new);
         family.newest_us = at_us;
-        let ClosedWindow { size, median_s, steps, .. } = *window;
-        let before = family.steps.get(&size).copied();
-        if before.is_none() && family.steps.len() >= MAX_SIZES {
-            return;
-        }
-        let newest_us = window.span_us.1;
-        let age_us = before.map_or(0, |(_, last_us)| newest_us.saturating_sub(last_us).max(0));
-        let keep = 0.5_f64.powf(age_us as f64 / HALF_LIFE_US as f64);
-        if family.observed.add_fading(size, median_s, steps, keep).is_err() {
-            return;
-        }
-        let (sum, last_us) = before.unwrap_or((0, newest_us));
-        family.steps.insert(size, (sum.saturating_add(steps), last_us.max(newest_us)));
-        family.windows += 1;
-        let is_due = family.windows.is_power_of_two()
-            || family.windows.is_multiple_of(REFIT_WINDOWS)
-            || at_us.saturating_sub(family.fitted_us) >= REFIT_INTERVAL_US;
-        if before.is_some() && !is_due {
-            return;
-        }
-        family.fitted_us = at_us;
-        let Some((curve, points)) = family.points() else { return };
-        if !family.differs_from_published(&points) {
-            return;
-        }
-        family.published = points.iter().map(|point| (point.gpus, point.rate_milli)).collect();
+        let ClosedWindow { size, median_s, steps, span_us, .. } = *window;
+        let window_seen = StepWindow { size, median_s, steps, newest_us: span_us.1 };
+        let Some((curve, points)) = family.curve.learn(&window_seen, at_us) else { return };
         let unit = if window.tells_tokens { "TOKENS" } else { "STEPS" };
-        let about = [MODEL, &self.cluster, &name, unit, &at_us.to_string(), &family.windows.to_string()];
+        let about =
+            [MODEL, &self.cluster, &name, unit, &at_us.to_string(), &family.curve.windows().to_string()];
         let source = producer_name(&about);
         let count = points.len() as u32;
         let events = (0..).zip(points).map(|(seq, point)| {
@@ -229,73 +184,19 @@ impl Curves {
                     Form::Amdahl(_) => "AMDAHL",
                 }
                 .into(),
+                local_batch: point.size.local_batch.into(),
+                gpus: point.size.gpus,
+                nodes: point.size.nodes,
+                rate_milli: point.rate_milli,
+                low_milli: point.low_milli,
+                high_milli: point.high_milli,
+                seen_steps: point.seen_steps,
                 points: count,
                 model: MODEL.into(),
-                ..point
             })
         });
         let events = events.collect();
         self.out.push(Publication { source, events });
-    }
-}
-
-impl Family {
-    fn new(at_us: i64) -> Self {
-        Self {
-            observed: Observations::default(),
-            steps: BTreeMap::new(),
-            windows: 0,
-            fitted_us: at_us,
-            published: BTreeMap::new(),
-            newest_us: at_us,
-        }
-    }
-
-    /// The curve and its points: the sizes seen, and powers of two up to twice the largest. `None`
-    /// below two different numbers of GPUs, because one says nothing about scaling.
-    fn points(&self) -> Option<(Curve, Vec<v1::ScalingCurve>)> {
-        let seen: BTreeSet<u32> = self.steps.keys().map(|size| size.gpus).collect();
-        let most = *seen.last().filter(|_| seen.len() > 1)?;
-        let curve = Curve::fit(&self.observed).ok()?;
-        let usual = |gpus: Option<u32>| {
-            let sizes = self.steps.iter().filter(|(size, _)| gpus.is_none_or(|gpus| size.gpus == gpus));
-            sizes.max_by_key(|(size, (steps, _))| (*steps, std::cmp::Reverse(**size))).map(|(size, _)| *size)
-        };
-        let local_batch = usual(None)?.local_batch;
-        let per_node = self.steps.keys().map(|size| size.gpus.div_ceil(size.nodes)).max()?;
-        let powers = (0..=MAX_GPUS.ilog2()).map(|power| 1 << power);
-        let sizes: BTreeSet<u32> =
-            powers.take_while(|gpus| *gpus <= most.saturating_mul(2)).chain(seen).collect();
-        let point = |gpus: u32| {
-            let nodes = usual(Some(gpus)).map_or(gpus.div_ceil(per_node), |size| size.nodes);
-            let rate = curve.throughput(Size { gpus, nodes, local_batch }).ok()?;
-            let milli = |rate: f64| (rate * 1e3).round() as u64;
-            let steps =
-                self.steps.iter().filter(|(size, _)| size.gpus == gpus).map(|(_, (steps, _))| steps).sum();
-            Some(v1::ScalingCurve {
-                local_batch: local_batch.into(),
-                gpus,
-                nodes,
-                rate_milli: milli(rate.value),
-                low_milli: milli(rate.low),
-                high_milli: milli(rate.high),
-                seen_steps: steps,
-                ..v1::ScalingCurve::default()
-            })
-        };
-        let points = sizes.into_iter().map(point).collect::<Option<Vec<_>>>()?;
-        Some((curve, points))
-    }
-
-    /// Whether `points` differ from the published curve.
-    fn differs_from_published(&self, points: &[v1::ScalingCurve]) -> bool {
-        let differs = |point: &v1::ScalingCurve| {
-            let output = self.published.get(&point.gpus).copied();
-            output.is_none_or(|output| {
-                (point.rate_milli as f64 / output.max(1) as f64 - 1.0).abs() > MIN_RATE_CHANGE
-            })
-        };
-        points.len() != self.published.len() || points.iter().any(differs)
     }
 }
 

@@ -170,6 +170,14 @@ impl Job {
         s.from_us + progress_us + (pauses * c.cost_us - rest_of_pause).max(0)
     }
 
+    /// When the last save of this segment began. `None`: it has completed none.
+    pub(crate) fn last_save_us(&self, now_us: i64) -> Option<i64> {
+        let checkpoint = self.spec.checkpoint?;
+        let cycle_us = checkpoint.every_us + checkpoint.cost_us;
+        let phase_us = self.segment.phase_us + (now_us - self.segment.from_us).max(0);
+        (phase_us >= cycle_us).then(|| now_us - phase_us % cycle_us - checkpoint.cost_us)
+    }
+
     /// GPU-µs lost if the job is stopped now without notice.
     pub fn at_risk_gpu_us(&self, now_us: i64) -> i128 {
         if self.state == JobState::Running { self.account(now_us, 0).risk_gpu_us } else { 0 }

@@ -37,6 +37,7 @@ pub mod observe;
 mod outcome;
 pub mod pilot;
 mod queue;
+mod reports;
 pub mod scenario;
 mod schedule;
 pub mod schedulers;
@@ -52,7 +53,8 @@ pub use event::{AttemptEnd, Recording, SimEvent};
 pub use job::{Job, JobState};
 pub use ledger::{Class, Ledger};
 pub use nodes::{Held, Node, Place};
-pub use outcome::Outcome;
+pub use outcome::{Outcome, TeamOutcome};
+pub use reports::Reports;
 pub use sim::Sim;
 pub use spec::{
     Backfill, Checkpoint, ClusterSpec, Elastic, JobSpec, Latency, NodeSpec, PoolSpec, Schedule, ServiceSpec,

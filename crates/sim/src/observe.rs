@@ -1,7 +1,7 @@
 //! Observer: turns a simulation into the events that collectors would send of a real cluster.
 
 use tidegate_events::{
-    Event, FinalState, GPU_MILLI,
+    Event, FinalState, GPU_MILLI, JobFamily,
     v1::{
         CapacityEvent, CapacityEventKind, Envelope, JobEvent, JobEventKind, NodeEvent, NodeEventKind,
         PoolSample,
@@ -29,21 +29,7 @@ impl Observer {
 
     /// Events of the initial state: nodes with racks, partitions, quotas.
     pub fn opening(&mut self, sim: &Sim) -> Vec<Event> {
-        let mut events = Vec::new();
-        for (i, node) in sim.spec().nodes.iter().enumerate() {
-            events.push(registered(sim, i as u32, node.pool));
-            let label = NodeEvent {
-                rack: Some(format!("rack-{}", node.rack)),
-                ..on_node(sim, i as u32, NodeEventKind::NodeLabeled)
-            };
-            events.push(Event::Node(label));
-            events.push(state_of(sim, i as u32));
-        }
-        events.extend((0..sim.spec().pools.len()).map(|pool| partition(sim, pool)));
-        for (t, team) in sim.spec().teams.iter().enumerate() {
-            events.extend(team.quota_gpus.map(|gpus| quota(sim, t, Some(gpus), CapacityEventKind::QuotaSet)));
-        }
-        self.number(sim, sim.now_us(), events)
+        self.number(sim, sim.now_us(), opening(sim))
     }
 
     /// Events since the last call (see [`Sim::set_recording`]), and a heartbeat up to now.
@@ -118,7 +104,37 @@ impl Observer {
     }
 }
 
-fn events_of(sim: &Sim, what: &SimEvent) -> Vec<Event> {
+/// The initial state: nodes with racks, partitions, quotas. Without envelopes.
+pub(crate) fn opening(sim: &Sim) -> Vec<Event> {
+    let mut events = Vec::new();
+    for (i, node) in sim.spec().nodes.iter().enumerate() {
+        events.push(registered(sim, i as u32, node.pool));
+        let label = NodeEvent {
+            rack: Some(format!("rack-{}", node.rack)),
+            ..on_node(sim, i as u32, NodeEventKind::NodeLabeled)
+        };
+        events.push(Event::Node(label));
+        events.push(state_of(sim, i as u32));
+    }
+    events.extend((0..sim.spec().pools.len()).map(|pool| partition(sim, pool)));
+    for (t, team) in sim.spec().teams.iter().enumerate() {
+        events.extend(team.quota_gpus.map(|gpus| quota(sim, t, Some(gpus), CapacityEventKind::QuotaSet)));
+    }
+    events
+}
+
+/// Team and program of a job. Elastic jobs with one curve are runs of one program.
+pub(crate) fn family(sim: &Sim, job: u32) -> JobFamily {
+    let spec = &sim.jobs()[job as usize].spec;
+    JobFamily {
+        team: Some(sim.spec().teams[spec.team].name.clone()),
+        job_name: spec.elastic.map(|elastic| format!("model-{}", elastic.curve)),
+        ..JobFamily::default()
+    }
+}
+
+/// What collectors report of an event. Without envelopes.
+pub(crate) fn events_of(sim: &Sim, what: &SimEvent) -> Vec<Event> {
     match what {
         SimEvent::Submitted { job } => {
             vec![asked(sim, *job, JobEventKind::Submitted), asked(sim, *job, JobEventKind::Eligible)]
@@ -139,11 +155,12 @@ fn events_of(sim: &Sim, what: &SimEvent) -> Vec<Event> {
 }
 
 fn job_event(sim: &Sim, job: u32, kind: JobEventKind) -> JobEvent {
-    let spec = &sim.jobs()[job as usize].spec;
+    let (spec, family) = (&sim.jobs()[job as usize].spec, family(sim, job));
     JobEvent {
         kind: kind.into(),
-        job_id: format!("job-{job}"),
-        team: Some(sim.spec().teams[spec.team].name.clone()),
+        job_id: sim.spec().job_id(job),
+        team: family.team,
+        job_name: family.job_name,
         pool: Some(sim.spec().pools[sim.pool_of(job)].name.clone()),
         priority: Some(i64::from(spec.priority)),
         time_limit_ms: Some((spec.estimate_us / 1_000) as u64),

@@ -25,6 +25,9 @@ pub struct ClusterSpec {
     pub latency: Latency,
     /// Settings of the scheduler.
     pub schedule: Schedule,
+    /// Number by which the first job is known, as schedulers number jobs; `None`: jobs are named
+    /// `job-0`, `job-1` and so on.
+    pub first_job_id: Option<u64>,
 }
 
 /// Nodes of one owner. A pool with a service belongs to that service, and its nodes take jobs only
@@ -232,6 +235,19 @@ impl JobSpec {
 }
 
 impl ClusterSpec {
+    /// Id of a job, by its index.
+    pub fn job_id(&self, job: u32) -> String {
+        self.first_job_id.map_or_else(|| format!("job-{job}"), |first| (first + u64::from(job)).to_string())
+    }
+
+    /// Index of a job, by its id.
+    pub fn job_of_id(&self, id: &str) -> Option<u32> {
+        match self.first_job_id {
+            None => id.strip_prefix("job-")?.parse().ok(),
+            Some(first) => u32::try_from(id.parse::<u64>().ok()?.checked_sub(first)?).ok(),
+        }
+    }
+
     /// `counts[p]` nodes of `gpus` GPUs in pool `p`; one model, racks of 16 nodes, one team without
     /// a quota. Pool 0 is named `train`, pool 1 `serve`.
     pub fn uniform(counts: &[usize], gpus: u32) -> Self {

@@ -14,8 +14,8 @@ use tidegate_autopilot::{
         OnlineForecast, PlanRecord, Role, Settings,
     },
     forecast::{Series, Trailing, TrailingConfig},
-    guard::KillSwitch,
-    intent::{Lease, PersonApproval, Stage, Transition},
+    guard::{KillSwitch, Rule},
+    intent::{Lease, PersonApproval, PersonRejection, Stage, Transition},
     planner::Plan,
     policy::{Mode, Policy},
     scorecard::Score,
@@ -376,6 +376,52 @@ fn nothing_is_begun_while_the_switch_is_off_and_what_is_suggested_waits_for_a_pe
     assert!(target.observe().unwrap().loans.len() == 1);
 }
 
+/// A rejection comes before an approval of the same step, and holds for what later plans decide.
+#[test]
+fn what_a_person_rejects_is_neither_begun_nor_proposed_again() {
+    let setting = setting(5);
+    let mut target = cluster(&setting, 20);
+    let policy = Policy::parse("name = \"ask\"\n[modes]\nlend = \"approve\"\nreclaim = \"act\"\n").unwrap();
+    let journal = InMemoryJournal::default();
+    let mut asks = Executor::new(policy, settings("asks"), journal.clone(), warmed(&setting));
+    run(&mut asks, &mut target, 22 * HOUR_US).unwrap();
+    let id = asks.state().open()[0].clone();
+    let change = asks.state().intents.get(&id).unwrap().decision.action.change.clone();
+    let rejection = |action: &str| PersonRejection {
+        action: action.to_owned(),
+        by: "ben".to_owned(),
+        why: Some("a benchmark runs".to_owned()),
+    };
+    asks.reject(vec![rejection(&id), rejection("nonesuch")]);
+    let approved = [PersonApproval::unsigned(&*id, "anna")];
+    let now_us = EPOCH_US + target.sim().now_us();
+    let turn = asks.step(&mut target, &mut on, &approved, now_us).unwrap();
+    let of_it: Vec<&str> = turn.steps.iter().filter(|(of, _)| *of == id).map(|(_, what)| *what).collect();
+    assert_eq!(of_it, ["rejected"], "{turn:?}");
+    asks.reject(vec![rejection(&id)]);
+    run(&mut asks, &mut target, 25 * HOUR_US).unwrap();
+    assert_eq!(target.effects().len(), 0);
+    let (known, entries) = known(&journal);
+    assert_eq!(known.rejected, 0, "a late approval or rejection is not written");
+    let alike = |intent: &&tidegate_autopilot::intent::Intent| {
+        let other = &intent.decision.action.change;
+        (other.kind(), other.object()) == (change.kind(), change.object())
+    };
+    assert_eq!(known.intents.open().filter(alike).count(), 0, "the like is not proposed");
+    let refused = entries.iter().filter(|entry| match &entry.event {
+        JournalEvent::Step(event) => match &event.transition {
+            Transition::Dropped { refusal: Some(refusal) } => {
+                refusal.rule == Rule::Rejected
+                    && refusal.why.contains("ben")
+                    && refusal.why.contains("benchmark")
+            }
+            _ => false,
+        },
+        _ => false,
+    });
+    assert!(refused.count() > 0);
+}
+
 #[test]
 fn what_a_target_took_and_never_did_needs_no_undoing() {
     let setting = setting(5);
@@ -445,6 +491,8 @@ fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
         predicted_gpu_ms: 1_000,
         realised_gpu_ms: Some(-1_000),
         benefit_ratio_ppm: Some(0),
+        predicted_benefit: None,
+        realised_benefit_gpu_ms: Some(0),
         within: Some(false),
         canary: None,
     };

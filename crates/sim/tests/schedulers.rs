@@ -4,7 +4,8 @@
 
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::{
-    Backfill, Checkpoint, ClusterSpec, DAY_US, HOUR_US, JobSpec, MINUTE_US, SECOND_US, Schedule, TeamSpec,
+    Backfill, Checkpoint, ClusterSpec, DAY_US, HOUR_US, JobSpec, MINUTE_US, Reports, SECOND_US, Schedule,
+    TeamSpec,
     backtest::{Contender, Metric, QuotaLender, backtest, play, play_quotas},
     generate::{Arrivals, Load},
     pilot::PilotConfig,
@@ -37,6 +38,7 @@ fn policies() -> Vec<Make> {
             control: ControlFaults::default(),
             habits: PilotConfig::default(),
             schedule: Schedule { backfill: Backfill::Easy { depth: 100 }, ..Schedule::default() },
+            reports: Reports::All,
         }),
     ]
 }
@@ -161,7 +163,7 @@ fn owners_of_a_full_cluster_wait_no_longer_when_quotas_are_lent() {
 
 #[test]
 fn an_autopilot_that_has_seen_a_week_lends_on_its_first_day() {
-    let arrivals = Arrivals { span_us: 2 * DAY_US, load_gpus: 260, ..Arrivals::default() };
+    let arrivals = Arrivals { span_us: 2 * DAY_US, load_gpus: 330, ..Arrivals::default() };
     let load = Load { span_us: 9 * DAY_US, peak_gpus: 130, ..Load::default() };
     let mut seen = Scenario::synthetic(30, 20, &arrivals, &load, 1).after(7 * DAY_US);
     seen.faults.clear();

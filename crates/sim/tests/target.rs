@@ -87,7 +87,8 @@ fn a_loan_goes_out_and_comes_home_with_nothing_lost() {
     let go = preempt("P");
     assert!(matches!(target.notify(&go), Ok(Notice::Waiting { .. })));
     target.run_until(HOUR_US + MINUTE_US);
-    assert_eq!(target.notify(&go), Ok(Notice::Acknowledged { at_us: EPOCH_US + HOUR_US + MINUTE_US }));
+    let saved = Notice::Acknowledged { at_us: EPOCH_US + HOUR_US + MINUTE_US, saved_step: None };
+    assert_eq!(target.notify(&go), Ok(saved));
     target.apply(&go).unwrap();
     assert!(matches!(target.read_back(&go), Ok(Effect::Partial { .. })));
     // The kill takes half a minute, hand-over as long, loading three minutes.

@@ -2,7 +2,7 @@
 
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::{
-    Backfill, Schedule,
+    Backfill, Reports, Schedule,
     backtest::Contender,
     pilot::PilotConfig,
     scenario::Scenario,
@@ -20,8 +20,8 @@ pub const SCHEDULER_NAMES: [&str; 7] =
 /// Jobs that may be backfilled where that does not delay the first in line.
 const BACKFILL_DEPTH: usize = 100;
 
-/// The scheduler of a name; `None` if unknown.
-pub fn scheduler(name: &str) -> Option<SchedulerFactory> {
+/// The scheduler of a name; `None` if unknown. The jobs of the autopilot's site report this much.
+pub fn scheduler(name: &str, reports: Reports) -> Option<SchedulerFactory> {
     Some(match name {
         "static" => Box::new(|_| Static::default().into()),
         "backfill" => Box::new(|_| Static { backfill: Some(BACKFILL_DEPTH) }.into()),
@@ -29,17 +29,18 @@ pub fn scheduler(name: &str) -> Option<SchedulerFactory> {
         "gfs" => Box::new(|_| Gfs::default().into()),
         "clairvoyant" => Box::new(|_| Clairvoyant::default().into()),
         "lender" => Box::new(|_| Lender::default().into()),
-        "autopilot" => autopilot(Policy::auto()),
+        "autopilot" => autopilot(Policy::auto(), reports),
         _ => return None,
     })
 }
 
-/// The autopilot with a policy: planner, guard and executor.
-pub fn autopilot(policy: Policy) -> SchedulerFactory {
+/// The autopilot with a policy: planner, guard and executor. Jobs report this much.
+pub fn autopilot(policy: Policy, reports: Reports) -> SchedulerFactory {
     Box::new(move |_| Contender::Pilot {
         policy: Box::new(policy.clone()),
         control: ControlFaults::default(),
         habits: PilotConfig::default(),
         schedule: Schedule { backfill: Backfill::Easy { depth: BACKFILL_DEPTH }, ..Schedule::default() },
+        reports,
     })
 }

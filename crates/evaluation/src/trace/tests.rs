@@ -8,7 +8,7 @@ use arrow::{
 };
 use parquet::arrow::ArrowWriter;
 use tidegate_sim::{
-    DAY_US, HOUR_US, MINUTE_US, SECOND_US,
+    DAY_US, HOUR_US, MINUTE_US, Reports, SECOND_US,
     backtest::{Metric, backtest},
     scenario::Arrival,
 };
@@ -289,7 +289,7 @@ fn a_backtest_of_two_jobs_by_hand() {
     let folder = tempfile::tempdir().unwrap();
     let pairing = small_pairing(folder.path());
     let quiet = (0..50).find(|seed| pairing.setting(*seed).faults.is_empty()).unwrap();
-    let make = scheduler("static").unwrap();
+    let make = scheduler("static", Reports::All).unwrap();
     let rows = backtest(&[&*make], quiet..quiet + 1, &|seed| pairing.setting(seed)).unwrap();
     let of = |metric: Metric| rows[0].values[metric as usize].unwrap().value;
     // 8 GPUs for 10 hours and for 2; the service gets (7 + 6 + 6) / 3 GPUs for 56 days without
@@ -311,7 +311,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_one_others() {
     let folder = tempfile::tempdir().unwrap();
     let report = |seeds: std::ops::Range<u64>| {
         let pairing = small_pairing(folder.path());
-        let makers = ["static", "lyra", "clairvoyant"].map(|name| scheduler(name).unwrap());
+        let makers = ["static", "lyra", "clairvoyant"].map(|name| scheduler(name, Reports::All).unwrap());
         let makers: Vec<&dyn Fn(&_) -> _> = makers.iter().map(|make| &**make as _).collect();
         let rows = backtest(&makers, seeds, &|seed| pairing.setting(seed)).unwrap();
         serde_json::to_string(&(pairing.about(), rows)).unwrap()

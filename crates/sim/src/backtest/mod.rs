@@ -2,15 +2,17 @@
 
 mod interval;
 mod quotas;
+mod teams;
 
 pub use interval::{Interval, bootstrap};
 pub use quotas::{Owners, QuotaLender, QuotaRun, play_quotas};
+pub use teams::TeamRow;
 
 use serde::Serialize;
 use tidegate_autopilot::{executor::InMemoryJournal, guard::KillSwitch, policy::Policy};
 
 use crate::{
-    DAY_US, MINUTE_US, Outcome, Schedule, Sim, SimError, gpu_hours,
+    DAY_US, MINUTE_US, Outcome, Reports, Schedule, Sim, SimError, gpu_hours,
     pilot::{Pilot, PilotConfig, forecast_from_history},
     scenario::Scenario,
     schedulers::{self, Clairvoyant, Scheduler},
@@ -126,6 +128,8 @@ pub enum Contender {
         habits: PilotConfig,
         /// Settings of the simulated scheduler.
         schedule: Schedule,
+        /// What the site's jobs report of their steps.
+        reports: Reports,
     },
 }
 
@@ -145,6 +149,8 @@ pub struct Row {
     /// Gain in useful GPU-hours over the first contender, as a share of the clairvoyant one's gain,
     /// paired by seed; `None` if that one was not run or gains nothing.
     pub gain: Option<Interval>,
+    /// By team, in the order of their names.
+    pub teams: Vec<TeamRow>,
     /// Result of each seed.
     pub runs: Vec<Run>,
 }
@@ -177,7 +183,9 @@ pub fn backtest(
             let below = of(m, &base)?;
             (below.iter().sum::<f64>() > 0.0).then_some(bootstrap(&of(m, &runs)?, Some(&below)))
         });
-        rows.push(Row { policy: name, values: values.to_vec(), ratios: ratios.to_vec(), gain: None, runs });
+        let teams = teams::compare(&runs, &base);
+        let (values, ratios) = (values.to_vec(), ratios.to_vec());
+        rows.push(Row { policy: name, values, ratios, gain: None, teams, runs });
     }
     compare_gains(&mut rows);
     Ok(rows)
@@ -223,8 +231,8 @@ pub fn play(setting: &Scenario, contender: Contender, seed: u64) -> Result<Run, 
             run_services_to_span(&mut sim, scheduler.as_mut(), span_us, &mut at);
             sim.outcome()
         }
-        Contender::Pilot { policy, control, habits, .. } => {
-            let mut target = SimTarget::new(sim, control, seed);
+        Contender::Pilot { policy, control, habits, reports, .. } => {
+            let mut target = SimTarget::new(sim, control, seed).with_reports(reports);
             let pilot =
                 Pilot::new(*policy, 1, habits, InMemoryJournal::brief(), forecast_from_history(setting));
             run_pilot(&mut target, pilot, habits.every_us, (span_us, limit_us), &mut at);
@@ -277,7 +285,11 @@ impl Contender {
     pub fn name(&self) -> String {
         match self {
             Self::Scheduler(scheduler) => scheduler.name(),
-            Self::Pilot { policy, .. } => format!("tidegate {}", policy.name),
+            Self::Pilot { policy, reports, .. } => match reports {
+                Reports::All => format!("tidegate {}", policy.name),
+                Reports::Durations => format!("tidegate {}, durations reported", policy.name),
+                Reports::None => format!("tidegate {}, no steps reported", policy.name),
+            },
         }
     }
 }

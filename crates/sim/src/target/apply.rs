@@ -8,7 +8,7 @@ use tidegate_autopilot::{
     target::{Effect, Receipt, TargetError},
 };
 
-use super::{AppliedEffect, OpenLoan, SimTarget, TOOK_KEPT};
+use super::{AppliedEffect, OpenLoan, SimTarget};
 use crate::{JobState, PPM, Place, nodes::Held};
 
 impl SimTarget {
@@ -37,7 +37,7 @@ impl SimTarget {
         if at_us > action.expires_us {
             return Err(refuse(self.name(), "the action has expired".into()));
         }
-        let state = self.state();
+        let state = self.scheduler_state();
         action
             .preconditions
             .iter()
@@ -76,7 +76,7 @@ impl SimTarget {
         self.slow = later;
         for (_, action) in due {
             // The write is conditional: on its generation and its preconditions.
-            let (old, state) = (action.generation < self.generation, self.state());
+            let (old, state) = (action.generation < self.generation, self.scheduler_state());
             let holds = action.preconditions.iter().all(|fact| fact.check(&state).is_ok());
             if old || !holds || self.carry_out(&action).is_err() {
                 self.applied.remove(&action.id);
@@ -94,8 +94,7 @@ impl SimTarget {
             Change::ResizeJob { job, to_gpus, keep_nodes, .. } => self.resize(job, *to_gpus, keep_nodes)?,
             Change::Lend { .. } => self.lend(action)?,
             Change::Reclaim { loan, to_gpus, nodes, .. } => {
-                let asked_us = self.applied.get(&action.id).copied();
-                self.reclaim(loan, *to_gpus, nodes, asked_us.unwrap_or(self.sim.now_us()))?;
+                self.reclaim(loan, *to_gpus, nodes)?;
             }
             Change::AdjustReservation(Adjustment::Quota { owner, to_gpus, .. }) => {
                 let team = self.team(owner).ok_or_else(|| format!("no team {owner}"))?;
@@ -228,13 +227,7 @@ impl SimTarget {
         Ok(())
     }
 
-    fn reclaim(
-        &mut self,
-        id: &str,
-        to_gpus: u32,
-        nodes: &BTreeSet<String>,
-        asked_us: i64,
-    ) -> Result<(), String> {
+    fn reclaim(&mut self, id: &str, to_gpus: u32, nodes: &BTreeSet<String>) -> Result<(), String> {
         let now_us = self.sim.now_us();
         let named: BTreeSet<u32> = nodes.iter().filter_map(|n| self.node_number(n)).collect();
         let (from, to) =
@@ -255,9 +248,6 @@ impl SimTarget {
         }
         let called = if named.is_empty() { loan.nodes.clone() } else { named };
         for node in called {
-            if !self.sim.nodes()[node as usize].jobs.is_empty() {
-                self.called_us.entry(node).or_insert(asked_us);
-            }
             // One that was called back before, or broke down on its way, stays where it is.
             let _on_its_way = self.sim.call_back(node).is_err();
         }
@@ -275,7 +265,7 @@ impl SimTarget {
             loan.is_ending |= expired;
             if expired && loan.gpus > 0 {
                 self.loans.insert(id.clone(), loan);
-                let _open = self.reclaim(&id, 0, &BTreeSet::new(), now_us).is_ok();
+                let _open = self.reclaim(&id, 0, &BTreeSet::new()).is_ok();
                 self.loans.remove(&id);
                 self.ended.push((id, now_us));
                 continue;
@@ -284,7 +274,6 @@ impl SimTarget {
                 match self.sim.nodes()[node as usize].place {
                     Place::Home => {
                         loan.nodes.remove(&node);
-                        self.is_back(node);
                     }
                     Place::Lent { .. } | Place::Leaving { .. } if expired => {
                         loan.reclaiming_since_us.get_or_insert(now_us);
@@ -304,17 +293,6 @@ impl SimTarget {
                 self.ended.push((id, now_us));
             } else {
                 self.loans.insert(id, loan);
-            }
-        }
-    }
-
-    /// A node is home: how long it took is remembered, unless it broke down on its way.
-    fn is_back(&mut self, node: u32) {
-        let Some(asked_us) = self.called_us.remove(&node) else { return };
-        if self.sim.nodes()[node as usize].up {
-            self.took_us.push_back(self.sim.now_us() - asked_us);
-            if self.took_us.len() > TOOK_KEPT {
-                self.took_us.pop_front();
             }
         }
     }

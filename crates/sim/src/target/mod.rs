@@ -13,7 +13,7 @@ use tidegate_autopilot::{
     target::{Capabilities, Effect, Notice, Receipt, Target, TargetError},
 };
 
-use crate::{PPM, Sim};
+use crate::{PPM, Recording, Reports, Sim, SimEvent, reports::Reporter};
 
 /// Faults between the autopilot and the cluster. Rates are per call, in ppm; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,15 +80,12 @@ pub struct SimTarget {
     last: Option<ClusterState>,
     effects: Vec<AppliedEffect>,
     ended: Vec<(LoanId, i64)>,
-    /// Called-back nodes that had jobs, with the time of the request.
-    called_us: BTreeMap<u32, i64>,
-    /// Recent reclaim times of such nodes, newest last, µs.
-    took_us: VecDeque<i64>,
+    /// What is known beside the scheduler.
+    reporter: Reporter,
+    /// Events kept for others.
+    kept: Option<Vec<(i64, SimEvent)>>,
+    seed: u64,
 }
-
-/// Reclaim times that are kept, and the number from which they are reported.
-const TOOK_KEPT: usize = 100;
-const TOOK_ENOUGH: usize = 20;
 
 /// An open loan, as the cluster stores it.
 #[derive(Debug, Clone)]
@@ -111,7 +108,8 @@ struct OpenLoan {
 
 impl SimTarget {
     /// A cluster with faults of the control path, drawn from `seed`.
-    pub fn new(sim: Sim, control: ControlFaults, seed: u64) -> Self {
+    pub fn new(mut sim: Sim, control: ControlFaults, seed: u64) -> Self {
+        sim.set_recording(Recording::On);
         Self {
             sim,
             control,
@@ -126,14 +124,51 @@ impl SimTarget {
             last: None,
             effects: Vec::new(),
             ended: Vec::new(),
-            called_us: BTreeMap::new(),
-            took_us: VecDeque::new(),
+            reporter: Reporter::new(Reports::default(), seed),
+            kept: None,
+            seed,
         }
+    }
+
+    /// The same, at a site whose jobs report this much; by default they report everything.
+    #[must_use]
+    pub fn with_reports(self, reports: Reports) -> Self {
+        Self { reporter: Reporter::new(reports, self.seed), ..self }
     }
 
     /// The simulation behind the target.
     pub fn sim(&self) -> &Sim {
         &self.sim
+    }
+
+    /// Keeps the events of the simulation from now on, or stops; see [`Sim::set_recording`].
+    pub fn set_recording(&mut self, recording: Recording) {
+        self.kept = (recording == Recording::On).then(Vec::new);
+    }
+
+    /// Takes the events since the last call, with their times, µs since the simulation began.
+    pub fn take_events(&mut self) -> Vec<(i64, SimEvent)> {
+        self.follow_events();
+        self.kept.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Lets what happened since the last call be known.
+    fn follow_events(&mut self) {
+        let events = self.sim.take_events();
+        self.reporter.follow(&self.sim, &events);
+        if let Some(kept) = &mut self.kept {
+            kept.extend(events);
+        }
+    }
+
+    /// Schedules a failure of a node; see [`Sim::plan_failure`].
+    pub fn plan_failure(&mut self, at_us: i64, node: u32, repair_us: i64) {
+        self.sim.plan_failure(at_us, node, repair_us);
+    }
+
+    /// Schedules a change of a node's speed; see [`Sim::plan_speed`].
+    pub fn plan_speed(&mut self, at_us: i64, node: u32, speed_ppm: u32) {
+        self.sim.plan_speed(at_us, node, speed_ppm);
     }
 
     /// Changes the faults.
@@ -195,6 +230,7 @@ impl SimTarget {
             self.sim.run_until(next_us);
             self.settle_loans();
             self.apply_delayed();
+            self.follow_events();
             if self.delays() && look.is_some_and(|at| at <= next_us) {
                 self.take_snapshot();
             }
@@ -258,6 +294,7 @@ impl Target for SimTarget {
     fn observe(&mut self) -> Result<ClusterState, TargetError> {
         self.reach()?;
         if !self.delays() {
+            self.follow_events();
             return Ok(self.state());
         }
         let due_us = self.sim.spec().epoch_us + self.sim.now_us() - self.control.telemetry_delay_us;
@@ -283,7 +320,9 @@ impl Target for SimTarget {
         }
         let (since_us, answer) = self.notices[&action.id];
         Ok(match answer {
-            Some(at_us) if at_us <= now_us => Notice::Acknowledged { at_us: epoch_us + at_us },
+            Some(at_us) if at_us <= now_us => {
+                Notice::Acknowledged { at_us: epoch_us + at_us, saved_step: None }
+            }
             _ => Notice::Waiting { since_us: epoch_us + since_us },
         })
     }

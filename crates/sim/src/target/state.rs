@@ -1,4 +1,5 @@
-//! The simulated cluster as the autopilot's observed state.
+//! The simulated cluster as the autopilot's observed state: what a scheduler shows, and what the
+//! log says beside it. Nothing else of the simulation is in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +8,19 @@ use tidegate_autopilot::state::{
     NodeState, Owner, Pool, Share, Source, Writer,
 };
 
-use super::{OpenLoan, SimTarget, TOOK_ENOUGH};
-use crate::{JobState, PPM, Place};
+use super::{OpenLoan, SimTarget};
+use crate::{JobState, Place};
 
 impl SimTarget {
     /// The observed state now, without delay or loss.
     pub fn state(&self) -> ClusterState {
+        let mut state = self.scheduler_state();
+        self.reporter.enrich(&self.sim, &mut state);
+        state
+    }
+
+    /// What the scheduler shows, as Slurm does: no end, no progress, no curve, no health, no rack.
+    pub(super) fn scheduler_state(&self) -> ClusterState {
         let at_us = self.sim.spec().epoch_us + self.sim.now_us();
         let spec = self.sim.spec();
         let source = Source { last_event_us: Some(at_us) };
@@ -23,7 +31,7 @@ impl SimTarget {
             pools: spec
                 .pools
                 .iter()
-                .map(|p| (p.name.clone(), Pool { floor_gpus: p.floor_gpus, price_micros_per_gpu_hour: None }))
+                .map(|p| (p.name.clone(), Pool { floor_gpus: p.floor_gpus, ..Pool::default() }))
                 .collect(),
             owners: self.owners(),
             jobs: self.jobs_and_services(),
@@ -31,13 +39,14 @@ impl SimTarget {
             reservations: BTreeMap::new(),
             sources: ["scheduler", "services"].map(|name| (name.to_owned(), source)).into(),
             disagreements: Vec::new(),
+            corrections_ppm: BTreeMap::new(),
             forecast_origins: BTreeMap::new(),
         }
     }
 
     /// Index of a job, by its id.
     pub(super) fn job_number(&self, id: &str) -> Option<u32> {
-        let number = id.strip_prefix("job-")?.parse().ok()?;
+        let number = self.sim.spec().job_of_id(id)?;
         ((number as usize) < self.sim.jobs().len()).then_some(number)
     }
 
@@ -55,12 +64,6 @@ impl SimTarget {
         loan.gpus + loan.nodes.iter().map(|n| self.sim.nodes()[*n as usize].gpus).sum::<u32>()
     }
 
-    /// Longest recent reclaim time of nodes with jobs, ms; `None` if there were too few.
-    fn reclaim_took_ms(&self) -> Option<i64> {
-        let longest_us = self.took_us.iter().max().filter(|_| self.took_us.len() >= TOOK_ENOUGH)?;
-        Some(longest_us / 1_000)
-    }
-
     fn nodes(&self) -> BTreeMap<String, Node> {
         let spec = self.sim.spec();
         let nodes = self.sim.nodes().iter().enumerate();
@@ -73,22 +76,13 @@ impl SimTarget {
                 since_us: None,
                 reason: by.as_ref().map_or("by hand".into(), |by| format!("tidegate {} g{}", by.0, by.1)),
             });
-            let slow = n.speed_ppm < PPM;
-            let health = Health {
-                bad_ppm: Some(if slow { 970_000 } else { 10_000 }),
-                families: if slow { vec!["straggler".into(), "thermal".into()] } else { Vec::new() },
-                fatal: false,
-                slowdown_ppm: slow.then(|| PPM - n.speed_ppm),
-                checked_good_us: (drain.is_some() && n.up && !slow)
-                    .then(|| spec.epoch_us + self.sim.now_us()),
-            };
             let state = Node {
                 pool: spec.pools[n.pool].name.clone(),
-                rack: Some(format!("rack-{}", n.rack)),
+                rack: None,
                 gpu_model: spec.models[usize::from(n.model)].clone(),
                 gpus: n.gpus,
                 state: if n.up { NodeState::Up } else { NodeState::Down },
-                health,
+                health: Health::default(),
                 drain,
                 do_not_disrupt: false,
             };
@@ -126,7 +120,7 @@ impl SimTarget {
                 floor_gpus: pool.floor_gpus,
                 lendable: true,
                 demand_gpus: Some(self.sim.demand_gpus(s)),
-                reclaim_took_ms: self.reclaim_took_ms(),
+                reclaim_took_ms: None,
             };
             owners.insert(pool.name.clone(), Owner { shares: [(pool.name.clone(), share)].into() });
         }
@@ -158,21 +152,10 @@ impl SimTarget {
             sizes: Vec::new(),
             grow: if s.checkpoint.is_some() { GrowBy::Resize } else { GrowBy::Never },
         };
-        let curve = s.elastic.map(|e| spec.curves[e.curve].clone());
-        let left_ms = |c: &tidegate_autopilot::state::ScalingCurve| {
-            let (left_us, rate) = (self.sim.remaining_us(number, s.gpus), c.rate_ppm(s.gpus));
-            (i128::from(left_us) * i128::from(rate) / i128::from(PPM) / 1_000) as i64
-        };
-        let latency = spec.latency;
-        let risk_us = (j.at_risk_gpu_us(self.sim.now_us()) / i128::from(j.gpus().max(1))) as i64;
-        let restart_ms = (s.restart_us + latency.start_us) / 1_000;
         let checkpoint = Checkpoint {
-            last_us: (running && s.checkpoint.is_some()).then(|| at(self.sim.now_us() - risk_us)),
-            save_ms: s.checkpoint.map(|_| latency.checkpoint_us / 1_000),
-            restart_ms: Some(restart_ms),
-            requeue_ms: Some(latency.kill_us / 1_000),
-            resize_ms: s.elastic.map(|_| (latency.checkpoint_us + s.restart_us) / 1_000),
+            requeue_ms: Some(spec.latency.kill_us / 1_000),
             on_notice: s.checkpoint.is_some_and(|c| c.on_notice),
+            ..Checkpoint::default()
         };
         let job = Job {
             owner: spec.teams[s.team].name.clone(),
@@ -187,19 +170,22 @@ impl SimTarget {
             restarts: j.attempts.saturating_sub(u32::from(running)),
             loan: j.held.iter().find_map(|h| on_loan.get(&h.0)).map(|id| (*id).clone()),
             preemptible: s.loan,
-            preemptions_24h: 0,
+            // As on Slurm, which does not record why a job was stopped.
+            preemptions_24h: j.attempts.saturating_sub(u32::from(running)),
             checkpoint,
-            remaining_work_ms: curve.as_ref().map(left_ms),
-            curve,
-            expected_end_us: running.then(|| at(j.started_us + s.estimate_us)),
+            remaining_work_ms: None,
+            curve: None,
+            expected_end_us: None,
+            end_within_us: None,
             resized_us: None,
             opt_in: s.loan || s.elastic.is_some(),
             do_not_disrupt: false,
         };
-        (format!("job-{number}"), job)
+        (spec.job_id(number), job)
     }
 
-    /// A service holds the first whole nodes at home that cover its demand.
+    /// A service holds the first whole nodes at home that cover its demand, in one job that nobody
+    /// may touch.
     fn service(&self, s: usize) -> (String, Job) {
         let (spec, service) = (self.sim.spec(), &self.sim.services()[s]);
         let name = &spec.pools[service.pool].name;
@@ -217,7 +203,7 @@ impl SimTarget {
             pool: name.clone(),
             queue: None,
             priority: i64::from(i32::MAX),
-            kind: JobKind::Service { needed_gpus: Some(needed) },
+            kind: JobKind::Gang,
             gpus: placement.values().sum(),
             state: State::Running { since_us: spec.epoch_us },
             placement,
@@ -230,6 +216,7 @@ impl SimTarget {
             curve: None,
             remaining_work_ms: None,
             expected_end_us: None,
+            end_within_us: None,
             resized_us: None,
             opt_in: false,
             do_not_disrupt: true,
@@ -243,7 +230,7 @@ impl SimTarget {
             .nodes
             .iter()
             .flat_map(|n| &self.sim.nodes()[*n as usize].jobs)
-            .map(|job| format!("job-{job}"))
+            .map(|job| spec.job_id(*job))
             .collect();
         let back = |n: &&u32| {
             !matches!(self.sim.nodes()[**n as usize].place, Place::Lent { .. } | Place::Leaving { .. })

@@ -1,7 +1,7 @@
 //! A morning computed by hand: hours 0 to 4, with jobs from before and jobs that have not ended.
 
 use tidegate_sim::backtest::{Metric, backtest};
-use tidegate_sim::{HOUR_US, MINUTE_US};
+use tidegate_sim::{HOUR_US, MINUTE_US, Reports};
 
 use super::*;
 use crate::trace::scheduler;
@@ -124,7 +124,7 @@ fn another_policy_comes_to_something_else() {
     let attempts = vec![job("a", 0, 2, 8), job("b", 1, 1, 16), job("c", 2, 1, 8)];
     let history = History { attempts, ..morning() };
     let site = Site::new(&history, &SiteOptions { train: Some(2), ..SiteOptions::default() }).unwrap();
-    let makers = ["static", "backfill"].map(|name| scheduler(name).unwrap());
+    let makers = ["static", "backfill"].map(|name| scheduler(name, Reports::All).unwrap());
     let makers: Vec<_> = makers.iter().map(|make| make.as_ref() as _).collect();
     let rows = backtest(&makers, 0..2, &|seed| site.setting(seed)).unwrap();
     let queued = |row: usize| Metric::QueueHours.value(&rows[row].runs[0]).unwrap();

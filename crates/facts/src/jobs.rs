@@ -1,0 +1,193 @@
+//! Jobs that have not ended: their families and ages; and the run times of those that have.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tidegate_autopilot::state::Job;
+use tidegate_events::v1::{JobEvent, JobEventKind as Kind};
+use tidegate_events::{FinalState, GPU_MILLI, JobFamily, Micros, Millis};
+
+use crate::bounded::drop_silent;
+use crate::run_times::RunTimes;
+
+/// Open jobs kept; beyond it a quarter goes, those silent longest.
+const MAX_OPEN: usize = 200_000;
+
+/// What events said of a job so far.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct OpenJob {
+    #[serde(with = "family_fields")]
+    pub family: JobFamily,
+    /// Start of the attempt that runs.
+    pub since_ms: Option<i64>,
+    /// Run time of its earlier attempts.
+    ran_ms: i64,
+    gpus: u32,
+    limit_ms: Option<i64>,
+    newest_ms: i64,
+}
+
+/// Jobs of one cluster.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Jobs {
+    open: BTreeMap<String, OpenJob>,
+    run_times: RunTimes,
+}
+
+impl Jobs {
+    pub fn observe(&mut self, event: &JobEvent, at_ms: i64) {
+        if event.step_id.is_some() || event.job_id.is_empty() {
+            return;
+        }
+        let is_attempt = event.attempt_id.is_some();
+        match event.kind() {
+            Kind::Ended if is_over(event) => self.end(&event.job_id, at_ms),
+            Kind::DeviceHeld | Kind::DeviceReleased | Kind::Observed | Kind::Unspecified => {}
+            kind => {
+                drop_silent(&mut self.open, &event.job_id, MAX_OPEN, |job| job.newest_ms);
+                let job = self.open.entry(event.job_id.clone()).or_default();
+                job.learn(event, at_ms);
+                match kind {
+                    Kind::Started => job.since_ms = Some(at_ms),
+                    Kind::Ended if is_attempt => job.pause(at_ms),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Family of a job; without a name if no event named it.
+    pub fn family(&self, job_id: &str) -> String {
+        let nameless = JobFamily::default();
+        self.open.get(job_id).map_or(&nameless, |job| &job.family).name(job_id)
+    }
+
+    pub fn open(&self, job_id: &str) -> Option<&OpenJob> {
+        self.open.get(job_id)
+    }
+
+    /// Adds the expected end of a job that runs, and the work that one with a curve has left.
+    pub fn enrich(&self, id: &str, job: &mut Job, at_us: i64) {
+        let Some(known) = self.open.get(id) else { return };
+        let running_since_us = job.running_since_us();
+        if running_since_us.is_none() && job.curve.is_none() {
+            return;
+        }
+        let run_us = running_since_us.map_or(0, |since| at_us.saturating_sub(since).max(0));
+        let run_ms = Micros(run_us).floor_millis().0;
+        let gpus = if job.gpus > 0 { job.gpus } else { known.gpus };
+        let age_ms = known.ran_ms.saturating_add(run_ms);
+        // The limit is that of one attempt.
+        let limit_ms = known.limit_ms.map(|limit| limit.saturating_add(known.ran_ms));
+        let Some(left) = self.run_times.remaining(&known.family, gpus, age_ms, limit_ms) else { return };
+        let at = |left_ms: i64| at_us.saturating_add(Millis(left_ms).to_micros().0);
+        if running_since_us.is_some() && job.expected_end_us.is_none() {
+            job.expected_end_us = Some(at(left.median_ms));
+            job.end_within_us = Some((at(left.low_ms), at(left.high_ms)));
+        }
+        if job.remaining_work_ms.is_none()
+            && let Some(curve) = &job.curve
+        {
+            let size = if running_since_us.is_some() { job.held_gpus() } else { gpus };
+            let work = i128::from(left.median_ms) * i128::from(curve.rate_ppm(size)) / 1_000_000;
+            job.remaining_work_ms = i64::try_from(work).ok();
+        }
+    }
+
+    fn end(&mut self, job_id: &str, at_ms: i64) {
+        let Some(mut job) = self.open.remove(job_id) else { return };
+        job.pause(at_ms);
+        if job.ran_ms > 0 && job.gpus > 0 {
+            self.run_times.add(&job.family, job.gpus, job.ran_ms);
+        }
+    }
+}
+
+impl OpenJob {
+    fn learn(&mut self, event: &JobEvent, at_ms: i64) {
+        self.family.learn(event);
+        self.newest_ms = self.newest_ms.max(at_ms);
+        if let Some(limit) = event.time_limit_ms {
+            self.limit_ms = i64::try_from(limit).ok();
+        }
+        // The size it asked for: a resized job keeps its class.
+        let gpus = event.gpus_milli.map_or(0, |milli| milli.div_ceil(GPU_MILLI));
+        if self.gpus == 0 || event.kind() == Kind::Submitted {
+            self.gpus = u32::try_from(gpus).unwrap_or(u32::MAX).max(self.gpus);
+        }
+    }
+
+    /// Its attempt ends, and another may follow.
+    fn pause(&mut self, at_ms: i64) {
+        if let Some(since_ms) = self.since_ms.take() {
+            self.ran_ms = self.ran_ms.saturating_add(at_ms.saturating_sub(since_ms).max(0));
+        }
+    }
+}
+
+/// Whether no attempt of the job follows. One whose node failed or that was preempted may come
+/// back, and says nothing of how long such jobs run.
+fn is_over(event: &JobEvent) -> bool {
+    let state = event.final_state.as_deref().and_then(|state| state.parse::<FinalState>().ok());
+    !matches!(
+        state,
+        Some(FinalState::Requeued | FinalState::Resized | FinalState::Preempted | FinalState::NodeFail)
+    )
+}
+
+/// Fields of a family in a snapshot.
+mod family_fields {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use tidegate_events::JobFamily;
+
+    type Fields = (Option<String>, Option<String>, Option<String>, Option<String>);
+
+    pub fn serialize<S: Serializer>(family: &JobFamily, to: S) -> Result<S::Ok, S::Error> {
+        let JobFamily { team, user_name, job_name, gpu_model } = family;
+        (team, user_name, job_name, gpu_model).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<JobFamily, D::Error> {
+        let (team, user_name, job_name, gpu_model) = Fields::deserialize(from)?;
+        Ok(JobFamily { team, user_name, job_name, gpu_model })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: Kind, id: &str, state: Option<FinalState>) -> JobEvent {
+        JobEvent {
+            kind: kind.into(),
+            job_id: id.into(),
+            attempt_id: Some(1),
+            team: Some("t".into()),
+            gpus_milli: Some(8_000),
+            final_state: state.map(|state| state.to_string()),
+            ..JobEvent::default()
+        }
+    }
+
+    #[test]
+    fn attempts_add_up_and_what_comes_twice_or_from_year_1_breaks_nothing() {
+        let mut jobs = Jobs::default();
+        let ran = |jobs: &Jobs| jobs.open("a").map(|job| (job.ran_ms, job.since_ms));
+        jobs.observe(&event(Kind::Started, "a", None), 1_000);
+        jobs.observe(&event(Kind::Ended, "a", Some(FinalState::Requeued)), 5_000);
+        jobs.observe(&event(Kind::Ended, "a", Some(FinalState::Requeued)), 5_000);
+        assert_eq!(ran(&jobs), Some((4_000, None)), "an end that comes twice counts once");
+        jobs.observe(&event(Kind::Started, "a", None), 7_000);
+        jobs.observe(&event(Kind::Ended, "a", Some(FinalState::Completed)), 9_000);
+        assert_eq!(ran(&jobs), None);
+        jobs.observe(&event(Kind::Ended, "a", Some(FinalState::Completed)), 9_000);
+        assert_eq!(ran(&jobs), None, "what has ended does not come back");
+        for (from_ms, to_ms) in [(i64::MIN, i64::MAX), (i64::MAX, i64::MIN)] {
+            jobs.observe(&event(Kind::Started, "b", None), from_ms);
+            jobs.observe(&event(Kind::Ended, "b", Some(FinalState::Completed)), to_ms);
+        }
+        assert!(jobs.open("b").is_none());
+    }
+}
