@@ -82,6 +82,7 @@ pub(crate) fn gang(nodes: &[&str]) -> Job {
         curve: None,
         remaining_work_ms: None,
         expected_end_us: None,
+        end_within_us: None,
         resized_us: None,
         opt_in: true,
         do_not_disrupt: false,

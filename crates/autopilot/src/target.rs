@@ -60,6 +60,8 @@ pub enum Notice {
     Acknowledged {
         /// When they acknowledged.
         at_us: i64,
+        /// Training step that the checkpoint holds, as the job claims. `None`: it named none.
+        saved_step: Option<u64>,
     },
     /// The job does not support notices.
     Unsupported,

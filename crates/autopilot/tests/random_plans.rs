@@ -59,7 +59,7 @@ impl Making {
         let pools: Vec<String> = (0..self.rng.random_range(1..=4)).map(|at| format!("p{at}")).collect();
         for pool in &pools {
             let price = self.rng.random_bool(0.5).then_some(2_000_000);
-            let made = Pool { floor_gpus: 0, price_micros_per_gpu_hour: price };
+            let made = Pool { price_micros_per_gpu_hour: price, ..Pool::default() };
             self.state.pools.insert(pool.clone(), made);
             let size = [4, 8, 8, 16][self.rng.random_range(0..4)];
             for at in 0..nodes.div_ceil(pools.len()) {
@@ -258,6 +258,7 @@ impl Making {
                 .random_bool(0.5)
                 .then(|| self.rng.random_range(100_000..2_000_000_000)),
             expected_end_us: self.rng.random_bool(0.8).then(|| NOW + self.rng.random_range(60..90_000) * S),
+            end_within_us: None,
             resized_us: self.rng.random_bool(0.1).then_some(NOW - 60 * S),
             opt_in: self.rng.random_bool(0.9),
             do_not_disrupt: self.rng.random_bool(0.05),

@@ -1,96 +1,63 @@
-//! A target enriched from the log: node health, slowdown by slow nodes, and scaling curves of jobs
-//! are added to the scheduler's state.
+//! A target enriched from the log: [`Facts`] are added to the scheduler's state.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tidegate_autopilot::action::Action;
-use tidegate_autopilot::pairs;
-use tidegate_autopilot::state::{ClusterState, Health};
+use tidegate_autopilot::state::ClusterState;
 use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, TargetError};
-use tidegate_events::v1::{NodeHealthState, NodeSignal, SignalState, StragglerSignal};
-use tidegate_events::{Event, Millis, SchemaId};
+use tidegate_facts::Facts;
+use tidegate_log::snapshot::Position;
 use tidegate_log::{EventLog, LogError};
 
-use serde::{Deserialize, Serialize};
-use tidegate_log::snapshot::Position;
-
-use super::curves::Curves;
 use super::tail::Tail;
 
-/// Kinds of evidence as policies count them, by a part of the detector rule's name.
-const FAMILIES: [(&str, &str); 12] = [
-    ("xid", "xid"),
-    ("ecc", "ecc"),
-    ("remap", "ecc"),
-    ("retired", "ecc"),
-    ("link", "link"),
-    ("pcie", "link"),
-    ("replay", "link"),
-    ("thermal", "thermal"),
-    ("throttl", "thermal"),
-    ("slowed", "thermal"),
-    ("clock", "thermal"),
-    ("power", "thermal"),
-];
-
 /// A target whose observed state is enriched from the log.
-///
-/// Node health, slow nodes and scaling curves come from the topics `signals` and `jobs`.
 pub struct EnrichedTarget<T> {
     target: T,
     tail: Tail,
-    read: ReadFromLog,
+    /// Step reports are many and soon old: their reading may begin later.
+    steps: Tail,
+    facts: Facts,
 }
-
-/// What was read from the log, to be saved and restored as a whole.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct ReadFromLog {
-    signals: NodeSignals,
-    curves: Curves,
-}
-
-/// What signals say of nodes.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct NodeSignals {
-    nodes: BTreeMap<String, Health>,
-    slow: BTreeMap<String, SlowEpisodes>,
-}
-
-/// Slowdown of a confirmed slow node, by job and episode.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-struct SlowEpisodes(#[serde(with = "pairs")] BTreeMap<(String, u64), u32>);
 
 impl<T> std::fmt::Debug for EnrichedTarget<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Informed").field("read", &self.read).finish_non_exhaustive()
+        f.debug_struct("EnrichedTarget").field("facts", &self.facts).finish_non_exhaustive()
     }
 }
 
 impl<T: Target> EnrichedTarget<T> {
-    /// Enriches `target` with what the log holds of the cluster, from its beginning.
+    /// Enriches `target` with what the log holds of the cluster, from its beginning; step reports
+    /// from `steps_since_ms` on, or from the beginning as well.
     ///
     /// # Errors
     /// The log cannot be reached.
-    pub fn new(target: T, log: Arc<dyn EventLog>, cluster: &str) -> Result<Self, LogError> {
-        let topics = [SchemaId::NodeSignal.topic(), SchemaId::JobEvent.topic()];
-        let tail = Tail::new(log, cluster, &topics, None)?;
-        Ok(Self { target, tail, read: ReadFromLog::default() })
+    pub fn new(
+        target: T,
+        log: Arc<dyn EventLog>,
+        cluster: &str,
+        steps_since_ms: Option<i64>,
+    ) -> Result<Self, LogError> {
+        let tail = Tail::new(Arc::clone(&log), cluster, &Facts::TOPICS, None)?;
+        let steps = Tail::new(log, cluster, &[Facts::STEPS], steps_since_ms)?;
+        Ok(Self { target, tail, steps, facts: Facts::default() })
     }
 
     /// Goes on from what was read up to these positions.
     #[must_use]
-    pub(crate) fn resumed(self, read: ReadFromLog, positions: &[Position]) -> Self {
-        Self { tail: self.tail.resumed(positions), read, ..self }
+    pub(crate) fn resumed(self, facts: Facts, positions: &[Position]) -> Self {
+        let (tail, steps) = (self.tail.resumed(positions), self.steps.resumed(positions));
+        Self { tail, steps, facts, ..self }
     }
 
-    /// What was read, and up to where.
+    /// What was learned, and up to where the log was read for it.
     ///
     /// # Errors
     /// The log cannot be reached.
-    pub(crate) fn read_so_far(&self) -> Result<(&ReadFromLog, Vec<Position>), LogError> {
-        Ok((&self.read, self.tail.positions()?))
+    pub(crate) fn read_so_far(&self) -> Result<(&Facts, Vec<Position>), LogError> {
+        let mut positions = self.tail.positions()?;
+        positions.extend(self.steps.positions()?);
+        Ok((&self.facts, positions))
     }
 
     /// The inner target, e.g. to let a simulated one's time go on.
@@ -99,70 +66,10 @@ impl<T: Target> EnrichedTarget<T> {
     }
 
     fn read(&mut self) -> Result<(), LogError> {
-        let Self { tail, read, .. } = self;
-        tail.read(|event| {
-            read.signals.observe(event);
-            read.curves.observe(event);
-        })
-    }
-}
-
-impl NodeSignals {
-    fn observe(&mut self, event: &Event) {
-        match event {
-            Event::NodeHealth(signal) => self.health(signal, event.event_time_ms()),
-            Event::Straggler(signal) => self.straggler(signal),
-            _ => {}
-        }
-    }
-
-    fn health(&mut self, signal: &NodeSignal, at_ms: i64) {
-        let is_good = signal.state() == NodeHealthState::Healthy;
-        let families: BTreeSet<&str> = signal
-            .evidence
-            .iter()
-            .filter_map(|line| {
-                let rule = line.split(' ').next()?;
-                FAMILIES.iter().find(|(part, _)| rule.contains(part)).map(|(_, family)| *family)
-            })
-            .collect();
-        let health = Health {
-            bad_ppm: Some(signal.bad_ppm),
-            families: families.into_iter().map(str::to_owned).collect(),
-            fatal: signal.state() == NodeHealthState::Failed,
-            slowdown_ppm: None,
-            checked_good_us: is_good.then_some(Millis(at_ms).to_micros().0),
-        };
-        self.nodes.insert(signal.node.clone(), health);
-    }
-
-    fn straggler(&mut self, signal: &StragglerSignal) {
-        let Some(node) = &signal.node else { return };
-        let episode = (signal.job_id.clone(), signal.episode);
-        let is_the_nodes = matches!(&*signal.blame, "NODE" | "RANK");
-        let slow = &mut self.slow.entry(node.clone()).or_default().0;
-        match signal.state() {
-            SignalState::Confirmed if is_the_nodes => {
-                slow.insert(episode, u32::try_from(signal.slowdown_ppm.max(0)).unwrap_or(u32::MAX));
-            }
-            _ => {
-                slow.remove(&episode);
-            }
-        }
-    }
-
-    fn enrich(&self, state: &mut ClusterState) {
-        for (name, node) in &mut state.nodes {
-            if let Some(health) = self.nodes.get(name) {
-                node.health = health.clone();
-            }
-            let slowest = self.slow.get(name).into_iter().flat_map(|slow| slow.0.values()).max();
-            if let Some(slowdown) = slowest {
-                node.health.slowdown_ppm = Some(*slowdown);
-                node.health.families.push("straggler".to_owned());
-                node.health.families.sort_unstable();
-            }
-        }
+        let Self { tail, steps, facts, .. } = self;
+        // Jobs first: steps of unknown jobs do not count.
+        tail.read(|event| facts.observe(event))?;
+        steps.read(|event| facts.observe(event))
     }
 }
 
@@ -176,8 +83,7 @@ impl<T: Target> Target for EnrichedTarget<T> {
         self.read()
             .map_err(|e| TargetError::Unreachable { target: "the log".to_owned(), why: e.to_string() })?;
         let mut state = self.target.observe()?;
-        self.read.signals.enrich(&mut state);
-        self.read.curves.enrich(&mut state);
+        self.facts.enrich(&mut state);
         Ok(state)
     }
 
@@ -191,80 +97,5 @@ impl<T: Target> Target for EnrichedTarget<T> {
 
     fn read_back(&mut self, action: &Action) -> Result<Effect, TargetError> {
         self.target.read_back(action)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tidegate_autopilot::state::{Node, NodeState};
-    use tidegate_events::v1;
-
-    use super::*;
-
-    fn node() -> Node {
-        Node {
-            pool: "train".into(),
-            rack: None,
-            gpu_model: "h100".into(),
-            gpus: 8,
-            state: NodeState::Up,
-            health: Health::default(),
-            drain: None,
-            do_not_disrupt: false,
-        }
-    }
-
-    #[test]
-    fn what_signals_say_of_a_node_is_in_its_health() {
-        let mut signals = NodeSignals::default();
-        let envelope =
-            || Some(v1::Envelope { cluster: "c".into(), event_time_ms: 5_000, ..Default::default() });
-        signals.observe(&Event::NodeHealth(NodeSignal {
-            envelope: envelope(),
-            state: NodeHealthState::Bad.into(),
-            node: "n1".into(),
-            bad_ppm: 970_000,
-            evidence: vec![
-                "xid value=63.000 weight=3.00".into(),
-                "clock_below_peers value=0.8 weight=1.00".into(),
-            ],
-            ..NodeSignal::default()
-        }));
-        let slow = |state: SignalState, blame: &str| {
-            Event::Straggler(StragglerSignal {
-                envelope: envelope(),
-                state: state.into(),
-                job_id: "7".into(),
-                episode: 1,
-                blame: blame.into(),
-                node: Some("n1".into()),
-                slowdown_ppm: 210_000,
-                ..StragglerSignal::default()
-            })
-        };
-        signals.observe(&slow(SignalState::Confirmed, "RANK"));
-        let mut state = ClusterState::default();
-        state.nodes.insert("n1".into(), node());
-        state.nodes.insert("n2".into(), node());
-        signals.enrich(&mut state);
-        let health = &state.nodes["n1"].health;
-        assert_eq!(health.bad_ppm, Some(970_000));
-        assert_eq!(health.families, ["straggler", "thermal", "xid"]);
-        assert!(!health.fatal && health.slowdown_ppm == Some(210_000) && health.checked_good_us.is_none());
-        assert_eq!(state.nodes["n2"].health, Health::default());
-        // The straggler is over, and the node is healthy again.
-        signals.observe(&slow(SignalState::Cleared, "RANK"));
-        signals.observe(&Event::NodeHealth(NodeSignal {
-            envelope: envelope(),
-            state: NodeHealthState::Healthy.into(),
-            node: "n1".into(),
-            ..NodeSignal::default()
-        }));
-        let mut state = ClusterState::default();
-        state.nodes.insert("n1".into(), node());
-        signals.enrich(&mut state);
-        let health = &state.nodes["n1"].health;
-        assert!(health.families.is_empty() && health.slowdown_ppm.is_none());
-        assert_eq!((health.bad_ppm, health.checked_good_us), (Some(0), Some(5_000_000)));
     }
 }

@@ -1,6 +1,8 @@
 //! Journal entries as events: the entry as JSON to be read back, and columns for people and SQL.
 
 mod rollout;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -133,9 +135,11 @@ fn fill_step(event: &mut AutopilotEvent, step: &IntentEvent) {
         Transition::Proposed { .. } => EventKind::Proposed,
         Transition::Approved { .. } => EventKind::Approved,
         Transition::ApprovalRefused { .. } => EventKind::ApprovalRefused,
+        Transition::Rejected { .. } => EventKind::Rejected,
         Transition::Leased { .. } => EventKind::Leased,
         Transition::Noticed => EventKind::Noticed,
-        Transition::Acknowledged => EventKind::Acknowledged,
+        Transition::Acknowledged { .. } => EventKind::Acknowledged,
+        Transition::NoticeIgnored => EventKind::NoticeIgnored,
         Transition::Applying => EventKind::Applying,
         Transition::Applied { .. } => EventKind::Applied,
         Transition::Verified => EventKind::Verified,
@@ -151,6 +155,13 @@ fn fill_step(event: &mut AutopilotEvent, step: &IntentEvent) {
         Transition::ApprovalRefused { by, why } => {
             event.holder.clone_from(by);
             event.why = Some(why.clone());
+        }
+        Transition::Rejected { by, why } => {
+            event.holder.clone_from(by);
+            event.why.clone_from(why);
+        }
+        Transition::Acknowledged { saved_step } => {
+            event.why = saved_step.map(|step| format!("saved step {step}"));
         }
         Transition::Applied { receipt } => event.why = Some(receipt.done.clone()),
         Transition::Dropped { refusal: Some(Refusal { rule, why }) } => {

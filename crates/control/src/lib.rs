@@ -5,11 +5,11 @@
 //! | module | gives |
 //! |---|---|
 //! | [`slurm`] | Slurm as a target: observe, apply, read back |
-//! | [`EnrichedTarget`] | health of nodes and scaling curves from the log, added to a target's state |
+//! | [`EnrichedTarget`] | what the log says of jobs and nodes, added to a target's state |
 //! | [`ForecastReader`] | published forecasts of demand, and whether their bounds hold |
 //! | [`LogJournal`] | the executor's journal on the log, whose order decides who holds the lease |
 //! | [`PlanArchive`] | inputs of plans, kept beside the journal to explain them |
-//! | [`ControlFolder`] | the kill switch and approvals, as files |
+//! | [`ControlFolder`] | the kill switch, approvals and rejections, as files |
 //! | [`authority`] | whose SSH signatures on policies and approvals count |
 //! | [`Pager`] | alerts to Alertmanager |
 //! | [`policy_file`] | policies and rollout candidates from files |
@@ -38,12 +38,13 @@
 
 pub mod authority;
 mod control_folder;
-mod curves;
+mod eligibility;
 mod enriched_target;
 mod error;
 mod event;
 mod forecast_reader;
 mod journal;
+mod newest_plan;
 mod pager;
 mod plan_archive;
 pub mod policy_file;
@@ -51,9 +52,11 @@ pub mod service;
 pub mod slurm;
 mod tail;
 
-pub use control_folder::{Approval, ControlFolder};
+pub use control_folder::{Approval, ControlFolder, Rejection, SwitchText};
+pub use eligibility::{Eligibility, Standing, eligibility};
 pub use enriched_target::EnrichedTarget;
 pub use forecast_reader::ForecastReader;
 pub use journal::{Chains, JournalKey, JournalKeys, LogJournal, TableEntry, TableProofs};
+pub use newest_plan::{NewestPlan, newest_plan};
 pub use pager::{Pager, PagerConfig};
 pub use plan_archive::PlanArchive;

@@ -133,11 +133,11 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
                 self.record_step(&action.id, Transition::Noticed, now_us)?;
                 Ok(Progress::Waiting)
             }
-            Ok(Notice::Acknowledged { .. }) => {
+            Ok(Notice::Acknowledged { saved_step, .. }) => {
                 if !notified {
                     self.record_step(&action.id, Transition::Noticed, now_us)?;
                 }
-                self.transition(&action.id, Transition::Acknowledged, now_us)
+                self.transition(&action.id, Transition::Acknowledged { saved_step }, now_us)
             }
             Err(TargetError::StaleGeneration { .. }) => Err(StepError::Fenced),
             // Unknown whether they were notified. Notifying again reaches nobody twice.
@@ -163,8 +163,24 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             Some(Err(refusal)) => return self.drop_intent(&action.id, refusal, now_us),
             Some(Ok(())) => {}
         }
+        if matches!(intent.stage, Stage::Leased { noticed_us: Some(_), acknowledged: false }) {
+            self.end_notice(action, target, now_us)?;
+        }
         self.record_step(&action.id, Transition::Applying, now_us)?;
         self.apply(action, target, now_us)
+    }
+
+    /// Looks a last time whether the jobs have acknowledged a notice that ran out: they may have
+    /// done so since the last poll. Records which it was.
+    fn end_notice(&mut self, action: &Action, target: &mut dyn Target, now_us: i64) -> Result<(), StepError> {
+        let ended = match target.notify(action) {
+            Ok(Notice::Acknowledged { saved_step, .. }) => Transition::Acknowledged { saved_step },
+            Err(TargetError::StaleGeneration { .. }) => return Err(StepError::Fenced),
+            // It no longer takes notices, so it ignores none.
+            Ok(Notice::Unsupported) => return Ok(()),
+            Ok(Notice::Waiting { .. }) | Err(_) => Transition::NoticeIgnored,
+        };
+        self.record_step(&action.id, ended, now_us)
     }
 
     fn apply(

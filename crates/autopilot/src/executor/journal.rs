@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::action::ActionId;
 use crate::intent::{IntentEvent, Lease};
-use crate::planner::PlanRecord;
-use crate::policy::PolicyChange;
+use crate::planner::{Plan, PlanRecord, Report};
+use crate::policy::{Canary, Policy, PolicyChange};
 use crate::rollout::{self, shadow};
 use crate::scorecard::Score;
 use crate::slo::{Alert, Cycles};
@@ -120,6 +121,30 @@ pub struct JournalEntry {
     pub event: JournalEvent,
 }
 
+/// A plan just made, with all its inputs: its JSON is that of a [`PlanRecord`].
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct MadePlan<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Its report.
+    pub report: &'a Report,
+    /// The policy.
+    pub policy: &'a Policy,
+    /// The canary that decided for its owners.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canary: Option<&'a Canary>,
+    /// The state as observed.
+    pub state: &'a ClusterState,
+    /// Decisions of the previous plan that still stand.
+    pub kept: &'a [ActionId],
+    /// Generation of the lease under which it was made.
+    #[serde(skip)]
+    pub generation: u64,
+    /// Whether it is recorded in the journal.
+    #[serde(skip)]
+    pub is_recorded: bool,
+}
+
 /// The journal could not be used. An attempted write may or may not have succeeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the journal cannot be used: {0}")]
@@ -145,6 +170,10 @@ pub trait Journal {
 
     /// What was read last has become part of the executor's state.
     fn folded(&mut self) {}
+
+    /// A plan was made, and may be shown to people whether or not it is recorded. Nothing depends
+    /// on it.
+    fn made(&mut self, _: &MadePlan<'_>) {}
 }
 
 /// In-memory journal shared by several executors of one thread, for simulations.

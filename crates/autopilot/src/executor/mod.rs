@@ -9,9 +9,11 @@
 mod drive;
 mod impact;
 mod journal;
+mod people;
 mod rollout;
 mod self_check;
 mod state;
+mod telling;
 
 use std::collections::BTreeMap;
 
@@ -22,18 +24,19 @@ pub use crate::planner::PlanRecord;
 use impact::Impact;
 pub use journal::{
     AdoptedStatement, EntriesRefused, InMemoryJournal, IssuedPolicy, Journal, JournalEntry, JournalError,
-    JournalEvent, PolicyAdopted, Switched,
+    JournalEvent, MadePlan, PolicyAdopted, Switched,
 };
 pub use state::{ExecutorState, Refusals};
 
 use crate::action::{ActionId, Kind};
 use crate::forecast::{DemandForecast, SelectedForecast, Series, Trailing};
 use crate::guard::{self, KillSwitch, PastAction, Rule, Verdict};
-use crate::intent::{self, IntentEvent, Lease, LeaseHeld, Limits, POLICY_APPROVER, PersonApproval};
+use crate::intent::{self, IntentEvent, Lease, LeaseHeld, Limits, PersonApproval, PersonRejection};
 use crate::planner::{self, Plan};
 use crate::policy::{Mode, Policy};
 use crate::rollout::Canary;
 use crate::rollout::shadow::Shadow;
+use crate::scorecard::correction_ppm;
 use crate::slo::Cycles;
 use crate::state::ClusterState;
 use crate::target::{Target, TargetError};
@@ -50,6 +53,9 @@ pub struct Settings {
     /// Interval for recording plans that decide nothing new, and repeated refusals of the same
     /// object by the same rule, ms.
     pub repeat_every_ms: i64,
+    /// Most plans recorded at once because they say something else than the last recorded one,
+    /// though they decide nothing new; one more in each `repeat_every_ms`. 0: none.
+    pub most_changed: u32,
     /// Time limits for actions.
     pub limits: Limits,
     /// Seed of random choices in plans.
@@ -57,13 +63,14 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Lease 30 s, plan every minute, repeats every ten minutes.
+    /// Lease 30 s, plan every minute, repeats every ten minutes; changed reasons are not recorded.
     fn default() -> Self {
         Self {
             holder: "executor".to_owned(),
             lease_ms: 30_000,
             plan_every_ms: 60_000,
             repeat_every_ms: 600_000,
+            most_changed: 0,
             limits: Limits::default(),
             seed: 0,
         }
@@ -139,6 +146,7 @@ pub struct Executor<J, F> {
     /// Generation of the lease it holds.
     generation: Option<u64>,
     planned_us: Option<i64>,
+    telling: telling::Telling,
     /// Modes earned by scorecard, as of that many scores and alerts.
     earned: BTreeMap<Kind, Mode>,
     earned_of: (u64, u64, i64),
@@ -153,6 +161,8 @@ pub struct Executor<J, F> {
     canary: Option<Canary>,
     /// Events to record as soon as it leads.
     queued: Vec<JournalEvent>,
+    /// What people rejected, for the next step.
+    rejected: Vec<PersonRejection>,
     /// Cycles not recorded yet, and since when the next is due.
     cycles: Cycles,
     cycle_us: Option<i64>,
@@ -182,6 +192,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             journaled: ExecutorState::default(),
             generation: None,
             planned_us: None,
+            telling: telling::Telling::default(),
             earned: BTreeMap::new(),
             earned_of: (0, 0, 0),
             refused: BTreeMap::new(),
@@ -191,6 +202,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             shadow: None,
             canary: None,
             queued: Vec::new(),
+            rejected: Vec::new(),
             cycles: Cycles::default(),
             cycle_us: None,
         }
@@ -249,7 +261,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     ) -> Result<StepReport, JournalError> {
         let mut stepped =
             StepReport { role: Role::Fenced, planned: None, steps: Vec::new(), observe_error: None };
-        let ended = self.run(target, switch, approved, now_us, &mut stepped);
+        let rejected = std::mem::take(&mut self.rejected);
+        let ended = self.run(target, switch, (approved, &rejected), now_us, &mut stepped);
         stepped.steps = std::mem::take(&mut self.steps);
         match ended {
             Ok(()) => Ok(stepped),
@@ -266,7 +279,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         &mut self,
         target: &mut dyn Target,
         switch: &mut dyn FnMut() -> KillSwitch,
-        approved: &[PersonApproval],
+        (approved, rejected): (&[PersonApproval], &[PersonRejection]),
         now_us: i64,
         stepped: &mut StepReport,
     ) -> Result<(), StepError> {
@@ -276,12 +289,13 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             return Ok(());
         }
         self.record_queued(now_us)?;
+        self.record_rejected(rejected, now_us)?;
         self.approve(approved, now_us)?;
         match target.observe() {
             Ok(mut state) => {
                 self.forecast.observe(&state);
                 self.forecast.annotate(&mut state);
-                self.add_reclaim_times(&mut state);
+                self.add_record(&mut state);
                 self.impacts.values_mut().for_each(|meter| meter.observe(&state));
                 self.update_canary(approved, &state, now_us)?;
                 stepped.planned = self.plan(&state, switch(), now_us)?;
@@ -303,8 +317,14 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         Ok(())
     }
 
-    /// Adds reclaim times measured from the journal, where the target has none.
-    fn add_reclaim_times(&self, state: &mut ClusterState) {
+    /// Adds what the journal measured: reclaim times where the target has none, and how far
+    /// predictions come true.
+    fn add_record(&self, state: &mut ClusterState) {
+        let window = self.policy.record.window;
+        let corrected = Kind::ALL.into_iter().filter_map(|kind| {
+            Some((kind.name().to_owned(), correction_ppm(kind, &self.journaled.scores, window)?))
+        });
+        state.corrections_ppm = corrected.collect();
         let took = self.journaled.reclaims_took_ms();
         for (owner, entry) in &mut state.owners {
             for (pool, share) in entry.shares.iter_mut().filter(|(_, share)| share.reclaim_took_ms.is_none())
@@ -382,20 +402,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         Ok(Role::Leading { generation })
     }
 
-    fn approve(&mut self, approved: &[PersonApproval], now_us: i64) -> Result<(), StepError> {
-        for PersonApproval { action, by, signed } in approved {
-            let waits = self.journaled.intents.get(action).is_some_and(|intent| intent.approved_by.is_none());
-            // Only the policy itself may approve as "policy".
-            if waits && by != POLICY_APPROVER {
-                let transition = intent::Transition::Approved { by: by.clone(), signed: signed.clone() };
-                self.record_step(action, transition, now_us)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Plans if it is time. Records the plan if it decides something new, if the policy changed, or
-    /// if nothing was recorded for long.
+    /// Plans if it is time. Records the plan if it decides something new, if the policy changed, if
+    /// nothing was recorded for long, or if it says something else within the budget for that.
     fn plan(
         &mut self,
         state: &ClusterState,
@@ -432,12 +440,29 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             (&before.policy_hash, &before.canary_hash) == (&plan.policy_hash, &plan.canary_hash)
         });
         let is_new = !proposals.is_empty() || !by_the_same || self.has_new_decisions(shadow_result.as_ref());
-        if !is_new && !due(self.journaled.planned_us, self.settings.repeat_every_ms) {
+        let contents = telling::contents(&plan, &report);
+        let is_recorded = is_new
+            || due(self.journaled.planned_us, self.settings.repeat_every_ms)
+            || self.tells(contents, &plan, &kept, now_us);
+        let generation = self.generation.unwrap_or_default();
+        let canary = canary.map(Box::new);
+        self.journal.made(&MadePlan {
+            plan: &plan,
+            report: &report,
+            policy: &policy,
+            canary: canary.as_deref(),
+            state,
+            kept: &kept,
+            generation,
+            is_recorded,
+        });
+        if !is_recorded {
             return Ok(None);
         }
+        let Settings { most_changed, repeat_every_ms, .. } = self.settings;
+        self.telling.recorded(contents, now_us, repeat_every_ms, most_changed);
         let recorded = (plan.id.clone(), plan.decisions.len());
         let state = state.clone();
-        let canary = canary.map(Box::new);
         let cycles = JournalEvent::Cycles(std::mem::take(&mut self.cycles));
         let planned = PlanRecord { plan, report, policy, canary, state, kept };
         let mut events = vec![JournalEvent::Planned(Box::new(planned)), cycles];
@@ -445,6 +470,14 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         events.extend(proposals.into_iter().map(|event| JournalEvent::Step(Box::new(event))));
         self.record(events, now_us)?;
         Ok(Some(recorded))
+    }
+
+    /// Whether a plan that decides nothing new is recorded because of what it says.
+    fn tells(&self, contents: u64, plan: &Plan, kept: &[ActionId], now_us: i64) -> bool {
+        let Settings { most_changed, repeat_every_ms, .. } = self.settings;
+        self.telling.is_news(contents)
+            && telling::keeps(plan, kept)
+            && self.telling.may_spend(now_us, repeat_every_ms, most_changed)
     }
 
     /// Events for new decisions. A repeated refusal of the same object by the same rule is not

@@ -6,7 +6,7 @@ use tidegate_units::Millis;
 use super::{Executor, Journal, JournalEvent, OnlineForecast, StepError};
 use crate::action::{Action, Kind};
 use crate::guard::{self, History, KillSwitch, Refusal, Rule, Verdict};
-use crate::intent::{self, Intent, IntentEvent, POLICY_APPROVER, PersonApproval, Stage};
+use crate::intent::{self, Intent, IntentEvent, POLICY_APPROVER, PersonApproval};
 use crate::planner::{Decision, Plan, Report};
 use crate::policy::Policy;
 use crate::rollout::rollback::{self, CanaryRecord};
@@ -92,7 +92,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         let mut events = Vec::new();
         if let CanaryEvent::Ended { policy, .. } = &event {
             let unbegun = |intent: &&Intent| {
-                matches!(intent.stage, Stage::Proposed | Stage::Approved | Stage::Leased { .. })
+                intent.is_unbegun()
                     && intent.decision.canary.as_ref() == Some(policy)
                     && !self.restores(&intent.decision, &intent.decision.action)
             };

@@ -11,7 +11,7 @@ use crate::intent::{self, Intent, IntentEvent, IntentLedger, Lease, Stage};
 use crate::planner::{Plan, with_decisions};
 use crate::policy::{Mode, Policy};
 use crate::rollout::{Canaries, CanaryEvent};
-use crate::scorecard::{Score, summary, trust};
+use crate::scorecard::{Score, Standings};
 use crate::slo::Slo;
 
 /// Fewest reclaim times from which a duration is derived.
@@ -38,6 +38,10 @@ pub struct ExecutorState {
     pub policy: Option<Policy>,
     /// Scores, oldest first.
     pub scores: Vec<Score>,
+    /// What the scores of the policy itself took away or gave back.
+    standings: Standings,
+    /// The same by all scores, of canaries too.
+    standings_of_all: Standings,
     /// Canaries that act or acted.
     pub canaries: Canaries,
     /// Counts and alerts of the service level objectives.
@@ -123,7 +127,8 @@ impl ExecutorState {
             }
             JournalEvent::Scored(score) if self.scored.insert(score.action.clone()) => {
                 self.scores_seen += 1;
-                self.scores.push(score)
+                self.scores.push(score);
+                self.judge();
             }
             JournalEvent::Scored(_) => self.rejected += 1,
             JournalEvent::Canary(event) if self.restarts_another_beginning(&event) => self.rejected += 1,
@@ -245,36 +250,33 @@ impl ExecutorState {
         enough.map(|(of, (longest_ms, _))| (of, longest_ms)).collect()
     }
 
+    /// Judges the kind of the newest score, by the policy of the last plan.
+    fn judge(&mut self) {
+        let Self { scores, policy, standings, standings_of_all, .. } = self;
+        let Some(newest) = scores.last() else { return };
+        let rules = policy.as_ref().map_or_else(|| Policy::shipped().record, |policy| policy.record.clone());
+        let of_kind: Vec<Score> = scores.iter().filter(|score| score.kind == newest.kind).cloned().collect();
+        standings_of_all.fold(newest.kind, &of_kind, &rules);
+        if newest.canary.is_none() {
+            // A canary's scores do not count against the base policy.
+            let own: Vec<Score> = of_kind.into_iter().filter(|score| score.canary.is_none()).collect();
+            standings.fold(newest.kind, &own, &rules);
+        }
+    }
+
     /// Mode each kind has earned: down from the policy's own mode when it does badly, and up again.
-    /// Evaluated after every fifth of the decisions required for trust, so that one bad hour counts
-    /// once.
     pub fn earned(&self, policy: &Policy) -> BTreeMap<Kind, Mode> {
-        // A canary's scores do not count against the base policy.
-        self.earned_by(policy, |score| score.canary.is_none())
+        self.earned_by(policy, &self.standings)
     }
 
     /// The same for a canary, over all scores: a kind that does badly under any policy is not
     /// trusted under it.
     pub fn earned_by_canary(&self, policy: &Policy) -> BTreeMap<Kind, Mode> {
-        self.earned_by(policy, |_| true)
+        self.earned_by(policy, &self.standings_of_all)
     }
 
-    fn earned_by(&self, policy: &Policy, counts: impl Fn(&Score) -> bool) -> BTreeMap<Kind, Mode> {
-        let every = (policy.record.decisions / 5).max(1) as usize;
-        let mut earned = BTreeMap::new();
-        for kind in Kind::ALL {
-            let of_kind = self.scores.iter().filter(|score| score.kind == kind && counts(score));
-            let scores: Vec<Score> = of_kind.cloned().collect();
-            let most = most(policy, kind);
-            let mut mode = most;
-            for count in (every..=scores.len()).step_by(every) {
-                let of = summary(kind, &scores[..count], policy.record.window);
-                mode = trust(mode, &of, &policy.record).mode.min(most);
-            }
-            if !scores.is_empty() {
-                earned.insert(kind, mode);
-            }
-        }
+    fn earned_by(&self, policy: &Policy, standings: &Standings) -> BTreeMap<Kind, Mode> {
+        let mut earned = standings.modes(|kind| most(policy, kind));
         // One mode down while its error budget burns fast.
         for (kind, _) in self.slo.steps_down(&policy.slo) {
             let stepped = most(policy, kind).down();
@@ -284,8 +286,8 @@ impl ExecutorState {
         earned
     }
 
-    /// Forgets intents that ended before `before_us`, and all but the newest scores, by the policy
-    /// of the last plan.
+    /// Forgets intents that ended before `before_us`, and all but the newest scores of each kind.
+    /// How many those are, the policy of the last plan says.
     fn forget(&mut self, before_us: i64) {
         self.intents.forget(before_us);
         self.slo.tallies.forget(before_us);
@@ -293,8 +295,17 @@ impl ExecutorState {
         order.retain(|id, _| intents.get(id).is_some());
         scored.retain(|id| intents.get(id).is_some());
         if let Some(policy) = &self.policy {
-            let keep = policy.record.window as usize * Kind::ALL.len();
-            self.scores.drain(..self.scores.len().saturating_sub(keep));
+            // Those of canaries are counted apart.
+            let keep = 2 * policy.record.window as usize;
+            let mut kept: BTreeMap<Kind, usize> = BTreeMap::new();
+            let mut is_new = |score: &Score| {
+                let count = kept.entry(score.kind).or_default();
+                *count += 1;
+                *count <= keep
+            };
+            let newest: Vec<bool> = self.scores.iter().rev().map(&mut is_new).collect();
+            let mut newest = newest.into_iter().rev();
+            self.scores.retain(|_| newest.next().unwrap_or(true));
         }
     }
 }
@@ -307,5 +318,5 @@ fn most(policy: &Policy, kind: Kind) -> Mode {
 }
 
 fn by_a_person(what: &JournalEvent) -> bool {
-    matches!(what, JournalEvent::Step(event) if matches!(event.transition, intent::Transition::Approved { .. }))
+    matches!(what, JournalEvent::Step(event) if event.transition.is_by_a_person())
 }

@@ -1,6 +1,9 @@
-//! Authority checks: kill switch, mode, approval, calendar, opt-in, protection, foreign changes.
+//! Authority checks: kill switch, rejections, mode, approval, calendar, opt-in, protection, foreign
+//! changes.
 
-use super::{Context, KillSwitch, Refusal, Rule, refuse};
+use tidegate_units::Micros;
+
+use super::{Context, KillSwitch, Refusal, Rejection, Rule, refuse};
 use crate::action::{Adjustment, Change, Kind};
 use crate::policy::Mode;
 use crate::state::{DrainedBy, Job, JobKind, Writer};
@@ -11,6 +14,30 @@ pub(super) fn switch(ctx: &Context<'_>) -> Option<Refusal> {
         KillSwitch::Paused => refuse(Rule::Switch, "the autopilot is paused"),
         KillSwitch::Unreadable => refuse(Rule::Switch, "the kill switch cannot be read and counts as off"),
     }
+}
+
+/// How long a rejection refuses the like, µs.
+const REJECTED_US: i64 = 86_400_000_000;
+
+/// Refuses for a day what a person rejected. This includes actions that restore capacity: a loan
+/// ends by itself, so rejecting its reclaim strands nothing. A later approval of the action lifts
+/// the refusal.
+pub(super) fn rejected(ctx: &Context<'_>) -> Option<Refusal> {
+    let object = ctx.action.change.object();
+    let about = |past: &&Rejection| {
+        past.kind == ctx.kind && past.object == object && ctx.now_us - past.at_us < REJECTED_US
+    };
+    let Rejection { by, why, at_us, .. } = ctx.history.rejections.iter().rev().find(about)?;
+    let approved = ctx.history.approvals.get(&ctx.action.id);
+    if approved.is_some_and(|approved| approved.at_us > *at_us) {
+        return None;
+    }
+    let (kind, ago_s) = (ctx.kind, Micros(ctx.now_us - at_us).floor_secs());
+    let because = why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+    refuse(
+        Rule::Rejected,
+        format!("{by} rejected {kind} of {object} {ago_s} s ago{because}; the like is refused for 24 hours"),
+    )
 }
 
 pub(super) fn mode(ctx: &Context<'_>) -> Option<Refusal> {

@@ -81,7 +81,23 @@ pub struct Approval {
     pub at_us: i64,
 }
 
-/// Recent actions, approvals, and the modes earned by scorecard.
+/// A person's rejection of an action that had not begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejection {
+    /// Who rejected it.
+    pub by: String,
+    /// The person's reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// When.
+    pub at_us: i64,
+    /// Kind of the action.
+    pub kind: Kind,
+    /// What it would have changed.
+    pub object: Object,
+}
+
+/// Recent actions, approvals and rejections, and the modes earned by scorecard.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct History {
@@ -91,6 +107,8 @@ pub struct History {
     pub past: Vec<PastAction>,
     /// Approvals by action.
     pub approvals: BTreeMap<ActionId, Approval>,
+    /// Rejections of the last 24 hours, oldest first.
+    pub rejections: Vec<Rejection>,
     /// Highest mode each kind has earned. A kind that is absent is bound by its policy alone.
     pub earned: BTreeMap<Kind, Mode>,
 }

@@ -7,7 +7,7 @@
 //! Restoring actions (a reclaim, what a reclaim frees, the return of a node that we drained) pass
 //! rules that only limit further change: freezes, the breaker, rests, demotions, stale sources.
 //! They do not pass rules that protect somebody: do-not-disrupt, job floors, the kill switch,
-//! budgets.
+//! budgets, and what a person rejected.
 
 mod authority;
 mod evidence;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub use floors::{pool_floor, pool_gpus};
 pub use footprint::{footprint, gpus_touched};
-pub use history::{ActionStatus, Approval, History, KillSwitch, PastAction, counts_as, subject};
+pub use history::{ActionStatus, Approval, History, KillSwitch, PastAction, Rejection, counts_as, subject};
 
 use crate::action::{Action, Kind};
 use crate::policy::{Footprint, Policy};
@@ -36,6 +36,8 @@ pub enum Rule {
     Switch,
     /// The action's id was already carried out.
     Duplicate,
+    /// A person rejected the same kind of action on the same object within a day.
+    Rejected,
     /// The action's deadline has passed.
     Expired,
     /// The action selects nothing, too much, or by pattern.
@@ -120,9 +122,10 @@ struct Context<'a> {
 type Check = fn(&Context<'_>) -> Option<Refusal>;
 
 /// In order of evaluation; checks that need no knowledge of the cluster come first.
-const CHECKS: [Check; 23] = [
+const CHECKS: [Check; 24] = [
     authority::switch,
     history::duplicate,
+    authority::rejected,
     evidence::expired,
     selection::selection,
     evidence::freshness,

@@ -152,7 +152,7 @@ fn expected_loss(ctx: &Context<'_>) -> i64 {
     let Some(job) = ctx.action.change.job().and_then(|id| ctx.state.jobs.get(id)) else { return 0 };
     match ctx.action.change {
         Change::Preempt { .. } => {
-            interruption(job, job.held_gpus(), ctx.now_us, ctx.policy.preempt.restart_s).least().0
+            interruption(job, job.held_gpus(), ctx.now_us, &ctx.policy.preempt).planned_gpu_ms()
         }
         Change::ResizeJob { .. } => {
             let pause_ms = job.checkpoint.resize_ms.unwrap_or(Millis::from_secs(ctx.policy.resize.pause_s).0);

@@ -1,4 +1,4 @@
-//! Approvals by people.
+//! Approvals and rejections by people.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,17 @@ impl PersonApproval {
     pub fn unsigned(action: impl Into<ActionId>, by: impl Into<String>) -> Self {
         Self { action: action.into(), by: by.into(), signed: None }
     }
+}
+
+/// A person's rejection of an action that has not begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PersonRejection {
+    /// The action.
+    pub action: ActionId,
+    /// Who rejects it.
+    pub by: String,
+    /// The person's reason.
+    pub why: Option<String>,
 }
 
 /// What an approver signed beside the cluster and the action, and the signature. Whoever verifies

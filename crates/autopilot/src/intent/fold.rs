@@ -72,9 +72,7 @@ impl Intent {
         if event.action != self.decision.action.id {
             return Err(FoldError::Unknown { action: event.action.clone() });
         }
-        // A person's approval is valid under any lease.
-        let by_a_person = matches!(&event.transition, Transition::Approved { .. });
-        if event.generation < self.generation && !by_a_person {
+        if event.generation < self.generation && !event.transition.is_by_a_person() {
             return Err(FoldError::Stale { generation: event.generation, seen: self.generation });
         }
         if let Transition::Approved { signed: Some(signed), .. } = &event.transition
@@ -114,8 +112,12 @@ impl Intent {
                 noticed_us: Some(noticed_us.unwrap_or(event.at_us)),
                 acknowledged: *acknowledged,
             },
-            (Stage::Leased { noticed_us: Some(noticed), .. }, Transition::Acknowledged) => {
+            (Stage::Leased { noticed_us: Some(noticed), .. }, Transition::Acknowledged { .. }) => {
                 Stage::Leased { noticed_us: Some(*noticed), acknowledged: true }
+            }
+            // The intent begins next, in whatever process.
+            (Stage::Leased { noticed_us: Some(_), acknowledged: false }, Transition::NoticeIgnored) => {
+                self.stage.clone()
             }
             (Stage::Leased { .. }, Transition::Applying) => {
                 Stage::Applying { since_us: event.at_us, applied_us: None }
@@ -130,6 +132,9 @@ impl Intent {
             }
             (Stage::Applying { .. } | Stage::Verified { .. }, Transition::Yielded { .. }) => Stage::Yielded,
             (Stage::Proposed | Stage::Approved | Stage::Leased { .. }, Transition::Dropped { .. }) => {
+                Stage::Dropped
+            }
+            (Stage::Proposed | Stage::Approved | Stage::Leased { .. }, Transition::Rejected { .. }) => {
                 Stage::Dropped
             }
             (Stage::Failed { why, applied: true }, Transition::Compensating) => {
@@ -152,7 +157,7 @@ impl Intent {
             Transition::Proposed { decision, .. } => decision.action.id == self.decision.action.id,
             Transition::Approved { .. } => self.approved_by.is_some(),
             Transition::Verified => matches!(self.stage, Stage::Verified { .. }),
-            Transition::Dropped { .. } => self.stage == Stage::Dropped,
+            Transition::Dropped { .. } | Transition::Rejected { .. } => self.stage == Stage::Dropped,
             Transition::Failed { .. } => matches!(self.stage, Stage::Failed { .. }),
             Transition::Yielded { .. } => self.stage == Stage::Yielded,
             Transition::Compensating => matches!(self.stage, Stage::Compensating { .. }),
@@ -160,7 +165,8 @@ impl Intent {
             Transition::ApprovalRefused { .. }
             | Transition::Leased { .. }
             | Transition::Noticed
-            | Transition::Acknowledged
+            | Transition::Acknowledged { .. }
+            | Transition::NoticeIgnored
             | Transition::Applying
             | Transition::Applied { .. } => false,
         }
@@ -168,15 +174,22 @@ impl Intent {
 }
 
 impl Transition {
+    /// Whether it is a person's word, which is valid under any lease.
+    pub fn is_by_a_person(&self) -> bool {
+        matches!(self, Self::Approved { .. } | Self::Rejected { .. })
+    }
+
     /// Spelling in the journal.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Proposed { .. } => "proposed",
             Self::Approved { .. } => "approved",
             Self::ApprovalRefused { .. } => "approval_refused",
+            Self::Rejected { .. } => "rejected",
             Self::Leased { .. } => "leased",
             Self::Noticed => "noticed",
-            Self::Acknowledged => "acknowledged",
+            Self::Acknowledged { .. } => "acknowledged",
+            Self::NoticeIgnored => "notice_ignored",
             Self::Applying => "applying",
             Self::Applied { .. } => "applied",
             Self::Verified => "verified",

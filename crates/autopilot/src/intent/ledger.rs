@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{FoldError, Intent, IntentEvent, POLICY_APPROVER, Stage, Transition};
 use crate::action::{Action, ActionId, Change};
-use crate::guard::{ActionStatus, Approval, History, KillSwitch, PastAction};
+use crate::guard::{ActionStatus, Approval, History, KillSwitch, PastAction, Rejection};
 
 const DAY_US: i64 = 86_400_000_000;
 
@@ -16,6 +16,9 @@ const DAY_US: i64 = 86_400_000_000;
 pub struct IntentLedger {
     intents: BTreeMap<ActionId, Intent>,
     approvals: BTreeMap<ActionId, Approval>,
+    /// What people rejected, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    rejections: Vec<Rejection>,
     /// Newest generation of any event.
     generation: u64,
 }
@@ -28,12 +31,23 @@ impl IntentLedger {
     pub fn fold(&mut self, event: &IntentEvent) -> Result<(), FoldError> {
         // A writer without the lease changes nothing, even for intents that no newer writer has
         // touched.
-        let by_a_person = matches!(event.transition, Transition::Approved { .. });
-        if event.generation < self.generation && !by_a_person {
+        if event.generation < self.generation && !event.transition.is_by_a_person() {
             return Err(FoldError::Stale { generation: event.generation, seen: self.generation });
         }
         match self.intents.get_mut(&event.action) {
-            Some(intent) => intent.fold(event)?,
+            Some(intent) => {
+                let was_unbegun = intent.is_unbegun();
+                intent.fold(event)?;
+                if let (Transition::Rejected { by, why }, true) = (&event.transition, was_unbegun) {
+                    self.rejections.push(Rejection {
+                        by: by.clone(),
+                        why: why.clone(),
+                        at_us: event.at_us,
+                        kind: intent.decision.kind,
+                        object: intent.decision.action.change.object(),
+                    });
+                }
+            }
             None => {
                 self.intents.insert(event.action.clone(), Intent::proposed(event)?);
             }
@@ -104,13 +118,16 @@ impl IntentLedger {
         // An approval by policy is not a person's approval.
         let approvals = self.approvals.iter().filter(|(_, approval)| approval.by != POLICY_APPROVER);
         let approvals = approvals.map(|(id, approval)| (id.clone(), approval.clone())).collect();
-        History { switch, past, approvals, earned: BTreeMap::new() }
+        let lately = |rejection: &&Rejection| rejection.at_us > now_us - DAY_US;
+        let rejections = self.rejections.iter().filter(lately).cloned().collect();
+        History { switch, past, approvals, rejections, earned: BTreeMap::new() }
     }
 
-    /// Forgets intents that ended before `before_us`. The log keeps them.
+    /// Forgets intents that ended before `before_us`, and older rejections. The log keeps them.
     pub fn forget(&mut self, before_us: i64) {
         self.intents.retain(|_, intent| !intent.is_over() || intent.past().at_us >= before_us);
-        let Self { intents, approvals, .. } = self;
+        let Self { intents, approvals, rejections, .. } = self;
+        rejections.retain(|rejection| rejection.at_us >= before_us);
         approvals.retain(|id, _| intents.contains_key(id));
     }
 }

@@ -17,7 +17,7 @@ mod step;
 use serde::{Deserialize, Serialize};
 use tidegate_units::Millis;
 
-pub use approval::{PersonApproval, SignedApproval};
+pub use approval::{PersonApproval, PersonRejection, SignedApproval};
 pub use fold::FoldError;
 pub use lease::{Lease, LeaseHeld};
 pub use ledger::IntentLedger;
@@ -81,6 +81,15 @@ pub enum Transition {
         /// Why it is invalid.
         why: String,
     },
+    /// A person rejected it before it began: nothing was done.
+    Rejected {
+        /// Who: a login, or a principal of the HTTP door. It is a claim, as rejecting takes no
+        /// signature.
+        by: String,
+        /// The person's reason.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+    },
     /// A leaseholder is about to act. Also takes over from an earlier one.
     Leased {
         /// Leaseholder.
@@ -89,7 +98,14 @@ pub enum Transition {
     /// The disturbed jobs were notified.
     Noticed,
     /// The jobs wrote a checkpoint and acknowledged.
-    Acknowledged,
+    Acknowledged {
+        /// Training step that the checkpoint holds, as the job claims. Nothing is decided by it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        saved_step: Option<u64>,
+    },
+    /// The notice ran out without an acknowledgement; the jobs are about to be disturbed all the
+    /// same.
+    NoticeIgnored,
     /// The target is about to be asked; from here on it may have been applied.
     Applying,
     /// The target accepted it.
@@ -206,6 +222,11 @@ impl Intent {
             Stage::Failed { applied, .. } => !applied || self.decision.action.inverse.is_none(),
             _ => false,
         }
+    }
+
+    /// Whether the target was never asked, and may still be.
+    pub fn is_unbegun(&self) -> bool {
+        matches!(self.stage, Stage::Proposed | Stage::Approved | Stage::Leased { .. })
     }
 
     /// Action that undoes this one's possible effects. `None`: it cannot be undone.

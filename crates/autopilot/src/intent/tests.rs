@@ -1,3 +1,5 @@
+mod rejections;
+
 use super::*;
 use crate::action::{ActionId, Change, Precondition};
 use crate::fixture::{NOW, S, cluster};
@@ -76,7 +78,7 @@ fn the_whole_life_of_an_intent() {
     assert!(matches!(next(&intents, 2), NextStep::Notify(_)));
     tell(&mut intents, Transition::Noticed);
     assert!(matches!(next(&intents, 62), NextStep::Notify(_)), "notified at 3: a minute is over at 63");
-    tell(&mut intents, Transition::Acknowledged);
+    tell(&mut intents, Transition::Acknowledged { saved_step: Some(7) });
     let NextStep::Begin(action) = next(&intents, 10) else { panic!() };
     assert_eq!(action.generation, 1);
     assert!(intents.history(NOW + 10 * S, KillSwitch::On).past.is_empty(), "not begun");
@@ -123,9 +125,17 @@ fn a_notice_is_awaited_for_a_limited_time() {
         matches!(intent.next(1, NOW + 62 * S, &LIMITS), NextStep::Begin(_)),
         "notified at 2 s, a minute is over"
     );
+    // Said before it begins; whoever comes after begins all the same.
+    intent.fold(&event(1, 62, Transition::NoticeIgnored)).unwrap();
+    assert!(matches!(intent.next(1, NOW + 63 * S, &LIMITS), NextStep::Begin(_)));
+    intent.fold(&event(1, 64, Transition::Applying)).unwrap();
+    let late = event(1, 65, Transition::NoticeIgnored);
+    assert!(matches!(intent.fold(&late), Err(FoldError::Order { .. })), "after it has begun");
     let mut early = Intent::proposed(&proposed(decision(Mode::Act, 60_000))).unwrap();
     early.fold(&event(1, 1, approved())).unwrap();
-    assert!(matches!(early.fold(&event(1, 2, Transition::Acknowledged)), Err(FoldError::Order { .. })));
+    for answer in [Transition::Acknowledged { saved_step: None }, Transition::NoticeIgnored] {
+        assert!(matches!(early.fold(&event(1, 2, answer)), Err(FoldError::Order { .. })));
+    }
 }
 
 #[test]
@@ -450,4 +460,14 @@ fn an_invalid_approval_is_recorded_and_changes_nothing() {
     let stage = begun.stage.clone();
     begun.fold(&event(1, 9, refused())).unwrap();
     assert_eq!(begun.stage, stage);
+}
+
+#[test]
+fn an_acknowledgement_of_an_older_journal_names_no_step() {
+    let read = |text: &str| serde_json::from_str::<Transition>(text).unwrap();
+    let none = Transition::Acknowledged { saved_step: None };
+    assert_eq!(read(r#"{"what": "acknowledged"}"#), none);
+    assert_eq!(serde_json::to_string(&none).unwrap(), r#"{"what":"acknowledged"}"#);
+    let saved = Transition::Acknowledged { saved_step: Some(12) };
+    assert_eq!(read(&serde_json::to_string(&saved).unwrap()), saved);
 }

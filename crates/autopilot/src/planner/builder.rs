@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_units::{Micros, Millis};
 
+use super::notice::notice_ms;
 use super::owner_filter::OwnerFilter;
 use super::plan::{Advice, Alternative, Considered, Decision, Plan, Predicted, Report, same_change};
 use super::room::Room;
@@ -55,7 +56,6 @@ pub(super) struct ActionSpec {
     pub(super) inverse: Option<Change>,
     pub(super) preconditions: Vec<Precondition>,
     pub(super) effect_ends_us: Option<i64>,
-    pub(super) notice_ms: i64,
     pub(super) after: Vec<String>,
     pub(super) predicted: Predicted,
     pub(super) reason: String,
@@ -244,6 +244,7 @@ impl<'a> PlanBuilder<'a> {
         let micros = (benefit - cost) / 3.6e6 * worth.useful_micros_per_gpu_hour as f64;
         Predicted {
             benefit_gpu_ms: whole(benefit),
+            raw_benefit_gpu_ms: None,
             benefit_low_gpu_ms: whole(benefit * (1.0 - out).max(0.0)),
             cost_gpu_ms: whole(cost),
             cost_high_gpu_ms: whole(cost * (1.0 + out)),
@@ -251,6 +252,20 @@ impl<'a> PlanBuilder<'a> {
             confidence_ppm: (confidence.clamp(0.0, 1.0) * 1e6).round() as u32,
             over_ms,
         }
+    }
+
+    /// The same, with the benefit corrected by what came of the kind's earlier predictions.
+    pub(super) fn predict_corrected(
+        &self,
+        kind: Kind,
+        (benefit, cost): (f64, f64),
+        confidence: f64,
+        over_ms: i64,
+    ) -> Predicted {
+        let factor = self.state.corrections_ppm.get(kind.name()).map(|ppm| f64::from(*ppm) / 1e6);
+        let predicted = self.predict(benefit * factor.unwrap_or(1.0), cost, None, confidence, over_ms);
+        let raw = benefit.round().clamp(-9e18, 9e18) as i64;
+        Predicted { raw_benefit_gpu_ms: factor.map(|_| raw), ..predicted }
     }
 
     /// Whether the net benefit at the cautious ends exceeds the policy's minimum.
@@ -283,6 +298,7 @@ impl<'a> PlanBuilder<'a> {
                 Action { preconditions: wanted.preconditions, after: wanted.after, ..decision.action.clone() }
             }
             None => {
+                let notice_ms = notice_ms(&wanted.change, self.state, &self.policy.preempt);
                 let at = self.decisions.len();
                 let id = format!("{kind}-{:016x}", fingerprint(&(self.plan_id, at, &wanted.change)));
                 wanted.inverse = wanted.inverse.or_else(|| undoing(&id, &wanted.change));
@@ -294,11 +310,9 @@ impl<'a> PlanBuilder<'a> {
                     change: wanted.change,
                     preconditions: wanted.preconditions,
                     inverse: wanted.inverse,
-                    expires_us: self.now_us
-                        + Micros::from_secs(stands_s).0
-                        + Millis(wanted.notice_ms).to_micros().0,
+                    expires_us: self.now_us + Micros::from_secs(stands_s).0 + Millis(notice_ms).to_micros().0,
                     effect_ends_us: wanted.effect_ends_us,
-                    notice_ms: wanted.notice_ms,
+                    notice_ms,
                     after: wanted.after,
                 }
             }

@@ -116,7 +116,7 @@ fn makes_room(change: &Change, gang: &Job) -> bool {
 }
 
 fn loss(builder: &PlanBuilder<'_>, job: &Job) -> i64 {
-    interruption(job, job.held_gpus(), builder.now_us, builder.policy.preempt.restart_s).least().0
+    interruption(job, job.held_gpus(), builder.now_us, &builder.policy.preempt).planned_gpu_ms()
 }
 
 type Moves<'a> = (Vec<&'a NodeName>, Vec<(&'a JobId, &'a Job)>);

@@ -122,8 +122,7 @@ fn candidate<'a>(
         let at_risk: i64 = jobs
             .iter()
             .map(|(_, job)| {
-                interruption(job, job.held_gpus(), builder.now_us, builder.policy.preempt.restart_s)
-                    .abrupt_gpu_ms
+                interruption(job, job.held_gpus(), builder.now_us, &builder.policy.preempt).abrupt_gpu_ms
             })
             .sum();
         let predicted = builder.predict(
@@ -172,9 +171,15 @@ fn straggler<'a>(
         return None;
     };
     let remaining_ms = Micros(end_us - builder.now_us).floor_millis().0.max(0);
-    let (loss, _) = interruption(job, held, builder.now_us, builder.policy.preempt.restart_s).least();
+    let loss = interruption(job, held, builder.now_us, &builder.policy.preempt).planned_gpu_ms();
     let benefit = remaining_ms as f64 * slow * f64::from(held);
-    let predicted = builder.predict(benefit, loss as f64, None, 0.8, remaining_ms);
+    let mut predicted = builder.predict(benefit, loss as f64, None, 0.8, remaining_ms);
+    if let Some((earliest_us, _)) = job.end_within_us {
+        // A job that may soon be over is not worth moving, however long the median.
+        let least_ms = Micros(earliest_us - builder.now_us).floor_millis().0.max(0);
+        let least = (least_ms as f64 * slow * f64::from(held)).round() as i64;
+        predicted.benefit_low_gpu_ms = predicted.benefit_low_gpu_ms.min(least);
+    }
     let reason = format!(
         "slows job {id} ({held} GPUs) by {slow:.3} for another {} s: that loses {:.1} GPU-hours, moving it loses {:.1}",
         Millis(remaining_ms).floor_secs(),
@@ -206,7 +211,6 @@ fn drain(builder: &mut PlanBuilder<'_>, candidate: &DrainCandidate<'_>) {
         inverse: None,
         preconditions: vec![Precondition::NodeTakesJobs { node: candidate.name.clone() }],
         effect_ends_us: None,
-        notice_ms: 0,
         after: Vec::new(),
         predicted: candidate.predicted,
         reason: candidate.reason.clone(),
@@ -220,8 +224,7 @@ fn move_gang(builder: &mut PlanBuilder<'_>, candidate: &DrainCandidate<'_>, afte
     let state = builder.state;
     let Some(id) = candidate.moves else { return };
     let job = &state.jobs[id];
-    let (loss, notice) =
-        interruption(job, job.held_gpus(), builder.now_us, builder.policy.preempt.restart_s).least();
+    let loss = interruption(job, job.held_gpus(), builder.now_us, &builder.policy.preempt).planned_gpu_ms();
     let predicted = builder.predict(
         candidate.predicted.benefit_gpu_ms as f64,
         loss as f64,
@@ -234,7 +237,6 @@ fn move_gang(builder: &mut PlanBuilder<'_>, candidate: &DrainCandidate<'_>, afte
         inverse: None,
         preconditions: vec![Precondition::job_unchanged(id, job)],
         effect_ends_us: None,
-        notice_ms: if notice { Millis::from_secs(builder.policy.preempt.notice_s).0 } else { 0 },
         after,
         predicted,
         reason: format!("moves off node {}, which {}", candidate.name, candidate.reason),
@@ -315,7 +317,6 @@ pub(super) fn plan_returns(builder: &mut PlanBuilder<'_>) {
             inverse: Some(Change::DrainNode { node: name.clone(), reason: "drained again".to_owned() }),
             preconditions: vec![Precondition::NodeDrainedByUs { node: name.clone(), action: action.clone() }],
             effect_ends_us: None,
-            notice_ms: 0,
             after: Vec::new(),
             predicted,
             reason: format!("health checks have passed for {} s", Micros(good_us.unwrap_or(0)).floor_secs()),

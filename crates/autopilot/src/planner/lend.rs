@@ -230,7 +230,8 @@ fn lend(
         Some(growers) => growers.gains(gpus),
         None => f64::from(gpus.min(wanted)) * term_ms as f64,
     };
-    let predicted = builder.predict(used * (1.0 - lost), room.risk(builder, gpus), None, room.level, term_ms);
+    let effect = (used * (1.0 - lost), room.risk(builder, gpus));
+    let predicted = builder.predict_corrected(Kind::Lend, effect, room.level, term_ms);
     if !builder.worth_it(&predicted) {
         return Err(format!(
             "lending {gpus} GPUs would not be worth it: net {} GPU-s at worst",
@@ -276,7 +277,6 @@ fn lend(
         inverse: None,
         preconditions,
         effect_ends_us: Some(expires_us),
-        notice_ms: 0,
         after: Vec::new(),
         predicted,
         reason,

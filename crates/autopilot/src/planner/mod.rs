@@ -12,6 +12,7 @@ mod defragment;
 mod drain;
 mod lend;
 mod loan_growth;
+mod notice;
 mod overdue;
 mod owner_filter;
 mod peak_reservation;

@@ -171,7 +171,6 @@ fn reserve(
         inverse: Some(change(wanted, from)),
         preconditions: vec![before],
         effect_ends_us: Some(end_us),
-        notice_ms: 0,
         after: Vec::new(),
         predicted,
         reason: format!("{reason}; reserves {wanted} instead of {from}"),

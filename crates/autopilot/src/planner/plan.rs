@@ -15,6 +15,9 @@ use crate::state::Object;
 pub struct Predicted {
     /// Expected useful GPU time gained.
     pub benefit_gpu_ms: i64,
+    /// The same before it was corrected by the kind's record. `None`: it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_benefit_gpu_ms: Option<i64>,
     /// Its cautious, lower end.
     pub benefit_low_gpu_ms: i64,
     /// Expected useful GPU time lost.

@@ -14,7 +14,7 @@ use super::plan::Alternative;
 use crate::action::{Adjustment, Change, Kind, Precondition};
 use crate::forecast::Series;
 use crate::policy::Footprint;
-use crate::state::{Object, OwnerName, PoolName, Share};
+use crate::state::{Object, OwnerName, Pool, PoolName, Share};
 
 /// Level at which demand is checked to bound how often a smaller quota would be missed.
 const EXTREME: f64 = 0.99;
@@ -114,7 +114,6 @@ fn quota(
         inverse: Some(change(to, from)),
         preconditions: vec![Precondition::QuotaIs { owner: owner.clone(), pool: pool.clone(), gpus: from }],
         effect_ends_us: None,
-        notice_ms: 0,
         after: Vec::new(),
         predicted,
         reason: format!("demand at quantile {} is {target} GPUs; the quota is {from}", rules.quantile),
@@ -131,10 +130,10 @@ fn quota(
 /// and fall together.
 fn commitment(builder: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), String> {
     let rules = builder.policy.reservation.clone();
-    let Some(price) = builder.state.pools[pool].price_micros_per_gpu_hour else {
+    let Some((ratio, on_demand)) = prices_of(&builder.state.pools[pool], rules.price_ratio) else {
         return Err(format!("pool {pool} has no known price, so no commitment can be proposed"));
     };
-    let prices = Prices::from_ratio(rules.price_ratio).map_err(|error| error.to_string())?;
+    let prices = Prices::from_ratio(ratio).map_err(|error| error.to_string())?;
     let (level, horizon_ms) = (prices.critical_ratio(), Millis::from_secs(rules.horizon_s).0);
     let owners: Vec<&OwnerName> = builder
         .state
@@ -152,17 +151,14 @@ fn commitment(builder: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), Stri
     let from = crate::guard::pool_gpus(builder.state, pool);
     let to = demand.ceil().clamp(0.0, 4e9) as u32;
     if owners.is_empty() || to.abs_diff(from) < rules.step_gpus {
-        return Err(format!(
-            "{to} GPUs would be bought at a price ratio of {}; the pool has {from}",
-            rules.price_ratio
-        ));
+        return Err(format!("{to} GPUs would be bought at a price ratio of {ratio:.2}; the pool has {from}"));
     }
     let term_hours = f64::from(rules.term_days) * 24.0;
     let idle = f64::from(from.abs_diff(to)) * term_hours * 3.6e6;
     // Saved per GPU given up: its unused hours. Per GPU bought: hours now bought on demand.
-    let saved = if to < from { idle * rules.price_ratio } else { idle * (1.0 - rules.price_ratio) };
+    let saved = if to < from { idle * ratio } else { idle * (1.0 - ratio) };
     let mut predicted = builder.predict(saved, 0.0, None, 0.7, rules.term_days as i64 * 86_400_000);
-    predicted.net_micros = (saved / 3.6e6 * price as f64).round().min(9e18) as i64;
+    predicted.net_micros = (saved / 3.6e6 * on_demand as f64).round().min(9e18) as i64;
     let reason = format!(
         "{pool}: demand at the critical ratio {level:.2} is {to} GPUs and the pool has {from}; a GPU pays off if it is used in \
          {:.0} % of the hours of {} days",
@@ -182,11 +178,23 @@ fn commitment(builder: &mut PlanBuilder<'_>, pool: &PoolName) -> Result<(), Stri
         inverse: None,
         preconditions: Vec::new(),
         effect_ends_us: None,
-        notice_ms: 0,
         after: Vec::new(),
         predicted,
         reason,
         alternatives: Vec::new(),
     });
     Ok(())
+}
+
+/// Price of a committed GPU relative to one by the hour, and the latter, millionths per hour.
+///
+/// Where the price book has GPUs by the hour that cost more than the pool's, the ratio is theirs.
+/// Otherwise the pool's price is taken as one by the hour, and the policy gives the ratio. `None`:
+/// the pool has no price.
+fn prices_of(pool: &Pool, usual_ratio: f64) -> Option<(f64, u64)> {
+    let price = pool.price_micros_per_gpu_hour?;
+    Some(match pool.on_demand_micros_per_gpu_hour {
+        Some(on_demand) if price < on_demand => (price as f64 / on_demand as f64, on_demand),
+        _ => (usual_ratio, price),
+    })
 }

@@ -173,8 +173,6 @@ pub(super) struct Gain {
     pub(super) more: u32,
     pub(super) useful: i64,
     pub(super) cost: i64,
-    /// Whether the cost is that of a checkpoint on notice.
-    notice: bool,
 }
 
 impl Gain {
@@ -188,11 +186,11 @@ pub(super) fn gain(builder: &PlanBuilder<'_>, job: &Job, by: GrowBy, to: u32, ho
     let held = job.held_gpus();
     let useful = rate_ms(job, to, hold_ms) - rate_ms(job, held, hold_ms);
     let pause_ms = job.checkpoint.resize_ms.unwrap_or(Millis::from_secs(builder.policy.resize.pause_s).0);
-    let (cost, notice) = match by {
-        GrowBy::Requeue => interruption(job, held, builder.now_us, builder.policy.preempt.restart_s).least(),
-        GrowBy::Resize | GrowBy::Satellites | GrowBy::Never => (rate_ms(job, held, pause_ms), false),
+    let cost = match by {
+        GrowBy::Requeue => interruption(job, held, builder.now_us, &builder.policy.preempt).planned_gpu_ms(),
+        GrowBy::Resize | GrowBy::Satellites | GrowBy::Never => rate_ms(job, held, pause_ms),
     };
-    Gain { more: to - held, useful, cost, notice }
+    Gain { more: to - held, useful, cost }
 }
 
 fn grow(builder: &mut PlanBuilder<'_>, id: &JobId, job: &Job, to: u32) {
@@ -204,8 +202,8 @@ fn grow(builder: &mut PlanBuilder<'_>, id: &JobId, job: &Job, to: u32) {
     }
     let hold = hold_ms(builder, job, to);
     let by = if let JobKind::Elastic { grow, .. } = job.kind { grow } else { GrowBy::Never };
-    let Gain { useful: gain, cost, notice, .. } = self::gain(builder, job, by, to, hold);
-    let predicted = builder.predict(gain as f64, cost as f64, None, 0.8, hold);
+    let Gain { useful: gain, cost, .. } = self::gain(builder, job, by, to, hold);
+    let predicted = builder.predict_corrected(Kind::ResizeJob, (gain as f64, cost as f64), 0.8, hold);
     let reason = format!(
         "growing from {held} to {to} GPUs gains {:.2} GPU-hours in {} s and costs {:.2}",
         gain as f64 / 3.6e6,
@@ -234,7 +232,6 @@ fn grow(builder: &mut PlanBuilder<'_>, id: &JobId, job: &Job, to: u32) {
         inverse: Some(resize(to, held)),
         preconditions: vec![Precondition::job_unchanged(id, job)],
         effect_ends_us: None,
-        notice_ms: if notice { Millis::from_secs(builder.policy.preempt.notice_s).0 } else { 0 },
         after: Vec::new(),
         predicted,
         reason,

@@ -5,6 +5,7 @@ mod capacity;
 mod jobs;
 mod loan_growth;
 mod nodes;
+mod notices;
 mod peak_reservation;
 mod services;
 mod whole;

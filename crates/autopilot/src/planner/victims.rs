@@ -21,7 +21,6 @@ pub(super) struct VictimOption {
     pub(super) to_gpus: u32,
     /// Amount freed, in the unit of the cover, and its cost in useful GPU time.
     pub(super) choice: Choice,
-    notice: bool,
 }
 
 /// Options to free `wanted` nodes from job `id`: an elastic job may leave some of them, and a
@@ -41,16 +40,10 @@ pub(super) fn victim_options(
     if stoppable && may_stop(builder, job) {
         let leaves: BTreeSet<NodeName> = job.placement.keys().cloned().collect();
         let frees = leaves.iter().filter(|node| wanted.contains(node)).map(&units).sum();
-        let (loss, notice) =
-            interruption(job, held, builder.now_us, builder.policy.preempt.restart_s).least();
+        let loss = interruption(job, held, builder.now_us, &builder.policy.preempt).planned_gpu_ms();
         let idle = rate_ms(job, held, hold_ms);
         if frees > 0 {
-            out.push(VictimOption {
-                leaves,
-                to_gpus: 0,
-                choice: Choice { frees, cost: loss + idle },
-                notice,
-            });
+            out.push(VictimOption { leaves, to_gpus: 0, choice: Choice { frees, cost: loss + idle } });
         }
     }
     out
@@ -115,12 +108,7 @@ fn shrinks(
             let lost = rate_ms(job, held, hold_ms) - rate_ms(job, left, hold_ms);
             let cost = lost.max(0) + i64::from(left) * pause_ms;
             let choice = Choice { frees, cost };
-            out.push(VictimOption {
-                leaves: leaves.clone(),
-                to_gpus: left,
-                choice,
-                notice: job.checkpoint.on_notice,
-            });
+            out.push(VictimOption { leaves: leaves.clone(), to_gpus: left, choice });
         }
     }
     out
@@ -148,7 +136,6 @@ pub(super) fn disturb(
     let held = job.held_gpus();
     let predicted: Predicted = builder.predict(benefit, way.choice.cost as f64, None, 0.9, 0);
     let runs = Precondition::job_unchanged(id, job);
-    let notice_ms = if way.notice { Millis::from_secs(builder.policy.preempt.notice_s).0 } else { 0 };
     let (change, inverse, what) = if way.to_gpus == 0 {
         let change = Change::Preempt { job: id.clone(), frees_gpus: held };
         (
@@ -181,7 +168,6 @@ pub(super) fn disturb(
         inverse,
         preconditions: vec![runs],
         effect_ends_us: None,
-        notice_ms,
         after,
         predicted,
         reason: format!("{why}: {what}"),

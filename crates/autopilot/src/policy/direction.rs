@@ -121,6 +121,8 @@ const KEYS: &[(&str, Widens)] = &[
     ("record.realised", Widens::Down),
     ("record.verified_down", Widens::Down),
     ("record.realised_down", Widens::Down),
+    ("record.calibrated_least", Widens::Down),
+    ("record.calibrated_most", Widens::Up),
     ("record.window", Widens::Any),
     ("shadow.policy", Widens::Never),
     ("canary.policy", Widens::Any), // It needs signatures of its own.

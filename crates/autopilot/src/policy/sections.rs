@@ -355,6 +355,10 @@ pub struct RecordRules {
     pub verified_down: f64,
     /// Median ratio below which the kind is demoted.
     pub realised_down: f64,
+    /// Realised over predicted benefit of a month, both summed: outside, a person decides.
+    pub calibrated_least: f64,
+    /// See `calibrated_least`.
+    pub calibrated_most: f64,
     /// Number of recent decisions considered.
     pub window: u32,
 }

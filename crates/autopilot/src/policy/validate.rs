@@ -86,6 +86,8 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("resize.gain_ratio", p.resize.gain_ratio),
         ("record.realised", p.record.realised),
         ("record.realised_down", p.record.realised_down),
+        ("record.calibrated_least", p.record.calibrated_least),
+        ("record.calibrated_most", p.record.calibrated_most),
     ];
     for (key, value) in not_negative {
         if !(0.0..=1e6).contains(&value) {
@@ -210,6 +212,11 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
     if record.verified_down > record.verified || record.realised_down > record.realised {
         let mend = "write at most the number for promotion, or a kind is promoted and demoted in turn";
         return Err(PolicyError::value("record.verified_down and realised_down", record.verified_down, mend));
+    }
+    if record.calibrated_least > 1.0 || record.calibrated_most < 1.0 {
+        let mend = "write at most 1.0 and at least 1.0, or no kind is ever calibrated";
+        let key = "record.calibrated_least and calibrated_most";
+        return Err(PolicyError::value(key, record.calibrated_least, mend));
     }
     if policy.slo.window_days > 30 {
         return Err(PolicyError::value("slo.window_days", policy.slo.window_days, "write 1 to 30"));

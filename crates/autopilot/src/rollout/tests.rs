@@ -49,6 +49,8 @@ fn scored(at: i64, by: Option<&str>, realised: i64) -> Score {
         predicted_gpu_ms: 10 * HOUR,
         realised_gpu_ms: Some(realised * HOUR),
         benefit_ratio_ppm: None,
+        predicted_benefit: None,
+        realised_benefit_gpu_ms: None,
         within: None,
         canary: by.map(str::to_owned),
     }

@@ -1,11 +1,22 @@
 //! Scorecard: predicted against realised results of decisions, compared with doing nothing. It
-//! promotes or demotes a kind of decision.
+//! promotes or demotes a kind of decision, and corrects its predictions.
+
+mod standing;
 
 use serde::{Deserialize, Serialize};
 
 use crate::action::{ActionId, Kind};
 use crate::planner::Predicted;
 use crate::policy::{Mode, RecordRules};
+pub use standing::Standings;
+
+/// How far back scores count for a kind's calibration, µs.
+const MONTH_US: i64 = 30 * 86_400_000_000;
+/// Decisions as good as predicted that a correction assumes before it has seen any.
+const PRIOR_DECISIONS: f64 = 5.0;
+/// Bounds of a correction.
+const LEAST_FACTOR: f64 = 0.1;
+const MOST_FACTOR: f64 = 2.0;
 
 /// Result of a decision over its prediction period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,11 +49,26 @@ pub struct Score {
     /// Realised over predicted benefit, millionths. `None`: cannot be determined, or nothing was
     /// predicted.
     pub benefit_ratio_ppm: Option<i64>,
+    /// Predicted benefit, and the same before it was corrected by the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted_benefit: Option<Benefit>,
+    /// Realised benefit. `None`: cannot be determined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub realised_benefit_gpu_ms: Option<i64>,
     /// Whether the realised net was between the cautious end of the prediction and its mirror.
     pub within: Option<bool>,
     /// Name of the canary policy that decided it for its owners. `None`: the base policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<String>,
+}
+
+/// A predicted benefit, useful GPU time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Benefit {
+    /// As it was stated.
+    pub stated_gpu_ms: i64,
+    /// Before the correction.
+    pub raw_gpu_ms: i64,
 }
 
 /// Scores a decision.
@@ -61,6 +87,11 @@ pub fn score(action: &str, kind: Kind, decided_us: i64, predicted: &Predicted, r
         predicted_gpu_ms: expected,
         realised_gpu_ms: net,
         benefit_ratio_ppm: realised.benefit_gpu_ms.filter(|_| predicted.benefit_gpu_ms > 0).map(ratio),
+        predicted_benefit: Some(Benefit {
+            stated_gpu_ms: predicted.benefit_gpu_ms,
+            raw_gpu_ms: predicted.raw_benefit_gpu_ms.unwrap_or(predicted.benefit_gpu_ms),
+        }),
+        realised_benefit_gpu_ms: realised.benefit_gpu_ms,
         within: net.map(|net| net >= low && net - expected <= expected - low),
         canary: None,
     }
@@ -79,6 +110,10 @@ pub struct Summary {
     pub verified_ppm: Option<u32>,
     /// Median of realised over predicted benefit, millionths.
     pub median_ratio_ppm: Option<i64>,
+    /// Realised over predicted benefit of the last month, both summed, millionths. `None`: nothing
+    /// can be determined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration_ppm: Option<i64>,
     /// Sum of the determinable nets, compared with doing nothing.
     pub net_gpu_ms: i64,
     /// Decisions that doing nothing would have beaten.
@@ -111,37 +146,103 @@ pub fn summary(kind: Kind, scores: &[Score], window: u32) -> Summary {
         // A share of at most a million.
         verified_ppm: (decisions > 0).then(|| (verified * 1_000_000 / u64::from(decisions)) as u32),
         median_ratio_ppm: ratios.get(ratios.len() / 2).copied(),
+        calibration_ppm: calibration_ppm(&newest),
         net_gpu_ms: nets.iter().fold(0, |sum: i64, net| sum.saturating_add(*net)),
         worse_than_noop: count(nets.iter().filter(|net| **net < 0).count()),
     }
 }
 
+/// Realised over stated benefit of the last month, both summed, millionths.
+fn calibration_ppm(scores: &[&Score]) -> Option<i64> {
+    let newest_us = scores.iter().map(|score| score.decided_us).max()?;
+    let (mut stated, mut realised) = (0i128, 0i128);
+    for score in scores.iter().filter(|score| newest_us - score.decided_us <= MONTH_US) {
+        let known = score.predicted_benefit.zip(score.realised_benefit_gpu_ms).filter(|_| score.verified);
+        if let Some((predicted, benefit)) = known {
+            stated += i128::from(predicted.stated_gpu_ms);
+            realised += i128::from(benefit);
+        }
+    }
+    (stated > 0).then(|| i64::try_from(realised * 1_000_000 / stated).unwrap_or(i64::MAX))
+}
+
+/// Factor by which a kind's predicted benefits are to be multiplied, millionths.
+///
+/// It is the realised over the raw predicted benefit of the newest decisions. Five imagined
+/// decisions that came true exactly keep it near 1 while there are few. `None`: no benefit of this
+/// kind can be determined.
+pub fn correction_ppm(kind: Kind, scores: &[Score], window: u32) -> Option<u32> {
+    let of_kind = scores.iter().rev().filter(|score| score.kind == kind && score.verified);
+    let known = of_kind.take(window as usize).filter_map(|score| {
+        let raw = score.predicted_benefit?.raw_gpu_ms as f64;
+        Some((raw, score.realised_benefit_gpu_ms? as f64)).filter(|(raw, _)| *raw > 0.0)
+    });
+    let (mut count, mut raw, mut realised) = (0.0, 0.0, 0.0);
+    for (predicted, benefit) in known {
+        (count, raw, realised) = (count + 1.0, raw + predicted, realised + benefit);
+    }
+    let prior = PRIOR_DECISIONS * raw / f64::max(count, 1.0);
+    let factor = ((realised + prior) / (raw + prior)).clamp(LEAST_FACTOR, MOST_FACTOR);
+    (count > 0.0).then(|| (factor * 1e6).round() as u32)
+}
+
+/// What a kind's record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It does badly: one mode down.
+    Down,
+    /// It gains, but not what was predicted: a person decides until it does.
+    Doubtful,
+    /// Neither.
+    Stays,
+    /// It does well, often enough: one mode up.
+    Up,
+}
+
 /// Mode earned from `mode`: one up, one down, or the same. The caller caps it at the policy's own
 /// mode (`History::earned`).
 pub fn trust(mode: Mode, summary: &Summary, rules: &RecordRules) -> Trust {
+    let (verdict, why) = judge(summary, rules);
+    let mode = match verdict {
+        Verdict::Down => mode.down(),
+        Verdict::Doubtful => mode.min(Mode::Approve),
+        Verdict::Stays => mode,
+        Verdict::Up => mode.up(),
+    };
+    Trust { mode, why }
+}
+
+/// Judges a kind by its record, with the reason.
+pub fn judge(summary: &Summary, rules: &RecordRules) -> (Verdict, String) {
     let ppm = |share: f64| (share * 1e6).round() as i64;
     let (Some(verified), Some(ratio)) = (summary.verified_ppm.map(i64::from), summary.median_ratio_ppm)
     else {
-        return Trust { mode, why: "nothing scored yet".to_owned() };
+        return (Verdict::Stays, "nothing scored yet".to_owned());
     };
     let figures = format!(
-        "{} decisions, {:.3} took effect, median of realised over predicted {:.2}, net {:.1} GPU-hours",
+        "{} decisions, {:.3} took effect, realised over predicted {:.2} in the median and {} in sum, net {:.1} GPU-hours",
         summary.decisions,
         verified as f64 / 1e6,
         ratio as f64 / 1e6,
+        summary.calibration_ppm.map_or_else(|| "-".to_owned(), |sum| format!("{:.2}", sum as f64 / 1e6)),
         summary.net_gpu_ms as f64 / 3.6e6
     );
+    let is_calibrated = |sum: i64| sum >= ppm(rules.calibrated_least) && sum <= ppm(rules.calibrated_most);
     let badly =
         verified < ppm(rules.verified_down) || ratio < ppm(rules.realised_down) || summary.net_gpu_ms < 0;
     // A fifth of the decisions required for trust suffices for distrust.
-    if badly && summary.decisions >= (rules.decisions / 5).max(1) {
-        return Trust { mode: mode.down(), why: format!("goes badly: {figures}") };
+    let are_enough = summary.decisions >= (rules.decisions / 5).max(1);
+    if badly && are_enough {
+        return (Verdict::Down, format!("goes badly: {figures}"));
+    }
+    if are_enough && summary.calibration_ppm.is_some_and(|sum| !is_calibrated(sum)) {
+        return (Verdict::Doubtful, format!("gains, but not what was predicted: {figures}"));
     }
     let well = verified >= ppm(rules.verified) && ratio >= ppm(rules.realised) && summary.net_gpu_ms > 0;
     if well && summary.scored >= rules.decisions {
-        return Trust { mode: mode.up(), why: format!("goes well: {figures}") };
+        return (Verdict::Up, format!("goes well: {figures}"));
     }
-    Trust { mode, why: format!("no case for a change: {figures}") }
+    (Verdict::Stays, format!("no case for a change: {figures}"))
 }
 
 #[cfg(test)]

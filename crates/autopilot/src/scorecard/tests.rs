@@ -13,7 +13,7 @@ fn predicted() -> Predicted {
     }
 }
 
-fn scored(benefit: i64, cost: i64, verified: bool) -> Score {
+pub(super) fn scored(benefit: i64, cost: i64, verified: bool) -> Score {
     let realised =
         Realised { verified, benefit_gpu_ms: Some(benefit * HOUR), cost_gpu_ms: Some(cost * HOUR) };
     score("a", Kind::Lend, 0, &predicted(), &realised)

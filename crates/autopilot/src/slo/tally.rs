@@ -85,7 +85,9 @@ impl Tallies {
                 self.add(verified, *at_us, done);
                 self.decided(action, *at_us, done);
             }
-            Transition::Dropped { .. } | Transition::Yielded { .. } => drop(self.open.remove(action)),
+            Transition::Dropped { .. } | Transition::Rejected { .. } | Transition::Yielded { .. } => {
+                self.open.remove(action);
+            }
             _ => {}
         }
     }

@@ -165,6 +165,7 @@ fn promises_run_from_the_approval_until_the_gpus_are_free() {
     assert_eq!(outcome(Transition::Verified, 901, None), (0, 1));
     assert_eq!(outcome(Transition::Failed { why: "no".into(), applied: true }, 10, None), (0, 1));
     assert_eq!(outcome(Transition::Dropped { refusal: None }, 10, None), (0, 0), "the next decision counts");
+    assert_eq!(outcome(Transition::Rejected { by: "anna".into(), why: None }, 10, None), (0, 0));
     // Still open when its time is up: broken at once, and not again when it is finally free.
     assert_eq!(outcome(Transition::Applying, 0, Some(900)), (0, 0));
     assert_eq!(outcome(Transition::Applying, 0, Some(901)), (0, 1));

@@ -14,6 +14,9 @@ pub struct Pool {
     pub floor_gpus: u32,
     /// Price per GPU-hour, millionths of the currency unit. `None`: unknown.
     pub price_micros_per_gpu_hour: Option<u64>,
+    /// Price at which GPUs of its model are rented by the hour. `None`: unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_demand_micros_per_gpu_hour: Option<u64>,
 }
 
 /// A team or service.

@@ -43,6 +43,9 @@ pub struct Job {
     pub remaining_work_ms: Option<i64>,
     /// Expected end. `None`: unknown.
     pub expected_end_us: Option<i64>,
+    /// When it ends in eight of ten cases. `None`: unknown, or certain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_within_us: Option<(i64, i64)>,
     /// When its size last changed.
     pub resized_us: Option<i64>,
     /// The owner allows the autopilot to change it.

@@ -49,6 +49,10 @@ pub struct ClusterState {
     pub sources: BTreeMap<String, Source>,
     /// Objects on which log and target disagree.
     pub disagreements: Vec<Disagreement>,
+    /// By kind of action: factor that its predicted benefits are multiplied by, millionths, learned
+    /// from what came of earlier ones. Empty: nothing is known.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub corrections_ppm: BTreeMap<String, u32>,
     /// Forecast behind each owner's demand in each pool. Empty: not recorded.
     #[serde(rename = "foreseen", skip_serializing_if = "BTreeMap::is_empty")]
     pub forecast_origins: BTreeMap<OwnerName, BTreeMap<PoolName, ForecastOrigin>>,

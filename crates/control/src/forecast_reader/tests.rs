@@ -64,6 +64,7 @@ fn job() -> Job {
         curve: None,
         remaining_work_ms: None,
         expected_end_us: None,
+        end_within_us: None,
         resized_us: None,
         opt_in: true,
         do_not_disrupt: false,

@@ -3,7 +3,8 @@
 //! Each writer's entries form a chain: a number, and the hash of the entry before it. So an entry
 //! that somebody else wrote, that is there twice, out of order, or behind one that was taken away,
 //! is known wherever the journal is read, and does not count. What a person decided (approvals,
-//! policies, the switch) counts only with that person's signature in the entry.
+//! policies, the switch) counts only with that person's signature in the entry; a rejection, which
+//! only stops, takes none.
 
 use std::collections::BTreeMap;
 

@@ -14,7 +14,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_autopilot::executor::{EntriesRefused, Journal, JournalEntry, JournalError, JournalEvent};
+use tidegate_autopilot::executor::{
+    EntriesRefused, Journal, JournalEntry, JournalError, JournalEvent, MadePlan,
+};
 use tidegate_events::v1::AutopilotEvent;
 use tidegate_events::{Event, SchemaId};
 use tidegate_log::poison::{DeathWatch, Place as PoisonPlace};
@@ -30,6 +32,7 @@ pub use table::{TableEntry, TableProofs};
 
 use self::proof::Place;
 use super::event::{decode_entry, decode_event, encode_entry, source};
+use super::newest_plan::NewestPlanFile;
 use super::plan_archive::{PlanArchive, without_inputs};
 use crate::authority::{Signers, hash};
 
@@ -57,6 +60,8 @@ pub struct LogJournal {
     last_written: Range<u64>,
     /// Where inputs of plans go; without one they are recorded in the journal.
     archive: Option<PlanArchive>,
+    /// Where the newest plan stands for people, recorded or not.
+    newest: Option<NewestPlanFile>,
     /// Whose proofs count, and with which key this process proves what it writes; `None`: entries
     /// count unproven.
     keys: Option<JournalKeys>,
@@ -112,6 +117,7 @@ impl LogJournal {
             broken: None,
             last_written: 0..0,
             archive: None,
+            newest: None,
             keys: None,
             chains: Chains::default(),
             written: None,
@@ -136,6 +142,12 @@ impl LogJournal {
     #[must_use]
     pub fn archiving(self, archive: PlanArchive) -> Self {
         Self { archive: Some(archive), ..self }
+    }
+
+    /// Shows the newest plan in the files, whether or not it is recorded.
+    #[must_use]
+    pub(crate) fn showing(self, newest: NewestPlanFile) -> Self {
+        Self { newest: Some(newest), ..self }
     }
 
     /// Proves and checks entries, from where chains stand: of the position that it goes on from.
@@ -279,6 +291,12 @@ impl Journal for LogJournal {
     fn folded(&mut self) {
         if let Some(watch) = &mut self.watch {
             watch.saved();
+        }
+    }
+
+    fn made(&mut self, made: &MadePlan<'_>) {
+        if let Some(Err(error)) = self.newest.as_mut().map(|newest| newest.write(&self.holder, made)) {
+            tracing::warn!("the newest plan cannot be shown, `plan show` has the recorded ones: {error}");
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Which approvals count: where the site asks for signatures, those with a valid one.
+//! Which approvals count: where the site asks for signatures, those with a valid one. A rejection
+//! takes none: whoever can write the folder may stop the autopilot anyway.
 
-use tidegate_autopilot::executor::JournalEvent;
+use tidegate_autopilot::executor::{JournalEvent, StepReport};
 use tidegate_autopilot::intent::{IntentEvent, PersonApproval, SignedApproval, Transition};
 
 use super::Service;
 use crate::authority::Signers;
-use crate::control_folder::Approval;
+use crate::control_folder::{Approval, Rejection};
 
 impl Service {
     /// Approvals that count, with the approver. Where signatures are required, refused approvals
@@ -44,6 +45,15 @@ impl Service {
             }
         }
         counted
+    }
+}
+
+/// Logs rejections that a step as leader did not take up.
+pub(super) fn warn_of_late(rejected: &[Rejection], step: &StepReport) {
+    for Rejection { action, by, .. } in rejected {
+        if !step.steps.iter().any(|(id, transition)| id == action && *transition == "rejected") {
+            tracing::warn!("{by} rejected {action}, which had begun or ended already, or was never decided");
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod approvals;
 mod config;
+mod doctor;
 mod policy;
 mod saved;
 mod status;
@@ -31,19 +32,29 @@ use crate::control_folder::ControlFolder;
 use crate::enriched_target::EnrichedTarget;
 use crate::forecast_reader::ForecastReader;
 use crate::journal::{JournalKey, LogJournal};
+use crate::newest_plan::NewestPlanFile;
 use crate::pager::Pager;
 use crate::plan_archive::PlanArchive;
 use crate::slurm::{SlurmConfig, SlurmTarget};
 
 pub use crate::error::ServiceError;
 pub use config::ServiceConfig;
+pub use doctor::{Check, Verdict, examine};
 use saved::{Saved, Snapshots};
 use status::StepLines;
 
-pub use status::ServiceStatus;
+pub use status::{ServiceStatus, WaitingAction};
+pub use switch::check as check_switch;
 
 /// Spacing of the observations that the forecast learns from, microseconds.
 const OBSERVATION_US: i64 = 600_000_000;
+
+/// Step reports before the first start from which it learns, ms. Ten thousand GPUs write about a
+/// thousand a second.
+pub(crate) const STEPS_MS: i64 = 6 * 3_600_000;
+
+/// Plans recorded at once because what they say has changed, though they decide nothing new.
+const MOST_CHANGED_PLANS: u32 = 6;
 
 /// Name under which the service notes that it reads the journal.
 pub const READER: &str = "autopilot";
@@ -138,7 +149,7 @@ impl Service {
         let keys = config.journal_keys()?;
         let proven_by = keys.as_ref().and_then(|keys| keys.key.as_ref()).map(JournalKey::fingerprint);
         let journal = journal.archiving(PlanArchive::in_data(data)).resumed(&saved.positions);
-        let journal = journal.proving(keys, saved.chains);
+        let journal = journal.proving(keys, saved.chains).showing(NewestPlanFile::in_data(data));
         let journal = journal.watched_by(DeathWatch::begin(deaths, READER));
         // Held at what still fits into an i64 as microseconds.
         let most_s = Micros(i64::MAX).floor_secs();
@@ -147,13 +158,15 @@ impl Service {
             holder,
             lease_ms: ms(config.lease_s),
             plan_every_ms: ms(config.plan_every_s),
+            most_changed: MOST_CHANGED_PLANS,
             limits: Limits { look_every_ms: ms(config.look_every_s), ..Limits::default() },
             ..Settings::default()
         };
         let names = config.slurm.as_ref().map(SlurmConfig::series_names).unwrap_or_default();
         let forecast = SelectedForecast::new(acting.policy.forecast, names);
         let forecasts = ForecastReader::new(Arc::clone(log), &config.cluster, begun_ms)?;
-        let target = EnrichedTarget::new(slurm, Arc::clone(log), &config.cluster)?;
+        let steps_since_ms = Some(begun_ms - STEPS_MS);
+        let target = EnrichedTarget::new(slurm, Arc::clone(log), &config.cluster, steps_since_ms)?;
         let Saved { executor: journaled, read, positions, .. } = saved;
         let mut target = target.resumed(read, &positions);
         let mut begin = vec![journal.position()?];
@@ -223,6 +236,11 @@ impl Service {
         &self.config.cluster
     }
 
+    /// Whose signatures on approvals and on the switch count; `None`: nobody needs to sign.
+    pub fn signers(&self) -> Option<&Signers> {
+        self.signers.as_ref()
+    }
+
     /// Lets the forecast learn from past hours, in the order of their time.
     pub fn learn(&mut self, hours: &[DemandHour]) {
         for DemandHour { at_us, pool, team, gpus } in hours {
@@ -284,6 +302,8 @@ impl Service {
         let given = self.control.approved();
         let led_before = lines.leads();
         let approved = self.counted_approvals(&given, led_before);
+        let rejected = self.control.rejected();
+        self.executor.reject(rejected.iter().cloned().map(Into::into).collect());
         let now_us = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?;
         self.read_forecasts();
         self.record_refused(led_before);
@@ -300,12 +320,12 @@ impl Service {
             Ok(step) => {
                 let leads = matches!(step.role, Role::Leading { .. });
                 if leads {
-                    if self.signers.is_none() || led_before {
-                        self.control.discard(&given);
-                    }
+                    let checked: &[_] = if self.signers.is_none() || led_before { &given } else { &[] };
+                    self.control.discard(checked, &rejected);
+                    approvals::warn_of_late(&rejected, &step);
                     self.page(now_us);
                 }
-                (hooks.status)(self.status(leads, now_us));
+                (hooks.status)(ServiceStatus::after(&self.config.cluster, &self.executor, &step, now_us));
                 lines.lines(&step).iter().for_each(|line| (hooks.line)(line));
                 if let Some(error) = &step.observe_error {
                     tracing::warn!("the cluster cannot be observed, nothing is begun: {error}");
@@ -328,16 +348,6 @@ impl Service {
                 tracing::warn!("published forecasts cannot be read: {error}");
             }
         });
-    }
-
-    fn status(&self, leads: bool, now_us: i64) -> ServiceStatus {
-        let objectives = self.executor.state().slo.status(&self.executor.policy().slo, now_us);
-        ServiceStatus {
-            cluster: self.config.cluster.clone(),
-            stepped_s: Micros(now_us).floor_secs(),
-            leads,
-            objectives,
-        }
     }
 }
 

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tidegate_autopilot::executor::ExecutorState;
+use tidegate_facts::Facts;
 use tidegate_log::snapshot::{Position, SnapshotStore, hold_log};
 use tidegate_log::{EventLog, LogError};
 
-use crate::enriched_target::ReadFromLog;
 use crate::journal::Chains;
 
 /// Version of the state's layout. Raise it with any change of what is saved that older programs, or
 /// this one in older snapshots, would read otherwise; the fixture in `tests/snapshots` shows it.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// How often the state is saved.
 const SAVE_EVERY: Duration = Duration::from_secs(600);
 
@@ -25,7 +25,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(600);
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Saved {
     pub executor: ExecutorState,
-    pub read: ReadFromLog,
+    pub read: Facts,
     /// Where the proofs of the journal's entries stand.
     #[serde(default)]
     pub chains: Chains,
@@ -38,7 +38,7 @@ pub(super) struct Saved {
 #[derive(Serialize)]
 struct SavedRef<'a> {
     executor: &'a ExecutorState,
-    read: &'a ReadFromLog,
+    read: &'a Facts,
     #[serde(skip_serializing_if = "is_unproven")]
     chains: &'a Chains,
 }
@@ -99,7 +99,7 @@ impl Snapshots {
     pub fn save(
         &mut self,
         log: &dyn EventLog,
-        (executor, read, chains): (&ExecutorState, &ReadFromLog, &Chains),
+        (executor, read, chains): (&ExecutorState, &Facts, &Chains),
         positions: Vec<Position>,
         now_ms: i64,
     ) {

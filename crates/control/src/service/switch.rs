@@ -9,7 +9,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tidegate_autopilot::executor::Switched;
 use tidegate_autopilot::guard::KillSwitch;
 
-use crate::authority::Signers;
+use crate::authority::{SignedText, Signers};
 use crate::control_folder::ControlFolder;
 
 /// How far the clock of whoever signed may be ahead.
@@ -61,23 +61,33 @@ pub(super) fn find(
     let Some(signed) = control.signed_switch() else {
         return refused("nobody signed it; tidegate autopilot resume --key KEY --cluster NAME".to_owned());
     };
-    let (signer, statement) = match signers.switch(&signed, cluster, now) {
-        Ok(verified) => verified,
-        Err(why) => return refused(why),
-    };
+    match check(signers, &signed, cluster, last, now) {
+        Err(why) => refused(why),
+        Ok(on) => {
+            let is_new = last.is_none_or(|last| last.sequence != on.sequence);
+            Found { switch: KillSwitch::On, news: is_new.then_some(on), why: None }
+        }
+    }
+}
+
+/// The switch that a signed text means, if it counts after the `last` one that the journal knows.
+///
+/// # Errors
+/// Why it does not count at `now`.
+pub fn check(
+    signers: &Signers,
+    signed: &SignedText,
+    cluster: &str,
+    last: Option<&Switched>,
+    now: DateTime<Utc>,
+) -> Result<Switched, String> {
+    let (signer, statement) = signers.switch(signed, cluster, now)?;
     let sequence = statement.given_us;
     if sequence > (now + CLOCKS).timestamp_micros() {
-        return refused("it was signed later than now; set the clocks".to_owned());
+        return Err("it was signed later than now; set the clocks".to_owned());
     }
-    match last {
-        Some(last) if sequence < last.sequence || (sequence == last.sequence && !last.on) => {
-            refused("it was signed before the autopilot was last switched; sign a new one".to_owned())
-        }
-        Some(last) if sequence == last.sequence => Found { switch: KillSwitch::On, news: None, why: None },
-        _ => {
-            let signature = Some(signed.signature);
-            let news = Some(Switched { on: true, by: signer.to_string(), sequence, signature });
-            Found { switch: KillSwitch::On, news, why: None }
-        }
+    if last.is_some_and(|last| sequence < last.sequence || (sequence == last.sequence && !last.on)) {
+        return Err("it was signed before the autopilot was last switched; sign a new one".to_owned());
     }
+    Ok(Switched { on: true, by: signer.to_string(), sequence, signature: Some(signed.signature.clone()) })
 }

@@ -258,12 +258,12 @@ impl SlurmConfig {
     }
 
     /// Partition of a pool.
-    pub(super) fn partition<'a>(&'a self, pool: &'a str) -> &'a str {
+    pub(crate) fn partition<'a>(&'a self, pool: &'a str) -> &'a str {
         self.pools.get(pool).and_then(|config| config.partition.as_deref()).unwrap_or(pool)
     }
 
     /// Pool of a partition; `None`: it belongs to none.
-    pub(super) fn pool_of(&self, partition: &str) -> Option<PoolName> {
+    pub(crate) fn pool_of(&self, partition: &str) -> Option<PoolName> {
         if self.pools.is_empty() {
             return Some(partition.to_owned());
         }

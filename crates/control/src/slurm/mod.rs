@@ -9,11 +9,15 @@
 //! | `resize_job`, smaller | `scontrol update JobId= NodeList=` with the nodes to keep; `scancel` of satellites | Operator |
 //! | `resize_job`, larger | `requeuehold`, `NumNodes=N-N StartTime=now+3`, `release`; only if the job declares it | Operator |
 //! | `resize_job`, larger | `sbatch` of satellites; only if the job declares it | root, for other users |
-//! | `preempt` | `requeue`, then `StartTime=now+3` (Slurm's own wait is two minutes) | Operator |
+//! | `preempt` | `requeue`, then a `StartTime` of its own, see below | Operator |
 //! | `lend`, `reclaim` | a reservation with an end; its nodes; see `loans` | Operator |
 //! | `lend`, `reclaim` | `GrpTRES` of the borrower's QOS, and a job that begins at the end; see `qos_loans` | Administrator |
 //! | `adjust_reservation` | a reservation; `GrpTRES` of an account, or of a QOS | Operator; Administrator for a QOS |
 //! | `drain_node`, `return_node` | `State=DRAIN`, `State=UNDRAIN` | Administrator |
+//!
+//! Slurm restarts a requeued job two minutes later. `preempt` says three seconds instead; while
+//! other jobs are still under notice it says 15 s after their deadline, or the job would take the
+//! GPUs that it has just left.
 //!
 //! A marker beside each effect names the action: in the reason and `Extra` of a node, the
 //! `AdminComment` of a job (of an Operator, the `Comment`), the name of a reservation or satellite,
@@ -25,6 +29,8 @@ mod ask;
 mod config;
 mod declare;
 mod effect;
+#[cfg(test)]
+mod fields;
 mod inventory;
 mod loans;
 mod marker;
@@ -36,6 +42,7 @@ mod qos_loans;
 mod queue;
 mod satellites;
 mod snapshot;
+mod survey;
 mod user_file;
 
 use tidegate_autopilot::action::{Action, Change};
@@ -50,6 +57,7 @@ use snapshot::Snapshot;
 
 pub use config::{LendBy, NotesConfig, NoticeConfig, OwnerConfig, PoolConfig, ShareConfig, SlurmConfig};
 pub use declare::{Declaration, Elastic};
+pub(crate) use survey::{Survey, SurveyedJob};
 
 /// A Slurm cluster that the autopilot may change.
 ///
@@ -115,7 +123,7 @@ impl SlurmTarget {
             .try_for_each(|fact| fact.check(&state))
             .map_err(TargetError::Precondition)?;
         let before = self.act(action).check(snapshot)?;
-        let notified_us = snapshot.notes.actions.get(&action.id).and_then(|entry| entry.notified_us);
+        let notified = snapshot.notes.actions.get(&action.id);
         Ok(Entry {
             generation: action.generation,
             begun_us: Some(snapshot.at_us),
@@ -124,7 +132,8 @@ impl SlurmTarget {
             change: action.change.clone(),
             restarts: before.restarts,
             nodes: before.nodes,
-            notified_us,
+            notified_us: notified.and_then(|entry| entry.notified_us),
+            ready_by_us: notified.and_then(|entry| entry.ready_by_us),
         })
     }
 

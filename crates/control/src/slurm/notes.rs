@@ -54,6 +54,9 @@ pub(super) struct Entry {
     /// When its job was notified.
     #[serde(rename = "told_us", default, skip_serializing_if = "Option::is_none")]
     pub notified_us: Option<i64>,
+    /// Deadline of that notice: its job is disturbed then, if it does not acknowledge before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_by_us: Option<i64>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -234,6 +237,12 @@ impl Notes {
         });
     }
 
+    /// Latest deadline of jobs that were notified for other actions and are not disturbed yet.
+    pub(super) fn others_ready_by_us(&self, action: &str) -> Option<i64> {
+        let stay = self.actions.iter().filter(|(id, entry)| *id != action && entry.done_us.is_none());
+        stay.filter_map(|(_, entry)| entry.ready_by_us).max()
+    }
+
     /// Actions that are needed to read loans that are not over.
     fn loans_in_use(&self) -> Vec<ActionId> {
         let now = now_us();
@@ -313,6 +322,7 @@ mod tests {
             restarts,
             nodes,
             notified_us: None,
+            ready_by_us: None,
         }
     }
 
@@ -332,6 +342,18 @@ mod tests {
         let written = serde_json::to_string(&notified).unwrap();
         assert!(written.contains(r#""told_us":7"#), "{written}");
         assert_eq!(serde_json::from_str::<Entry>(&written).unwrap(), notified);
+    }
+
+    #[test]
+    fn a_job_waits_for_those_that_were_notified_beside_it_and_have_not_left() {
+        let notified = |at_us| Entry { ready_by_us: Some(at_us), begun_us: None, ..entry(1, None) };
+        let mut notes = Notes::default();
+        notes.actions.insert("own".into(), notified(90));
+        assert_eq!(notes.others_ready_by_us("own"), None);
+        notes.actions.insert("silent".into(), entry(1, None));
+        notes.actions.insert("stays".into(), notified(70));
+        notes.actions.insert("has-left".into(), Entry { done_us: Some(2), ..notified(80) });
+        assert_eq!(notes.others_ready_by_us("own"), Some(70));
     }
 
     #[test]

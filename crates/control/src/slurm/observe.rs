@@ -66,6 +66,7 @@ fn pool(config: &SlurmConfig, name: &str) -> Pool {
     config.pools.get(name).map_or_else(Pool::default, |pool| Pool {
         floor_gpus: pool.floor_gpus,
         price_micros_per_gpu_hour: pool.price_micros_per_gpu_hour,
+        ..Pool::default()
     })
 }
 
@@ -188,6 +189,7 @@ fn job(config: &SlurmConfig, job: &QueueJob, state: JobState, loan: Option<LoanI
         curve: None,
         remaining_work_ms: None,
         expected_end_us: None,
+        end_within_us: None,
         resized_us: job.resized_ms.map(|ms| Millis(ms).to_micros().0),
         opt_in: declared.opt_in || config.opt_in_qos.contains(&job.qos),
         do_not_disrupt: declared.do_not_disrupt || config.protected_qos.contains(&job.qos),

@@ -112,13 +112,15 @@ fn trusted(
     Ok(trusted)
 }
 
+/// What no Slurm can do.
+pub(super) const NEVER: [&str; 2] = [
+    "growth of a running job: Slurm refuses it for jobs with GPUs; a job that declares grow=requeue starts again larger, one \
+     that declares grow=satellites is joined by jobs of one node",
+    "part of a node: a running job's GPUs on a node cannot be changed",
+];
+
 fn lacking(setup: &Setup, config: &ClusterConfig) -> Vec<String> {
-    let mut lacking = vec![
-        "growth of a running job: Slurm refuses it for jobs with GPUs; a job that declares grow=requeue starts again larger, one \
-         that declares grow=satellites is joined by jobs of one node"
-            .to_owned(),
-        "part of a node: a running job's GPUs on a node cannot be changed".to_owned(),
-    ];
+    let mut lacking: Vec<String> = NEVER.map(str::to_owned).into();
     let user = &setup.user;
     match setup.rights {
         Rights::Administrator => {}

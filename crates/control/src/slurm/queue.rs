@@ -80,7 +80,7 @@ pub(super) fn read(answer: &[u8]) -> Result<Vec<QueueJob>, TargetError> {
     from_records(tidegate_slurm::squeue::parse_jobs(answer).map_err(unanswered)?)
 }
 
-fn from_records(records: Vec<JobRecord>) -> Result<Vec<QueueJob>, TargetError> {
+pub(super) fn from_records(records: Vec<JobRecord>) -> Result<Vec<QueueJob>, TargetError> {
     records.into_iter().map(QueueJob::from_record).collect()
 }
 

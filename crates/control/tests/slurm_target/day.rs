@@ -151,7 +151,7 @@ impl<T: Target> Target for Loud<T> {
     }
 }
 
-fn open_log(data: &Path) -> Arc<dyn EventLog> {
+pub fn open_log(data: &Path) -> Arc<dyn EventLog> {
     let log = EmbeddedLog::open(data, EmbeddedOptions::default()).unwrap();
     for schema in [SchemaId::AutopilotEvent, SchemaId::NodeSignal] {
         let config = TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None };
@@ -209,7 +209,7 @@ fn child() {
     let forecast =
         Scripted { file: data.join("demand"), observed_since_us: Arc::clone(&observed_since_us), at_us: 0 };
     let target =
-        EnrichedTarget::new(SlurmTarget::open(config).unwrap(), Arc::clone(&log), "tidegate").unwrap();
+        EnrichedTarget::new(SlurmTarget::open(config).unwrap(), Arc::clone(&log), "tidegate", None).unwrap();
     let mut target = Loud { target, observed_since_us };
     let control = ControlFolder::in_data(&data);
     let mut executor = Executor::new(Policy::parse(POLICY).unwrap(), settings, journal, forecast);

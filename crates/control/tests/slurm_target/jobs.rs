@@ -146,7 +146,9 @@ fn a_job_is_notified_once_and_acknowledges() {
     std::thread::sleep(std::time::Duration::from_secs(1));
     assert_eq!(lines(), 1, "notified once");
     std::fs::write(site.cluster.path().join(format!("{job}.ready")), "preempt-1").unwrap();
-    assert!(matches!(site.target().notify(&stop), Ok(Notice::Acknowledged { at_us }) if at_us >= since_us));
+    assert!(
+        matches!(site.target().notify(&stop), Ok(Notice::Acknowledged { at_us, saved_step: None }) if at_us >= since_us)
+    );
     // Notified is not done.
     assert_eq!(site.effect(&stop), Effect::Absent);
     site.apply(&stop);

@@ -13,6 +13,7 @@ mod killed;
 mod limits;
 mod loans;
 mod nodes;
+mod notices;
 mod rights;
 mod satellites;
 mod site;

@@ -21,8 +21,9 @@ const REQUIREMENTS: &[(u8, &str, &[&str])] = &[
     ),
     (
         3,
-        "opt-in; do-not-disrupt always holds",
+        "opt-in; do-not-disrupt always holds; what a person rejected is refused for a day",
         &[
+            "what_a_person_rejected_is_refused_for_a_day",
             "jobs_are_touched_only_if_their_owner_opted_in",
             "protected_jobs_and_nodes_are_left_alone",
             "plans_keep_floors_and_promises_on_any_state",
@@ -143,8 +144,8 @@ const REQUIREMENTS: &[(u8, &str, &[&str])] = &[
     ),
     (
         23,
-        "notice before a shrink",
-        &["the_victim_loses_least_and_gets_notice_where_it_helps", "a_notice_is_awaited_for_a_limited_time"],
+        "notice before a job is disturbed",
+        &["before_a_shrink", "before_a_stop_for_a_waiting_job", "a_notice_is_awaited_for_a_limited_time"],
     ),
     (24, "what is half applied is undone", &["a_failure_after_applying_is_compensated"]),
     (
@@ -220,6 +221,7 @@ const TESTS: &[&str] = &[
     include_str!("../../planner/tests/capacity.rs"),
     include_str!("../../planner/tests/jobs.rs"),
     include_str!("../../planner/tests/nodes.rs"),
+    include_str!("../../planner/tests/notices.rs"),
     include_str!("../../planner/tests/whole.rs"),
     include_str!("../../intent/tests.rs"),
     include_str!("../../scorecard/tests.rs"),

@@ -44,6 +44,47 @@ fn only_the_mode_act_acts_and_approve_asks_a_person() {
 }
 
 #[test]
+fn what_a_person_rejected_is_refused_for_a_day() {
+    let state = cluster();
+    let rejected = |ago_s: i64, action: &Action| Rejection {
+        by: "anna".into(),
+        why: Some("the rack is being moved".into()),
+        at_us: NOW - ago_s * S,
+        kind: action.change.kind(),
+        object: action.change.object(),
+    };
+    let after = |ago_s| History { rejections: vec![rejected(ago_s, &drain("s00"))], ..on() };
+    let Verdict::Refused(refusal) = verdict(&acts(""), &state, &after(60), &drain("s00"), NOW) else {
+        panic!("allowed")
+    };
+    assert_eq!(refusal.rule, Rule::Rejected);
+    for word in ["anna", "drain_node", "s00", "60 s ago", "the rack is being moved", "24 hours"] {
+        assert!(refusal.why.contains(word), "{}", refusal.why);
+    }
+    assert_eq!(rule(&acts(""), &state, &after(86_399), &drain("s00")), Some(Rule::Rejected));
+    assert_eq!(rule(&acts(""), &state, &after(86_400), &drain("s00")), None);
+    // Another object, and another kind on the same one.
+    assert_eq!(rule(&acts(""), &state, &after(60), &drain("s01")), None);
+    assert_eq!(rule(&acts(""), &state, &after(60), &lend(&["s00"])), None);
+    // It comes before the mode: what waits for an approval is not proposed either.
+    let asks = acts("scopes = [{ kind = \"drain_node\", mode = \"approve\" }]");
+    assert_eq!(rule(&asks, &state, &after(60), &drain("s00")), Some(Rule::Rejected));
+    // Who approves this one later has changed their mind; an approval from before has not.
+    for (approved_ago_s, expected) in [(30, None), (60, Some(Rule::Rejected)), (90, Some(Rule::Rejected))] {
+        let mut history = after(60);
+        let approval = Approval { by: "ben".into(), at_us: NOW - approved_ago_s * S };
+        history.approvals.insert("x-1".into(), approval);
+        assert_eq!(rule(&asks, &state, &history, &drain("s00")), expected, "{approved_ago_s}");
+    }
+    // Not even a loan is taken back that a person wants to stay.
+    let mut lent = cluster();
+    loan(&mut lent, &["s00"]);
+    let back = reclaim(&["s00"], 8);
+    let history = History { rejections: vec![rejected(60, &back)], ..on() };
+    assert_eq!(rule(&acts(""), &lent, &history, &back), Some(Rule::Rejected));
+}
+
+#[test]
 fn purchases_are_never_made_and_reservations_ended_only_by_people() {
     let state = cluster();
     let mut history = on();

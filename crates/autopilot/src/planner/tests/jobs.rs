@@ -159,7 +159,7 @@ fn small_jobs_are_moved_together_for_a_gang() {
 }
 
 #[test]
-fn the_victim_loses_least_and_gets_notice_where_it_helps() {
+fn the_victim_loses_least_and_notice_lowers_its_loss() {
     let mut state = cluster();
     state.jobs.insert("old".into(), gang(&["t0", "t1"]));
     let mut fresh = gang(&["t2", "t3"]);
@@ -188,17 +188,31 @@ fn the_victim_loses_least_and_gets_notice_where_it_helps() {
 fn a_loss_is_the_work_since_the_checkpoint_and_never_more_than_the_run() {
     let rules = Policy::shipped().preempt;
     let mut job = gang(&["t0"]);
-    assert_eq!(interruption(&job, 8, NOW, rules.restart_s).least(), (8 * 660_000, false));
+    assert_eq!(interruption(&job, 8, NOW, &rules).planned_gpu_ms(), 8 * 660_000);
     job.checkpoint.last_us = None;
-    assert_eq!(interruption(&job, 8, NOW, rules.restart_s).abrupt_gpu_ms, 8 * (7_200_000 + 60_000));
+    assert_eq!(interruption(&job, 8, NOW, &rules).abrupt_gpu_ms, 8 * (7_200_000 + 60_000));
     job.checkpoint.last_us = Some(NOW - 90_000 * S);
-    assert_eq!(interruption(&job, 8, NOW, rules.restart_s).abrupt_gpu_ms, 8 * (7_200_000 + 60_000));
+    assert_eq!(interruption(&job, 8, NOW, &rules).abrupt_gpu_ms, 8 * (7_200_000 + 60_000));
     job.checkpoint.on_notice = true;
-    assert_eq!(interruption(&job, 8, NOW, rules.restart_s).least(), (8 * 90_000, true));
+    assert_eq!(interruption(&job, 8, NOW, &rules).planned_gpu_ms(), 8 * 90_000);
     job.checkpoint.restart_ms = None;
-    assert_eq!(
-        interruption(&job, 8, NOW, rules.restart_s).least(),
-        (8 * 330_000, true),
-        "the policy's restart"
-    );
+    assert_eq!(interruption(&job, 8, NOW, &rules).planned_gpu_ms(), 8 * 330_000, "the policy's restart");
+}
+
+#[test]
+fn only_a_save_that_is_known_to_be_in_time_lowers_the_loss() {
+    let rules = Policy::shipped().preempt;
+    let mut job = gang(&["t0"]);
+    job.checkpoint.on_notice = true;
+    let mut loss = |save_ms| {
+        job.checkpoint.save_ms = save_ms;
+        interruption(&job, 8, NOW, &rules).planned_gpu_ms()
+    };
+    assert_eq!(loss(Some(120_000)), 8 * 180_000, "as long as the notice");
+    assert_eq!(loss(Some(120_001)), 8 * 660_000, "longer than the notice");
+    assert_eq!(loss(None), 8 * 660_000, "it may save, which nobody knows");
+    // It saves all the same, although it did so a moment ago.
+    let mut fresh = gang(&["t0"]);
+    (fresh.checkpoint.on_notice, fresh.checkpoint.last_us) = (true, Some(NOW - S));
+    assert_eq!(interruption(&fresh, 8, NOW, &rules).planned_gpu_ms(), 8 * 90_000);
 }

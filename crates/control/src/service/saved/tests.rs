@@ -49,7 +49,8 @@ impl Process {
         let forecast = SelectedForecast::new(policy.forecast, SeriesNames::default());
         let journal = LogJournal::open(log.clone(), "c", "one").unwrap().resumed(&positions);
         let settings = Settings { holder: "one".into(), ..Settings::default() };
-        let target = EnrichedTarget::new(Still::at(0), log.clone(), "c").unwrap().resumed(read, &positions);
+        let target =
+            EnrichedTarget::new(Still::at(0), log.clone(), "c", None).unwrap().resumed(read, &positions);
         Self { executor: Executor::new(policy, settings, journal, forecast).resumed(executor), target }
     }
 
@@ -210,8 +211,8 @@ fn a_snapshot_of_another_cluster_or_version_is_not_this_ones() {
     }
 }
 
-/// The committed snapshot of version 1: a state with a lease, a plan, intents and read signals.
-const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/autopilot-v1.json");
+/// The committed snapshot of version 2: a state with a lease, a plan, intents and read signals.
+const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/autopilot-v2.json");
 
 #[test]
 fn the_committed_state_of_this_version_is_still_read_whole() {

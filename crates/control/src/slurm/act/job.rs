@@ -6,17 +6,21 @@ use std::time::Instant;
 
 use tidegate_autopilot::state::GrowBy;
 use tidegate_autopilot::target::TargetError;
-use tidegate_events::Millis;
+use tidegate_events::{Micros, Millis};
 use tidegate_slurm::JobPhase as Phase;
 
 use super::{Act, Before, POLL_EVERY};
-use crate::slurm::ask::{ChangeError, unknown};
+use crate::slurm::ask::{ChangeError, now_us, unknown};
 use crate::slurm::declare::Declaration;
 use crate::slurm::marker;
-use crate::slurm::notes::Entry;
+use crate::slurm::notes::{Entry, Notes};
 use crate::slurm::queue::{self, QueueJob};
 use crate::slurm::satellites;
 use crate::slurm::snapshot::Snapshot;
+
+/// Time in which a job has left after the deadline of its notice: the autopilot looks at it every
+/// few seconds, and Slurm ends it.
+const LEAVE_S: i64 = 15;
 
 fn joined<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
     names.into_iter().map(String::as_str).collect::<Vec<_>>().join(",")
@@ -229,7 +233,7 @@ impl Act<'_> {
         Ok(Before { restarts: Some(job.restarts), nodes: job.nodes.iter().cloned().collect() })
     }
 
-    pub(super) fn preempt(&self, id: &str, entry: &Entry) -> Result<String, TargetError> {
+    pub(super) fn preempt(&self, id: &str, entry: &Entry, notes: &Notes) -> Result<String, TargetError> {
         if let Some(job) = self.job_now(id)?.filter(|job| Some(job.restarts) == entry.restarts) {
             self.leave(&job, None)?;
         }
@@ -240,7 +244,7 @@ impl Act<'_> {
             return Ok(format!("job {id} was stopped and runs again"));
         }
         let update = [format!("JobId={id}"), self.mark(&job)];
-        let start = self.start();
+        let start = format!("StartTime=now+{}", self.restart_after_s(notes));
         let result = self.slurm.run("scontrol", &["update", &update[0], &start, &update[1]]);
         match result {
             Ok(_) => Ok(format!("scontrol requeue {id}; update {start}")),
@@ -260,6 +264,15 @@ impl Act<'_> {
         } else {
             format!("Comment={}", marker::with_marker(&job.comment, &self.marker()))
         }
+    }
+
+    /// Seconds after which a job that was stopped for others may start again: not before jobs that
+    /// were notified beside it have left too. It would take the GPUs that all of them are stopped
+    /// for, while the waiting job still lacks theirs.
+    fn restart_after_s(&self, notes: &Notes) -> i64 {
+        let others_us = notes.others_ready_by_us(&self.action.id);
+        let others_s = others_us.map_or(0, |at_us| Micros(at_us - now_us()).floor_secs() + LEAVE_S);
+        others_s.max(i64::from(self.config.restart_after_s))
     }
 
     /// When a stopped job may start again: sooner than Slurm's two minutes, but not at once.

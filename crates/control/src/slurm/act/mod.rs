@@ -81,7 +81,7 @@ impl Act<'_> {
                 }
                 self.grow(job, *to_gpus, keep_nodes, add_nodes, entry)
             }
-            Change::Preempt { job, .. } => self.preempt(job, entry),
+            Change::Preempt { job, .. } => self.preempt(job, entry, &snapshot.notes),
             Change::Lend { extends: Some(loan), expires_us, .. } => self.extend(snapshot, loan, *expires_us),
             Change::Lend { .. } => self.lend(snapshot, entry),
             Change::Reclaim { loan, to_gpus, .. } => self.reclaim(snapshot, loan, *to_gpus),

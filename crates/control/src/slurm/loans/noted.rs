@@ -139,6 +139,7 @@ mod tests {
             restarts: None,
             nodes: Vec::new(),
             notified_us: None,
+            ready_by_us: None,
         };
         let mut notes = Notes::default();
         notes.actions.insert("lend-1".into(), entry);
