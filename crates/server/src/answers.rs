@@ -1,13 +1,14 @@
 //! Where queries over HTTP are run: in this process, or in workers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_lake::catalog::{Catalog, CatalogSource, Sight};
 
 use crate::encode::Encoded;
 use crate::error::QueryError;
-use crate::format::Format;
 use crate::query::{Overrides, QueryService};
+use crate::question::Question;
 use crate::workers::{WorkerAnswer, Workers};
 
 /// What answers queries over HTTP.
@@ -43,6 +44,14 @@ impl Answers {
         }
     }
 
+    /// The longest time that a query may take.
+    pub(crate) fn time_max(&self) -> Duration {
+        match self {
+            Self::Here(service) => service.limits().time_max,
+            Self::Workers(workers) => workers.limits().time_max,
+        }
+    }
+
     /// The same for a reader who sees so much.
     ///
     /// # Errors
@@ -61,15 +70,20 @@ impl Answers {
     /// Starts a query. Dropping the future or the answer ends it.
     pub(crate) async fn answer(
         &self,
-        sql: &str,
+        question: &Question,
         overrides: Overrides,
-        format: Format,
     ) -> Result<Answer, QueryError> {
+        let Question { query, encoding, only_describe } = question;
         Ok(match self {
-            Self::Here(service) => {
-                Answer::Here(Box::new(Encoded::new(service.query(sql, overrides).await?, format)?))
+            Self::Workers(workers) => Answer::Worker(Box::new(workers.answer(question, overrides).await?)),
+            Self::Here(service) if *only_describe => {
+                let described = service.describe(query.clone(), overrides).await?;
+                Answer::Described(described.encoded(question)?)
             }
-            Self::Workers(workers) => Answer::Worker(Box::new(workers.answer(sql, overrides, format).await?)),
+            Self::Here(service) => {
+                let rows = service.ask(query.clone(), overrides).await?;
+                Answer::Here(Box::new(Encoded::of(rows, encoding.clone())?))
+            }
         })
     }
 }
@@ -77,6 +91,8 @@ impl Answers {
 /// The bytes of an answer, piece by piece.
 pub(crate) enum Answer {
     Here(Box<Encoded>),
+    /// A description, until it is taken.
+    Described(Vec<u8>),
     Worker(Box<WorkerAnswer>),
 }
 
@@ -85,6 +101,7 @@ impl Answer {
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, QueryError> {
         match self {
             Self::Here(encoded) => encoded.next().await,
+            Self::Described(bytes) => Ok(Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty())),
             Self::Worker(answer) => answer.next().await,
         }
     }
@@ -93,6 +110,7 @@ impl Answer {
     pub(crate) fn rows(&self) -> Option<u64> {
         match self {
             Self::Here(encoded) => Some(encoded.rows_written()),
+            Self::Described(_) => Some(0),
             Self::Worker(answer) => answer.rows(),
         }
     }
@@ -101,6 +119,7 @@ impl Answer {
     pub(crate) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, QueryError> {
         match self {
             Self::Here(encoded) => encoded.in_time(work).await,
+            Self::Described(_) => Ok(work.await),
             Self::Worker(answer) => answer.in_time(work).await,
         }
     }

@@ -1,5 +1,7 @@
 //! Rows to bytes, piece by piece: nothing but a drawn table is held as a whole.
 
+mod parquet;
+
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,9 +16,13 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use arrow::util::pretty::pretty_format_batches;
 use tidegate_text::{shown, shown_lines};
 
+use self::parquet::ParquetEncoder;
 use crate::error::QueryError;
 use crate::format::Format;
+use crate::plain_columns::without_views;
+use crate::postgres::rows::PostgresEncoder;
 use crate::query::Rows;
+use crate::question::Encoding;
 use crate::row_width;
 
 /// Most rows of a drawn table: column widths need all of them in memory, and more are not readable.
@@ -26,9 +32,11 @@ pub const TABLE_ROWS: usize = 10_000;
 const TABLE_BYTES: usize = 32 << 20;
 /// Rows are written so many bytes at a time, about, in a format of text.
 const PIECE_BYTES: usize = 1 << 20;
-/// Rows are written so many bytes at a time in Arrow's format, where each piece has a head of its
-/// own.
+/// Rows are written so many bytes at a time in formats of columns, where each piece has a head of
+/// its own.
 const ARROW_PIECE_BYTES: usize = 8 << 20;
+/// The same for clients of Flight, some of which take no message above 4 MiB.
+const FLIGHT_PIECE_BYTES: usize = 2 << 20;
 /// A row with more is not written.
 const ROW_BYTES: usize = 16 << 20;
 /// RFC 3339 in UTC; fractions of a second only where there are any.
@@ -39,7 +47,7 @@ pub struct Encoded {
     rows: Rows,
     /// What is left of the last batch.
     rest: Option<RecordBatch>,
-    format: Format,
+    encoding: Encoding,
     encoder: Option<Encoder>,
     bytes: Bytes,
     rows_written: u64,
@@ -48,7 +56,7 @@ pub struct Encoded {
 impl std::fmt::Debug for Encoded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Encoded")
-            .field("format", &self.format)
+            .field("encoding", &self.encoding)
             .field("rows_written", &self.rows_written)
             .finish_non_exhaustive()
     }
@@ -60,24 +68,31 @@ impl Encoded {
     /// # Errors
     /// A column's type cannot be written in this format.
     pub fn new(rows: Rows, format: Format) -> Result<Self, QueryError> {
+        Self::of(rows, Encoding::Format(format))
+    }
+
+    /// The same for what only doors write.
+    pub(crate) fn of(rows: Rows, encoding: Encoding) -> Result<Self, QueryError> {
         let bytes = Bytes::default();
-        let encoder = Encoder::new(format, rows.schema(), bytes.clone()).map_err(|e| refused(format, &e))?;
-        Ok(Self { rows, rest: None, format, encoder: Some(encoder), bytes, rows_written: 0 })
+        let encoder = Encoder::new(&encoding, rows.schema(), bytes.clone());
+        let encoder = Some(encoder.map_err(|e| refused(&encoding, &e))?);
+        Ok(Self { rows, rest: None, encoding, encoder, bytes, rows_written: 0 })
     }
 
     /// The next piece, never empty; `None` after the last one. After an error nothing more comes.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, QueryError> {
-        let format = self.format;
         while let Some(mut encoder) = self.encoder.take() {
-            match self.next_rows().await? {
+            let next = self.next_rows().await?;
+            let failed = |e: ArrowError| refused(&self.encoding, &e);
+            match next {
                 Some(batch) => {
                     self.rows_written += batch.num_rows() as u64;
-                    match encoder.write(&batch).map_err(|e| refused(format, &e))? {
+                    match encoder.write(&batch).map_err(failed)? {
                         More::Wanted => self.encoder = Some(encoder),
-                        More::Pointless => encoder.finish(true).map_err(|e| refused(format, &e))?,
+                        More::Pointless => encoder.finish(true).map_err(failed)?,
                     }
                 }
-                None => encoder.finish(false).map_err(|e| refused(format, &e))?,
+                None => encoder.finish(false).map_err(failed)?,
             }
             let piece = self.bytes.take();
             if !piece.is_empty() {
@@ -96,10 +111,13 @@ impl Encoded {
                 None => return Ok(None),
             },
         };
-        let rows = match self.format {
-            Format::Table => batch.num_rows(),
-            Format::Arrow => rows_within(&batch, ARROW_PIECE_BYTES)?,
-            Format::Json | Format::Jsonl | Format::Csv => rows_within(&batch, PIECE_BYTES)?,
+        let rows = match self.encoding {
+            Encoding::Format(Format::Table) => batch.num_rows(),
+            Encoding::Format(Format::Arrow | Format::Parquet) => rows_within(&batch, ARROW_PIECE_BYTES)?,
+            Encoding::Flight => rows_within(&batch, FLIGHT_PIECE_BYTES)?,
+            Encoding::Format(Format::Json | Format::Jsonl | Format::Csv) | Encoding::Postgres { .. } => {
+                rows_within(&batch, PIECE_BYTES)?
+            }
         };
         if rows < batch.num_rows() {
             self.rest = Some(batch.slice(rows, batch.num_rows() - rows));
@@ -130,8 +148,8 @@ fn rows_within(batch: &RecordBatch, most: usize) -> Result<usize, QueryError> {
     }
 }
 
-fn refused(format: Format, error: &ArrowError) -> QueryError {
-    QueryError::Encode { format, message: error.to_string() }
+fn refused(encoding: &Encoding, error: &ArrowError) -> QueryError {
+    QueryError::Encode { format: encoding.name().into(), message: error.to_string() }
 }
 
 /// The buffer between encoders and [`Encoded`].
@@ -166,10 +184,19 @@ enum Encoder {
     Jsonl(LineDelimitedWriter<Bytes>),
     Csv(Box<csv::Writer<Bytes>>),
     Arrow { schema: SchemaRef, writer: StreamWriter<Bytes> },
+    Parquet(Box<ParquetEncoder>),
+    Postgres(PostgresEncoder<Bytes>),
 }
 
 impl Encoder {
-    fn new(format: Format, schema: &SchemaRef, out: Bytes) -> Result<Self, ArrowError> {
+    fn new(encoding: &Encoding, schema: &SchemaRef, out: Bytes) -> Result<Self, ArrowError> {
+        let format = match encoding {
+            Encoding::Format(format) => *format,
+            Encoding::Flight => Format::Arrow,
+            Encoding::Postgres { formats } => {
+                return PostgresEncoder::new(schema, formats, out).map(Self::Postgres);
+            }
+        };
         let json = || {
             arrow::json::WriterBuilder::new().with_explicit_nulls(true).with_timestamp_tz_format(TIME.into())
         };
@@ -191,6 +218,7 @@ impl Encoder {
                 let schema = without_views(schema);
                 Self::Arrow { writer: StreamWriter::try_new(out, &schema)?, schema }
             }
+            Format::Parquet => Self::Parquet(Box::new(ParquetEncoder::new(without_views(schema), out)?)),
         })
     }
 
@@ -206,13 +234,9 @@ impl Encoder {
             Self::Json(writer) => writer.write(batch)?,
             Self::Jsonl(writer) => writer.write(batch)?,
             Self::Csv(writer) => writer.write(batch)?,
-            Self::Arrow { schema, writer } => {
-                let columns = batch.columns().iter().zip(schema.fields());
-                let columns = columns
-                    .map(|(column, field)| cast(column, field.data_type()))
-                    .collect::<Result<_, _>>()?;
-                writer.write(&RecordBatch::try_new(Arc::clone(schema), columns)?)?;
-            }
+            Self::Arrow { schema, writer } => writer.write(&plain(batch, schema)?)?,
+            Self::Parquet(encoder) => encoder.write(batch)?,
+            Self::Postgres(encoder) => encoder.write(batch)?,
         }
         Ok(More::Wanted)
     }
@@ -240,8 +264,9 @@ impl Encoder {
             }
             Self::Json(mut writer) => writer.finish(),
             Self::Jsonl(mut writer) => writer.finish(),
-            Self::Csv(_) => Ok(()),
+            Self::Csv(_) | Self::Postgres(_) => Ok(()),
             Self::Arrow { mut writer, .. } => writer.finish(),
+            Self::Parquet(encoder) => encoder.finish(),
         }
     }
 }
@@ -274,15 +299,10 @@ fn readable(batches: &[RecordBatch], options: &FormatOptions) -> Result<Vec<Reco
     drawn.collect()
 }
 
-/// Strings as plain strings: many Arrow readers do not know views yet.
-fn without_views(schema: &SchemaRef) -> SchemaRef {
-    let plain = |field: &Arc<Field>| {
-        let data_type = match field.data_type() {
-            DataType::Utf8View => DataType::Utf8,
-            DataType::BinaryView => DataType::Binary,
-            other => other.clone(),
-        };
-        Arc::new(field.as_ref().clone().with_data_type(data_type))
-    };
-    Arc::new(Schema::new(schema.fields().iter().map(plain).collect::<Vec<_>>()))
+/// The rows with the types of the schema.
+fn plain(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| cast(column, field.data_type()));
+    let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns.collect::<Result<_, _>>()?, &rows)
 }

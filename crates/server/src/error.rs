@@ -8,7 +8,6 @@ use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use serde::{Deserialize, Serialize};
 
-use crate::format::Format;
 use crate::row_width::TooWide;
 
 /// Everything a query can end with besides rows. [`QueryError::code`] is stable, for programs;
@@ -50,9 +49,9 @@ pub enum QueryError {
     /// A computation failed on a value, such as a division by zero.
     #[error("the query failed on its data: {0}")]
     Failed(String),
-    /// A column's type cannot be written in the format.
+    /// A column's type cannot be written in the format of this name.
     #[error("the result cannot be written as {format}: {message}")]
-    Encode { format: Format, message: String },
+    Encode { format: String, message: String },
     /// A single row exceeds what is written of one, bytes.
     #[error("a row of the result has more than {} MiB, which is the most that is written of one", .most >> 20)]
     RowTooLarge { most: usize },

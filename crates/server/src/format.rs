@@ -18,11 +18,13 @@ pub enum Format {
     Csv,
     /// Arrow IPC stream.
     Arrow,
+    /// One Parquet file.
+    Parquet,
 }
 
 impl Format {
     /// All formats, as error messages list them.
-    pub const ALL: [Self; 5] = [Self::Table, Self::Json, Self::Jsonl, Self::Csv, Self::Arrow];
+    pub const ALL: [Self; 6] = [Self::Table, Self::Json, Self::Jsonl, Self::Csv, Self::Arrow, Self::Parquet];
 
     /// Its name in commands and requests.
     pub fn name(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Format {
             Self::Jsonl => "jsonl",
             Self::Csv => "csv",
             Self::Arrow => "arrow",
+            Self::Parquet => "parquet",
         }
     }
 
@@ -43,7 +46,13 @@ impl Format {
             Self::Jsonl => "application/jsonl",
             Self::Csv => "text/csv; charset=utf-8; header=present",
             Self::Arrow => "application/vnd.apache.arrow.stream",
+            Self::Parquet => "application/vnd.apache.parquet",
         }
+    }
+
+    /// Whether people can read it in a terminal.
+    pub fn is_text(self) -> bool {
+        !matches!(self, Self::Arrow | Self::Parquet)
     }
 
     /// The format an HTTP `Accept` header prefers: the one with the highest `q`, of equal ones the
@@ -68,6 +77,7 @@ impl Format {
             "application/jsonl" | "application/x-ndjson" => Self::Jsonl,
             "text/csv" => Self::Csv,
             "application/vnd.apache.arrow.stream" => Self::Arrow,
+            "application/vnd.apache.parquet" | "application/x-parquet" => Self::Parquet,
             "text/plain" | "text/*" => Self::Table,
             _ => return None,
         })
@@ -104,6 +114,7 @@ mod tests {
             ("text/html,application/xhtml+xml,*/*;q=0.8", Some(Format::Json)),
             ("Text/Plain", Some(Format::Table)),
             ("application/vnd.apache.arrow.stream", Some(Format::Arrow)),
+            ("application/vnd.apache.parquet", Some(Format::Parquet)),
             ("image/png", None),
             ("text/csv;q=0", None),
         ];

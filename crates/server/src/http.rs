@@ -1,4 +1,5 @@
-//! SQL over HTTP. Who may come in is decided at the door (`door/`); events come by `ingest.rs`.
+//! SQL over HTTP. Who may come in is decided at the door (`door/`); events come by `ingest.rs`, and
+//! what people tell the autopilot by `steering.rs`.
 
 use std::io;
 use std::sync::Arc;
@@ -18,42 +19,43 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::access::{Access, Forbidden, Principal, Role};
+use crate::access::{Access, Forbidden, Principal};
 use crate::answers::{Answer, Answers};
-use crate::audit::{Actor, Auditor, Begun, Deed, NotRecorded, Outcome, Peer, Text};
+use crate::asked::Asked;
+use crate::audit::{Actor, Begun, NotRecorded, Outcome, Peer};
+use crate::door::limits::MAX_BODY_BYTES;
 use crate::error::QueryError;
 use crate::format::Format;
 use crate::metrics::Metrics;
+use crate::openapi;
 use crate::page;
 use crate::query::Overrides;
+use crate::question::Question;
 use crate::readiness::Readiness;
-use crate::reference::{self, TableDoc};
+use crate::reference;
+use crate::steering::{self, Steering};
 
-/// Longest request body, bytes.
-pub const MAX_BODY_BYTES: usize = 256 << 10;
 /// A response is held back up to this size, bytes, so that a query that fails early is answered
 /// with the right status. If it fails later, the connection is cut before the end of the body,
 /// which every HTTP client reports.
 const HELD_BACK_BYTES: usize = 1 << 20;
 
-/// What answers queries, and what records that they were asked.
-#[derive(Clone)]
-pub(crate) struct Asked {
-    pub answers: Answers,
-    pub audit: Option<Auditor>,
-}
-
-pub(crate) fn router(asked: Asked, metrics: Arc<Metrics>, access: Access) -> Router {
-    let of = Arc::clone(&metrics);
+pub(crate) fn router(
+    asked: Asked,
+    metrics: Arc<Metrics>,
+    access: Access,
+    steering: Option<Arc<dyn Steering>>,
+) -> Router {
     let readiness = Arc::<Readiness>::default();
     Router::new()
         .route("/", get(front))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(move |State(asked)| ready(asked, Arc::clone(&readiness))))
-        .route("/metrics", get(move || async move { ([(CONTENT_TYPE, OPEN_METRICS)], of.text()) }))
         .route("/v1/status", get(move || async move { Json(status(&metrics, &access)) }))
         .route("/v1/tables", get(tables))
+        .route("/v1/openapi.json", get(|| async { Json(openapi::openapi()) }))
         .route("/v1/sql", post(post_sql).get(get_sql))
+        .merge(steering::routes(steering, asked.audit.clone()))
         .fallback(|| async {
             HttpError::new(StatusCode::NOT_FOUND, "not_found", "there is no such path; GET / lists them")
         })
@@ -78,17 +80,23 @@ async fn front(headers: HeaderMap) -> Response {
     }
 }
 
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 const POINTER: &str = "Tidegate
 
   POST /v1/sql      a query as the body, or {\"sql\": …, \"format\"?, \"max_rows\"?, \"timeout_ms\"?} as application/json
-                    Accept: application/json, application/jsonl, text/csv, application/vnd.apache.arrow.stream, text/plain
+                    Accept: application/json, application/jsonl, text/csv, application/vnd.apache.arrow.stream,
+                            application/vnd.apache.parquet, text/plain
   GET  /v1/tables   tables, columns and functions with their meaning
+  GET  /v1/changes  server-sent events: tables that were committed anew
+  GET  /v1/openapi.json  this door as OpenAPI
   GET  /healthz     200 while the process lives
   GET  /readyz      200 when queries can be answered
   GET  /v1/status   lag, watermark, records, rebalances, as JSON
   GET  /metrics     lag, watermark, records, rebalances, for Prometheus
+  GET  /metrics/cluster  figures of the cluster, by pool, team and class; asks the tables
+  GET  /metrics/gpus     GPUs, by the names of dcgm-exporter; asks the tables
+  GET  /v1/autopilot            its switch, and what waits for people; with an autopilot in this process
+  GET  /v1/autopilot/statement  ?approve=ACTION or ?switch=on: the text to sign
+  POST /v1/autopilot/approve    or reject, pause, resume: {\"action\", \"why\"?, \"statement\"?, \"signature\"?}
   POST /v1/events   appends events, as agents do; with `tidegate up --ingest` (GET /v1/log: topics)
 
   curl -H 'Accept: text/csv' --data 'select * from usage_1d limit 10' http://localhost:PORT/v1/sql
@@ -113,8 +121,8 @@ async fn tables(
     Extension(principal): Extension<Principal>,
 ) -> Result<Response, HttpError> {
     let catalog = asked.answers.seen_with(principal.sight())?.catalog()?;
-    let tables: Vec<TableDoc> = catalog.specs.values().map(|spec| TableDoc::from(spec.as_ref())).collect();
-    Ok(Json(json!({"tables": tables, "functions": reference::functions()})).into_response())
+    Ok(Json(json!({"tables": reference::tables(&catalog), "functions": reference::functions()}))
+        .into_response())
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -160,17 +168,8 @@ async fn post_sql(
             .map_err(|e| HttpError::bad_request(format!("the body is not UTF-8: {e}")))?;
         SqlRequest { sql: sql.to_owned(), ..SqlRequest::default() }
     };
-    let actor = Actor::at_door(&principal, peer, door_of(&headers));
-    let text = Text::of(&request.sql);
-    let begun = match &asked.audit {
-        // Nobody says who they are there, so there is nobody to hold to it: reading goes on while
-        // the log is away.
-        Some(audit) if principal.role == Role::Local => {
-            Some(audit.begin_at_once(Deed::Query, &actor, "", text))
-        }
-        Some(audit) => Some(audit.begin(Deed::Query, &actor, "", text).await?),
-        None => None,
-    };
+    let actor = Actor::at_door(&principal, peer, door_of(&headers, "/v1/sql"));
+    let begun = asked.record(principal.role, &actor, &request.sql).await?;
     let answered = async {
         let answers = asked.answers.seen_with(principal.sight())?;
         respond(&answers, request, &headers).await
@@ -197,10 +196,10 @@ fn end(begun: Option<Begun>, outcome: &Outcome<'_>) {
 }
 
 /// Browsers say of the page's requests that they come from a page of this server.
-fn door_of(headers: &HeaderMap) -> &'static str {
+pub(crate) fn door_of(headers: &HeaderMap, otherwise: &'static str) -> &'static str {
     match headers.get("sec-fetch-site").is_some_and(|site| site.as_bytes() == b"same-origin") {
         true => "page",
-        false => "/v1/sql",
+        false => otherwise,
     }
 }
 
@@ -234,7 +233,8 @@ async fn respond(
     let format = chosen_format(&request, headers)?;
     let overrides =
         Overrides { rows_max: request.max_rows, time_max: request.timeout_ms.map(Duration::from_millis) };
-    let mut encoded = service.answer(&request.sql, overrides, format).await?;
+    let question = Question::plain(request.sql, format);
+    let mut encoded = service.answer(&question, overrides).await?;
     let mut head = Vec::new();
     let whole = loop {
         match encoded.next().await? {
@@ -325,7 +325,12 @@ impl HttpError {
         Self { status, code, message: message.into(), hint: None }
     }
 
-    fn bad_request(message: impl Into<String>) -> Self {
+    /// The same with advice.
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 }

@@ -1,8 +1,9 @@
 //! SQL over the lake: read-only queries with limits, output formats, and the HTTP service.
 //!
 //! [`QueryService`] runs SQL on the newest consistent catalog; [`Encoded`] turns the rows into
-//! bytes of a [`Format`], piece by piece; [`serve`] offers both over HTTP, and [`Ingest`] appends
-//! what agents send. The `tidegate sql` command uses the first two directly.
+//! bytes of a [`Format`], piece by piece; [`serve`] offers both over HTTP, [`Ingest`] appends what
+//! agents send, and [`steering`] takes what people decide about the autopilot. The `tidegate sql`
+//! command uses the first two directly.
 //!
 //! ```no_run
 //! use tidegate_lake::catalog::{Catalog, CatalogSource};
@@ -25,33 +26,50 @@
 pub mod access;
 mod admission;
 mod answers;
+mod asked;
 pub mod audit;
+mod background;
 mod bounded_functions;
 mod cancellation;
 mod certificate;
+mod changes;
 mod door;
 mod encode;
 mod error;
+mod figures;
 mod file_threads;
+mod flight;
 mod format;
 mod http;
 mod ingest;
+mod interval_product;
+mod lasting;
 mod memory_meter;
 mod metrics;
+mod metrics_door;
+pub mod openapi;
 mod page;
+mod page_door;
+mod plain_columns;
+mod planning;
+mod postgres;
 mod query;
+mod question;
 mod readiness;
 pub mod reference;
 mod row_width;
+mod serve;
+pub mod steering;
 pub mod workers;
 
 pub use answers::Answers;
-pub use door::{ClientFiles, ConnectionLimits, Door, HostNames, Tls, TlsError, TlsFiles, serve};
+pub use door::limits::MAX_BODY_BYTES;
+pub use door::{ClientFiles, ConnectionLimits, Door, HostNames, Tls, TlsError, TlsFiles};
 pub use encode::{Encoded, TABLE_ROWS};
 pub use error::QueryError;
 pub use format::Format;
-pub use http::MAX_BODY_BYTES;
 pub use ingest::Ingest;
 pub use memory_meter::measure_by;
 pub use metrics::{AutopilotKept, Metrics, ObjectiveKept, SignalsMemory};
 pub use query::{Overrides, QueryLimits, QueryService, Rows};
+pub use serve::serve;

@@ -2,7 +2,9 @@
 
 mod autopilot;
 mod doors;
+mod plain_text;
 mod signals;
+mod webhook;
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -18,6 +20,8 @@ use tidegate_events::{Millis, SchemaId};
 use tidegate_lake::runner::{PartitionProgress, Progress};
 
 pub use autopilot::{AutopilotKept, ObjectiveKept};
+pub(crate) use doors::DoorName;
+pub(crate) use plain_text::as_plain_text;
 pub use signals::SignalsMemory;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -44,6 +48,7 @@ pub struct Metrics {
     autopilot: autopilot::Gauges,
     signals: signals::Gauges,
     doors: doors::Doors,
+    webhook: webhook::Counters,
 }
 
 impl Default for Metrics {
@@ -52,6 +57,7 @@ impl Default for Metrics {
         let autopilot = autopilot::Gauges::register(&mut whole);
         let signals = signals::Gauges::register(&mut whole);
         let doors = doors::Doors::register(&mut whole);
+        let webhook = webhook::Counters::register(&mut whole);
         let registry = whole.sub_registry_with_prefix("tidegate_pipeline");
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
@@ -79,6 +85,7 @@ impl Default for Metrics {
             autopilot,
             signals,
             doors,
+            webhook,
             registry: whole,
             last: Mutex::default(),
             records,
@@ -116,14 +123,36 @@ impl Metrics {
         self.doors.certificates_refused.inc();
     }
 
+    /// Counts a session or statement that Postgres' door refused.
+    pub(crate) fn count_refused_by_postgres(&self) {
+        self.doors.postgres_refused.inc();
+    }
+
+    /// Exports how many findings are not sent to the webhook yet.
+    pub fn observe_webhook_waiting(&self, findings: usize) {
+        self.webhook.waiting.set(i64::try_from(findings).unwrap_or(i64::MAX));
+    }
+
+    /// Counts a message that the webhook took, with the findings in it; so many wait still.
+    pub fn count_webhook_sent(&self, findings: usize, waiting: usize) {
+        self.webhook.messages.inc();
+        self.webhook.findings.inc_by(findings as u64);
+        self.observe_webhook_waiting(waiting);
+    }
+
+    /// Counts a message that the webhook did not take.
+    pub fn count_webhook_failed(&self) {
+        self.webhook.failed.inc();
+    }
+
     /// Exports the number of open connections.
-    pub(crate) fn observe_connections(&self, open: usize) {
-        self.doors.connections.set(i64::try_from(open).unwrap_or(i64::MAX));
+    pub(crate) fn observe_connections(&self, of: DoorName, open: usize) {
+        self.doors.connections(of).open.set(i64::try_from(open).unwrap_or(i64::MAX));
     }
 
     /// Counts a connection closed to make room.
-    pub(crate) fn count_shed(&self) {
-        self.doors.shed.inc();
+    pub(crate) fn count_shed(&self, of: DoorName) {
+        self.doors.connections(of).shed.inc();
     }
 
     /// Exports the runner's progress from now on, but for audit records: how many there are says

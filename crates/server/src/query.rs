@@ -8,13 +8,9 @@ use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::context::SQLOptions;
-use datafusion::execution::{FunctionRegistry, runtime_env::RuntimeEnv};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use datafusion::sql::parser::{DFParserBuilder, Statement};
-use datafusion::sql::resolve::resolve_table_references;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use futures::StreamExt;
 use tidegate_lake::catalog::Catalog;
 use tidegate_lake::catalog::CatalogSource;
@@ -23,19 +19,19 @@ use tidegate_lake::engine::memory::Gauge;
 use tidegate_lake::engine::view_cache::{QueryGuard, QueryViews};
 use tidegate_lake::engine::{self, Limits};
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::bounded_functions::Bounds;
+use crate::background;
 use crate::cancellation::Stop;
 use crate::error::QueryError;
 use crate::memory_meter::{self, Meter};
-use crate::{admission, file_threads, reference, row_width};
+use crate::planning::Planned;
+use crate::question::{Description, Query};
+use crate::{file_threads, reference, row_width};
 
-/// Longest query text, bytes.
-const MAX_SQL_BYTES: usize = 64 << 10;
-/// Stack of a query thread: planning recurses over expressions as deep as [`admission`] lets them
-/// be. Only what is used of it costs memory.
+/// Stack of a query thread: planning recurses over expressions as deep as admission lets them be.
+/// Only what is used of it costs memory.
 const STACK_BYTES: usize = 64 << 20;
 /// Batches that wait for a slow reader before the query pauses.
 const BATCHES_AHEAD: usize = 2;
@@ -101,6 +97,19 @@ struct Engine {
     threads: Option<Runtime>,
 }
 
+impl Engine {
+    /// Leave to run a query, once it is its turn.
+    async fn slot(&self) -> Result<OwnedSemaphorePermit, QueryError> {
+        let slot = Arc::clone(&self.slots).acquire_owned().await;
+        slot.map_err(|e| QueryError::Internal(e.to_string()))
+    }
+
+    async fn plan(&self, catalog: &Catalog, query: &Query) -> Result<Planned, QueryError> {
+        let ctx = engine::session(&self.memory, engine_limits(self.limits));
+        Planned::new(ctx, catalog, query, self.limits.step_bytes()).await
+    }
+}
+
 impl Drop for Engine {
     fn drop(&mut self) {
         // A runtime must not be waited for on a thread of another one, and the last clone may well
@@ -120,7 +129,10 @@ impl QueryService {
             .worker_threads(limits.threads.max(1))
             .thread_stack_size(STACK_BYTES)
             .thread_name("query")
-            .on_thread_start(|| memory_meter::gauge().into_iter().for_each(Gauge::adopt_thread))
+            .on_thread_start(|| {
+                memory_meter::gauge().into_iter().for_each(Gauge::adopt_thread);
+                background::enlist_thread();
+            })
             .enable_all()
             .build()
             .map_err(|e| QueryError::Internal(format!("start query threads: {e}")))?;
@@ -130,6 +142,10 @@ impl QueryService {
         let handle = threads.handle().clone();
         let engine = Engine { limits, memory, slots, handle, threads: Some(threads) };
         Ok(Self { source, engine: Arc::new(engine) })
+    }
+
+    pub(crate) fn limits(&self) -> &QueryLimits {
+        &self.engine.limits
     }
 
     /// Starts all threads for file access now. Without this, they start when they are needed.
@@ -159,12 +175,48 @@ impl QueryService {
     /// Starts a query and waits until its columns are known. Dropping the future or the rows
     /// cancels the query.
     pub async fn query(&self, sql: &str, overrides: Overrides) -> Result<Rows, QueryError> {
-        let limits = self.engine.limits;
-        let time_max = overrides.time_max.unwrap_or(limits.time_max);
-        if time_max > limits.time_max {
-            return Err(QueryError::TimeNotAllowed { asked: time_max, most: limits.time_max });
+        self.ask(Query::plain(sql), overrides).await
+    }
+
+    /// What a query takes and gives, without running it.
+    pub(crate) async fn describe(
+        &self,
+        query: Query,
+        overrides: Overrides,
+    ) -> Result<Description, QueryError> {
+        let stop = self.stop(overrides)?;
+        let (engine, catalog) = (Arc::clone(&self.engine), self.source.current());
+        let mut task = JoinSet::new();
+        let described = async move {
+            let _slot = engine.slot().await?;
+            match reference::answer(&catalog, &query.sql)? {
+                Some(rows) => {
+                    Ok(Description { parameters: Arc::new(Schema::empty()), columns: rows.schema() })
+                }
+                None => engine.plan(&catalog, &query).await?.describe(),
+            }
+        };
+        task.spawn_on(described, &self.engine.handle);
+        match stop.within(task.join_next()).await? {
+            Some(Ok(described)) => described,
+            Some(Err(stopped)) => Err(QueryError::Internal(stopped.to_string())),
+            None => Err(QueryError::Internal("nothing was planned".into())),
         }
-        let stop = Stop::after(time_max);
+    }
+
+    /// When a query that starts now has to end.
+    fn stop(&self, overrides: Overrides) -> Result<Stop, QueryError> {
+        let most = self.engine.limits.time_max;
+        match overrides.time_max.unwrap_or(most) {
+            asked if asked > most => Err(QueryError::TimeNotAllowed { asked, most }),
+            asked => Ok(Stop::after(asked)),
+        }
+    }
+
+    /// The same for a query with parameters, or for a door with a dialect of its own.
+    pub(crate) async fn ask(&self, query: Query, overrides: Overrides) -> Result<Rows, QueryError> {
+        let limits = self.engine.limits;
+        let stop = self.stop(overrides)?;
         let (schema_sender, schema) = oneshot::channel();
         let (batch_sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let out = QueryOutput {
@@ -174,7 +226,7 @@ impl QueryService {
             rows_max: overrides.rows_max.unwrap_or(limits.rows_max),
             stop: stop.clone(),
         };
-        let work = run(Arc::clone(&self.engine), self.source.current(), sql.to_owned(), out);
+        let work = run(Arc::clone(&self.engine), self.source.current(), query, out);
         let mut rows = Rows { schema: Arc::new(Schema::empty()), batches, task: JoinSet::new(), stop };
         // The limit holds inside the task too: a client that stalls must not hold the query's
         // memory.
@@ -250,17 +302,16 @@ struct QueryOutput {
 async fn run(
     engine: Arc<Engine>,
     catalog: Arc<Catalog>,
-    sql: String,
+    query: Query,
     mut out: QueryOutput,
 ) -> Result<(), QueryError> {
-    let slots = Arc::clone(&engine.slots);
-    let _slot = slots.acquire_owned().await.map_err(|e| QueryError::Internal(e.to_string()))?;
-    if let Some(batch) = reference::answer(&catalog, &sql)? {
+    let _slot = engine.slot().await?;
+    if let Some(batch) = reference::answer(&catalog, &query.sql)? {
         return pass_on(memory_stream(batch)?, &catalog, &mut out).await;
     }
     let mut rows_at_a_time = row_width::BATCH_ROWS;
     loop {
-        let attempt = match start(&engine, &catalog, &sql, &out.stop, rows_at_a_time).await {
+        let attempt = match start(&engine, &catalog, &query, &out.stop, rows_at_a_time).await {
             Ok(stream) => pass_on(stream, &catalog, &mut out).await,
             Err(e) => Err(e),
         };
@@ -314,26 +365,17 @@ fn memory_stream(batch: RecordBatch) -> Result<SendableRecordBatchStream, QueryE
     Ok(Box::pin(stream))
 }
 
-/// Plans one read-only statement and starts it.
+/// Plans a query and starts it.
 async fn start(
     engine: &Engine,
     catalog: &Catalog,
-    sql: &str,
+    query: &Query,
     stop: &Stop,
     rows_at_a_time: usize,
 ) -> Result<SendableRecordBatchStream, QueryError> {
     let explain = |e| QueryError::from_engine(&e, catalog.tables.keys().cloned());
-    let statement = only_statement(sql, explain)?;
     let step_bytes = engine.limits.step_bytes();
-    let ctx = engine::session(&engine.memory, engine_limits(engine.limits));
-    catalog.register(&ctx).map_err(|e| QueryError::Internal(e.to_string()))?;
-    let bounds = Arc::new(Bounds { step_bytes });
-    ctx.state_ref().write().register_function_rewrite(bounds).map_err(explain)?;
-    let plan = ctx.state().statement_to_plan(statement).await.map_err(explain)?;
-    let read_only =
-        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    read_only.verify_plan(&plan).map_err(explain)?;
-    admission::admit_plan(&plan).map_err(explain)?;
+    let Planned { ctx, plan } = engine.plan(catalog, query).await?.with_values(&query.parameters)?;
     let plan = rollup::rewrite_onto_rollups(&ctx, catalog, plan).map_err(explain)?;
     let plan = ctx.state().optimize(&plan).map_err(explain)?;
     let batch_rows = row_width::batch_rows(&plan, step_bytes).map_err(explain)?.min(rows_at_a_time);
@@ -353,36 +395,6 @@ async fn start(
     let plan = state.query_planner().create_physical_plan(&plan, &state).await;
     let plan = plan.and_then(|plan| watching.guard(plan)).map_err(explain)?;
     execute_stream(plan, ctx.task_ctx()).map_err(explain)
-}
-
-/// Tables and views that a query names, WITH queries included.
-pub(crate) fn tables_named(sql: &str) -> Result<Vec<String>, QueryError> {
-    let explain = |e: DataFusionError| QueryError::from_engine(&e, std::iter::empty());
-    let statement = only_statement(sql, explain)?;
-    let (tables, with) = resolve_table_references(&statement, true).map_err(explain)?;
-    Ok(tables.iter().chain(&with).map(|name| name.table().to_owned()).collect())
-}
-
-/// Parses a text that must hold one statement, which only reads and is not too large to plan.
-fn only_statement(
-    sql: &str,
-    explain: impl Fn(DataFusionError) -> QueryError,
-) -> Result<Statement, QueryError> {
-    if sql.len() > MAX_SQL_BYTES {
-        return Err(QueryError::Invalid(format!(
-            "its text has {} bytes; at most {MAX_SQL_BYTES} are read",
-            sql.len()
-        )));
-    }
-    let parser = DFParserBuilder::new(sql).with_dialect(&PostgreSqlDialect {}).build();
-    let mut statements = parser.and_then(|mut p| p.parse_statements()).map_err(explain)?;
-    let statement = match (statements.pop_front(), statements.len()) {
-        (None, _) => return Err(QueryError::Empty),
-        (Some(statement), 0) => statement,
-        (Some(_), more) => return Err(QueryError::SeveralStatements(more + 1)),
-    };
-    admission::admit(&statement)?;
-    Ok(statement)
 }
 
 /// Time and memory of one query, in its own plan and in those of the views it reads.

@@ -7,6 +7,7 @@ use tokio::sync::Mutex;
 use crate::answers::Answers;
 use crate::format::Format;
 use crate::query::Overrides;
+use crate::question::Question;
 
 /// An answer that takes longer is none: who asks has a limit of their own, often a second or two.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -46,7 +47,7 @@ async fn tables(answers: &Answers) -> Found {
     }
     let overrides = Overrides { rows_max: None, time_max: Some(WITHIN) };
     let asked = async {
-        let mut answer = answers.answer(ASKED, overrides, Format::Csv).await?;
+        let mut answer = answers.answer(&Question::plain(ASKED, Format::Csv), overrides).await?;
         while answer.next().await?.is_some() {}
         Ok::<_, crate::QueryError>(())
     };

@@ -23,6 +23,12 @@ pub struct TableDoc {
     pub doc: String,
     /// Columns that together name a row; none for events as they came and for views.
     pub key: Vec<String>,
+    /// The question that it answers, for tables of pipelines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// A query to begin with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub example: Option<String>,
     /// In the order of the table.
     pub columns: Vec<ColumnDoc>,
 }
@@ -60,8 +66,22 @@ impl From<&TableSpec> for TableDoc {
         let columns = spec.columns.iter().map(column).collect();
         // The key of a raw table names what an event is about, and there are many events about it.
         let key = if spec.layout == Layout::Raw { Vec::new() } else { spec.key.clone() };
-        Self { name: spec.name.clone(), doc: spec.doc.clone(), key, columns }
+        let (question, example) = (None, None);
+        Self { name: spec.name.clone(), doc: spec.doc.clone(), key, question, example, columns }
     }
+}
+
+/// Every table that the catalog has, with the question that it answers.
+pub(crate) fn tables(catalog: &Catalog) -> Vec<TableDoc> {
+    let described = |spec: &Arc<TableSpec>| {
+        let question = catalog.questions.get(&spec.name);
+        TableDoc {
+            question: question.map(|asked| asked.text.clone()),
+            example: question.and_then(|asked| asked.example.clone()),
+            ..TableDoc::from(spec.as_ref())
+        }
+    };
+    catalog.specs.values().map(described).collect()
 }
 
 /// Functions that the lake adds to SQL.

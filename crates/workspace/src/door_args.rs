@@ -11,8 +11,27 @@ use crate::{CommandError, bind};
 /// Who may reach a listener, and how.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DoorArgs {
+    /// Answer psql and other clients of Postgres too, at this address; their password is a token.
+    /// Without a value 127.0.0.1:5433
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        num_args = 0..=1,
+        default_missing_value = "127.0.0.1:5433",
+        env = "TIDEGATE_POSTGRES"
+    )]
+    postgres: Option<String>,
+    /// Answer clients of Arrow Flight SQL too, at this address; without a value 127.0.0.1:8815
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        num_args = 0..=1,
+        default_missing_value = "127.0.0.1:8815",
+        env = "TIDEGATE_FLIGHT"
+    )]
+    flight: Option<String>,
     /// File with those who may come in, by token or certificate, written by `tidegate token`;
-    /// required unless --listen is a loopback address. It is read again when it changes
+    /// required unless all addresses are loopback addresses. It is read again when it changes
     #[arg(long, value_name = "FILE", env = "TIDEGATE_TOKENS")]
     tokens: Option<PathBuf>,
     /// Name that requests may ask for, beside localhost and addresses in digits; may be given
@@ -43,7 +62,7 @@ pub struct DoorArgs {
 }
 
 impl DoorArgs {
-    /// Binds the address `listen`, `HOST:PORT`.
+    /// Binds the address `listen`, `HOST:PORT`, and those of the other doors.
     ///
     /// # Errors
     /// If the address cannot be bound, a file cannot be used, or everybody on a network would come
@@ -51,12 +70,19 @@ impl DoorArgs {
     pub async fn open(&self, listen: &str) -> Result<Door, CommandError> {
         let tls = self.tls_files().map(Tls::open).transpose()?;
         let access = self.tokens.as_deref().map(Access::from_file).transpose()?;
-        let listener = bind(listen).await?;
-        let address = listener.local_addr()?;
-        let access = match access {
-            Some(access) => access,
-            None if address.ip().is_loopback() => Access::Open,
-            None => {
+        let listener = bind("--listen", listen).await?;
+        let beside = async |option: &str, address: &Option<String>| match address {
+            Some(address) => bind(option, address).await.map(Some),
+            None => Ok(None),
+        };
+        let postgres = beside("--postgres", &self.postgres).await?;
+        let flight = beside("--flight", &self.flight).await?;
+        for listener in [&listener].into_iter().chain(&postgres).chain(&flight) {
+            let address = listener.local_addr()?;
+            if address.ip().is_loopback() {
+                continue;
+            }
+            if access.is_none() {
                 return Err(format!(
                     "{address} can be reached from other machines, so requests must show tokens: make one with `tidegate \
                      token new --tokens tokens.toml --role viewer --id NAME`, and name the file with --tokens tokens.toml; \
@@ -64,12 +90,29 @@ impl DoorArgs {
                 )
                 .into());
             }
-        };
-        if tls.is_none() && !address.ip().is_loopback() {
-            tracing::warn!(%address, "tokens and rows cross the network in the clear: give --tls-cert and --tls-key, or put a proxy with TLS in front");
+            if tls.is_none() {
+                tracing::warn!(%address, "tokens and rows cross the network in the clear: give --tls-cert and --tls-key, or put a proxy with TLS in front");
+            }
         }
+        let access = access.unwrap_or(Access::Open);
         let names = HostNames::new(self.hosts.iter().cloned());
-        Ok(Door { listener, access, names, tls, limits: ConnectionLimits::of_process(), audit: None })
+        let limits = ConnectionLimits::of_process();
+        Ok(Door { listener, access, names, tls, limits, audit: None, steering: None, postgres, flight })
+    }
+
+    /// Refuses doors beside a listener of HTTP where there is none.
+    ///
+    /// # Errors
+    /// One was asked for.
+    pub fn without_listener(&self) -> Result<(), CommandError> {
+        for (option, address) in [("--postgres", &self.postgres), ("--flight", &self.flight)] {
+            if address.is_some() {
+                let why =
+                    format!("{option} answers beside HTTP: add --listen HOST:PORT, e.g. 127.0.0.1:8433");
+                return Err(why.into());
+            }
+        }
+        Ok(())
     }
 
     fn tls_files(&self) -> Option<TlsFiles> {

@@ -56,5 +56,5 @@ pub use process::{
     LOG_UNAVAILABLE, bind, block_on, block_on_one_thread, exit_code, init_logging, name_full_disk,
     stop_on_signals, user_name,
 };
-pub use query::{TableCount, ask, committed, quoted, table_counts};
+pub use query::{Committed, TableCount, ask, committed, quoted, table_counts};
 pub use workspace::{DEATHS, SNAPSHOTS, Workspace};

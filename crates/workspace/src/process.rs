@@ -39,12 +39,12 @@ pub fn block_on_one_thread<T>(future: impl Future<Output = T>) -> Result<T, Comm
 }
 
 /// Binds an address for HTTP. Errors name the flag to change.
-pub async fn bind(listen: &str) -> Result<TcpListener, CommandError> {
+pub async fn bind(option: &str, listen: &str) -> Result<TcpListener, CommandError> {
     TcpListener::bind(listen).await.map_err(|e| match e.kind() {
         std::io::ErrorKind::AddrInUse => {
-            format!("{listen} is in use by another process; choose another address with --listen, e.g. --listen 127.0.0.1:0").into()
+            format!("{listen} is in use by another process; choose another address with {option}, e.g. {option} 127.0.0.1:0").into()
         }
-        _ => format!("listen on {listen}: {e}; write --listen HOST:PORT, e.g. 127.0.0.1:8428").into(),
+        _ => format!("listen on {listen}: {e}; write {option} HOST:PORT, e.g. 127.0.0.1:8433").into(),
     })
 }
 

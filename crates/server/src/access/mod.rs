@@ -100,10 +100,25 @@ impl Access {
         headers: &HeaderMap,
         certificate: Option<&CertificateName>,
     ) -> Result<Principal, Unauthorized> {
+        let Self::Tokens(_) = self else { return Ok(Principal::local()) };
+        let token = headers
+            .get(AUTHORIZATION)
+            .map(|given| given.as_bytes().strip_prefix(b"Bearer ").ok_or(Unauthorized::Missing));
+        self.principal_of(token.transpose()?, certificate)
+    }
+
+    /// The same for a token that came otherwise.
+    ///
+    /// # Errors
+    /// [`Unauthorized`] if either does not count, or there is none.
+    pub(crate) fn principal_of(
+        &self,
+        token: Option<&[u8]>,
+        certificate: Option<&CertificateName>,
+    ) -> Result<Principal, Unauthorized> {
         let Self::Tokens(tokens) = self else { return Ok(Principal::local()) };
         let (known, _) = tokens.newest();
-        let by_token =
-            headers.get(AUTHORIZATION).map(|given| known.of_token(given.as_bytes())).transpose()?;
+        let by_token = token.map(|token| known.of_token(token)).transpose()?;
         let by_certificate = certificate.map(|name| known.of_certificate(name)).transpose()?;
         match (by_token, by_certificate) {
             (None, None) => Err(Unauthorized::Missing),
@@ -146,9 +161,9 @@ struct Kept {
 }
 
 impl Holders {
-    /// Whose token the value of a header `Authorization` is.
-    fn of_token(&self, authorization: &[u8]) -> Result<&Principal, Unauthorized> {
-        let token = authorization.strip_prefix(b"Bearer ").ok_or(Unauthorized::Missing)?.trim_ascii();
+    /// Whose token this is.
+    fn of_token(&self, token: &[u8]) -> Result<&Principal, Unauthorized> {
+        let token = token.trim_ascii();
         if token.is_empty() || token.len() > MAX_TOKEN_BYTES {
             return Err(Unauthorized::Unknown);
         }

@@ -19,7 +19,7 @@ pub enum Role {
     Service,
     /// A person or dashboard that asks. It may be bound to teams.
     Viewer,
-    /// A person who enters prices.
+    /// A person who enters prices and steers the autopilot.
     Operator,
     /// A person who runs the site.
     Administrator,
@@ -112,11 +112,19 @@ pub enum Action {
     Audit,
     /// Append records of what people did.
     AuditRecords,
+    /// Read the autopilot's switch and what waits for people.
+    Autopilot,
+    /// Approve and reject actions of the autopilot.
+    Decide,
+    /// Pause the autopilot.
+    Pause,
+    /// Let the autopilot act again.
+    Resume,
 }
 
 impl Action {
     /// Every action, in the order of the reference.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 20] = [
         Self::Query,
         Self::Status,
         Self::Topics,
@@ -133,13 +141,19 @@ impl Action {
         Self::Journal,
         Self::Audit,
         Self::AuditRecords,
+        Self::Autopilot,
+        Self::Decide,
+        Self::Pause,
+        Self::Resume,
     ];
 
     /// The permissions themselves.
     pub const fn roles(self) -> &'static [Role] {
         use Role::{Administrator, Agent, Local, Operator, Service, Viewer, Watcher};
         match self {
-            Self::Query | Self::Status => &[Service, Viewer, Operator, Administrator, Local],
+            Self::Query | Self::Status | Self::Autopilot => {
+                &[Service, Viewer, Operator, Administrator, Local]
+            }
             Self::Topics => &[Agent, Watcher, Service, Operator, Administrator, Local],
             Self::Samples | Self::Steps => &[Agent, Service, Local],
             Self::Nodes | Self::Holds | Self::DeadLetters => &[Agent, Watcher, Service, Local],
@@ -150,7 +164,15 @@ impl Action {
             Self::Signals | Self::Forecasts | Self::Journal | Self::AuditRecords => &[Service],
             // Not `local`: on a machine of several people one would read what the others ask.
             Self::Audit => &[Administrator],
+            // Not `local`: every user of a machine reaches an open loopback port, and would act on
+            // a real cluster. See [`Principal::check_steering`](super::Principal::check_steering).
+            Self::Decide | Self::Pause | Self::Resume => &[Operator, Administrator],
         }
+    }
+
+    /// Whether it tells the autopilot what to do.
+    pub const fn is_steering(self) -> bool {
+        matches!(self, Self::Decide | Self::Pause | Self::Resume)
     }
 
     /// Appending this event.
@@ -182,6 +204,7 @@ impl Action {
     pub const fn topic(self) -> Option<&'static str> {
         let schema = match self {
             Self::Query | Self::Status | Self::Topics | Self::Audit => return None,
+            Self::Autopilot | Self::Decide | Self::Pause | Self::Resume => return None,
             Self::Samples => SchemaId::GpuSampleBatch,
             Self::Steps => SchemaId::StepReport,
             Self::Nodes => SchemaId::NodeEvent,
@@ -215,15 +238,23 @@ impl Action {
             Self::Journal => "append to the autopilot's journal",
             Self::Audit => "query what people did (audit)",
             Self::AuditRecords => "append audit records",
+            Self::Autopilot => "read what the autopilot waits for",
+            Self::Decide => "approve and reject actions of the autopilot",
+            Self::Pause => "pause the autopilot",
+            Self::Resume => "resume the autopilot",
         }
     }
 
-    /// Where it is done over HTTP.
+    /// Where it is done: paths of HTTP, `postgres` and `flight`.
     pub const fn door(self) -> &'static str {
         match self {
-            Self::Query | Self::Audit => "/v1/sql, /v1/tables",
-            Self::Status => "/v1/status, /metrics",
+            Self::Query | Self::Audit => "/v1/sql, /v1/tables, /v1/changes, postgres, flight",
+            Self::Status => "/v1/status, /metrics, /metrics/cluster, /metrics/gpus",
             Self::Topics => "/v1/log",
+            Self::Autopilot => "/v1/autopilot, /v1/autopilot/statement",
+            Self::Decide => "/v1/autopilot/approve, /v1/autopilot/reject",
+            Self::Pause => "/v1/autopilot/pause",
+            Self::Resume => "/v1/autopilot/resume",
             _ => "/v1/events",
         }
     }
@@ -234,9 +265,10 @@ pub fn permissions_page() -> String {
     let mut page = String::from(
         "<!-- Generated from crates/server/src/access/permission.rs; do not edit. -->\n\n# Permissions\n\n\
          What each role may do, and at which door. Agents are bound to their nodes and watchers to\n\
-         their cluster; viewers may be bound to teams, and then see neither metrics nor progress.\n\
-         `local` is whoever reaches a loopback address of a server without a token file. Everybody\n\
-         may read `/`, `/healthz` and `/readyz`. `tidegate token` makes principals\n\
+         their cluster; viewers may be bound to teams, and then see neither metrics nor progress\n\
+         nor what the autopilot waits for. `local` is whoever reaches a loopback address of a server\n\
+         without a token file; on a simulated cluster it may steer the autopilot too. Everybody may read\n\
+         `/`, `/page/…`, `/healthz` and `/readyz`. `tidegate token` makes principals\n\
          ([guide](../guide/access.md)).\n\n",
     );
     let names: Vec<&str> = Role::ALL.into_iter().map(Role::name).collect();

@@ -73,11 +73,33 @@ impl Principal {
     /// # Errors
     /// [`Forbidden`] if it may not.
     pub fn check(&self, action: Action) -> Result<(), Forbidden> {
-        // Progress and metrics are of the whole site, and cannot be cut by team.
-        let cut = action == Action::Status && self.teams().is_some();
+        // These are of the whole site, and cannot be cut by team.
+        let cut = matches!(action, Action::Status | Action::Autopilot) && self.teams().is_some();
         match self.role.may(action) && !cut {
             true => Ok(()),
             false => self.forbid(format_args!("may not {}", action.name())),
+        }
+    }
+
+    /// Whether it may tell the autopilot what to do. On a cluster that is `simulated` whoever
+    /// reaches an open loopback port may, since nothing real can come to harm.
+    ///
+    /// # Errors
+    /// [`Forbidden`] if it may not.
+    pub fn check_steering(&self, action: Action, simulated: bool) -> Result<(), Forbidden> {
+        if self.role != Role::Local {
+            return self.check(action);
+        }
+        match simulated {
+            true => Ok(()),
+            false => Err(Forbidden {
+                what: format!(
+                    "who shows no token may not {}, as every user of this machine reaches this address; make a token \
+                     (tidegate token new --tokens tokens.toml --role operator --id NAME) and start the server with \
+                     --tokens tokens.toml, or use the command tidegate autopilot",
+                    action.name()
+                ),
+            }),
         }
     }
 
@@ -208,5 +230,24 @@ mod tests {
         let teams = Bounds::Teams(["vision".to_owned()].into());
         let viewer = Principal { id: "v".into(), role: Role::Viewer, bounds: teams };
         assert!(viewer.check(Action::Query).is_ok() && viewer.check(Action::Status).is_err());
+        assert!(viewer.check(Action::Autopilot).is_err());
+    }
+
+    #[test]
+    fn who_shows_no_token_steers_a_simulated_cluster_alone() {
+        let steering: Vec<Action> = Action::ALL.into_iter().filter(|action| action.is_steering()).collect();
+        assert_eq!(steering, [Action::Decide, Action::Pause, Action::Resume]);
+        for action in steering {
+            assert_eq!(Principal::local().check_steering(action, true), Ok(()));
+            let refused = Principal::local().check_steering(action, false).unwrap_err().to_string();
+            assert!(refused.contains("tidegate token new") && refused.contains(action.name()), "{refused}");
+            assert!(Principal::local().check(action).is_err());
+            let of = |role| Principal { id: "a".into(), role, bounds: Bounds::Whole };
+            for (role, may) in [(Role::Operator, true), (Role::Viewer, false), (Role::Service, false)] {
+                for simulated in [true, false] {
+                    assert_eq!(of(role).check_steering(action, simulated).is_ok(), may, "{role}");
+                }
+            }
+        }
     }
 }

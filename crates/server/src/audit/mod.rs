@@ -1,8 +1,8 @@
 //! What people do, on the topic `audit`, before it is done.
 //!
-//! A query runs, and a price is entered, only once its record is on the log; a second record says
-//! how it ended. [`entry`] makes the events, and the `writer`, a thread of its own, appends those
-//! that wait at the same time in one batch.
+//! A query runs, a price is entered, and the autopilot is told something, only once its record is
+//! on the log; a second record says how it ended. [`entry`] makes the events, and the `writer`, a
+//! thread of its own, appends those that wait at the same time in one batch.
 
 mod entry;
 mod writer;
@@ -43,6 +43,10 @@ pub struct NotRecorded(String);
 pub(crate) enum Deed {
     Query,
     Prices,
+    Approve,
+    Reject,
+    Pause,
+    Resume,
 }
 
 impl Deed {
@@ -50,6 +54,10 @@ impl Deed {
         match self {
             Self::Query => (AuditEventKind::QueryAsked, AuditEventKind::QueryEnded),
             Self::Prices => (AuditEventKind::PricesSent, AuditEventKind::PricesEnded),
+            Self::Approve => (AuditEventKind::ApproveAsked, AuditEventKind::SteeringEnded),
+            Self::Reject => (AuditEventKind::RejectAsked, AuditEventKind::SteeringEnded),
+            Self::Pause => (AuditEventKind::PauseAsked, AuditEventKind::SteeringEnded),
+            Self::Resume => (AuditEventKind::ResumeAsked, AuditEventKind::SteeringEnded),
         }
     }
 }
@@ -78,9 +86,21 @@ impl Auditor {
         cluster: &str,
         text: Text,
     ) -> Result<Begun, NotRecorded> {
+        self.begin_about(deed, actor, (cluster, None), text).await
+    }
+
+    /// The same for an action that is about an object of a cluster.
+    pub(crate) async fn begin_about(
+        &self,
+        deed: Deed,
+        actor: &Actor,
+        (cluster, object): (&str, Option<&str>),
+        text: Text,
+    ) -> Result<Begun, NotRecorded> {
         let (kind, _) = deed.kinds();
         let id = new_id();
-        let event = recorded(kind, &id, actor, cluster, text);
+        let object = object.map(str::to_owned);
+        let event = AuditEvent { object, ..recorded(kind, &id, actor, cluster, text) };
         let (reply, replied) = oneshot::channel();
         // Made first: a client that leaves while it waits is recorded as gone.
         let began = Instant::now();

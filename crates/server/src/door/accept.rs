@@ -1,28 +1,18 @@
-//! The accept loop: as many connections as fit, each with deadlines, whatever clients do.
+//! The accept loop: as many connections as fit, whatever clients do. What is said on them is its
+//! [`Protocol`]'s affair.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::Router;
-use axum::body::Body;
 use futures::FutureExt;
-use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-use super::client::ClientCertificate;
-use super::limits::{ConnectionLimits, HEAD_BYTES};
-use super::stream::{HoldingBody, TimedBody, Unstalled};
-use super::tls::Tls;
 use crate::audit::Peer;
-use crate::metrics::Metrics;
+use crate::metrics::{DoorName, Metrics};
 
 /// How long running responses may go on after the stop signal.
 const GRACE: Duration = Duration::from_secs(5);
@@ -36,16 +26,31 @@ const BUSY: u64 = u64::MAX;
 /// did sort before it.
 const HAS_ASKED: u64 = 1 << 63;
 
-/// Accepts connections and answers their requests.
-pub(super) struct Accepting {
+/// What is said on a connection.
+pub(crate) trait Protocol {
+    /// One connection, from its handshake to its end. It sets itself busy while it answers, and
+    /// ends soon after `stopped` says so.
+    fn connection(
+        &self,
+        socket: TcpStream,
+        peer: Peer,
+        idle: Idle,
+        stopped: watch::Receiver<bool>,
+    ) -> impl Future<Output = ()> + Send + 'static;
+}
+
+/// Accepts connections.
+pub(crate) struct Accepting<P> {
     pub listener: TcpListener,
-    pub app: Router,
-    pub tls: Option<Tls>,
-    pub limits: ConnectionLimits,
+    pub protocol: P,
+    /// Connections at a time.
+    pub connections: usize,
+    /// Name in metrics.
+    pub door: DoorName,
     pub metrics: Arc<Metrics>,
 }
 
-impl Accepting {
+impl<P: Protocol> Accepting<P> {
     /// Runs until `shutdown` resolves, then lets running responses end for at most five seconds.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let began = Instant::now();
@@ -54,8 +59,8 @@ impl Accepting {
         let mut connections = Connections { tasks: JoinSet::new(), open: HashMap::new() };
         let mut logged: Option<Instant> = None;
         loop {
-            self.metrics.observe_connections(connections.open.len());
-            let is_full = connections.open.len() >= self.limits.connections;
+            self.metrics.observe_connections(self.door, connections.open.len());
+            let is_full = connections.open.len() >= self.connections;
             let has_room = !is_full || connections.idle_longest().is_some();
             let accepted = tokio::select! {
                 () = &mut shutdown => break,
@@ -68,12 +73,15 @@ impl Accepting {
             match accepted {
                 Ok((socket, peer)) => {
                     if is_full && connections.shed() {
-                        self.metrics.count_shed();
+                        self.metrics.count_shed(self.door);
                     }
-                    let idle = Idle { since_ms: Arc::new(AtomicU64::new(0)), began };
+                    let idle = Idle { since_ms: Arc::default(), began, running: Arc::default() };
                     idle.begin(0);
                     let since_ms = Arc::clone(&idle.since_ms);
-                    connections.add(since_ms, self.connection(socket, Peer(peer), idle, stopped.clone()));
+                    // Small answers are sent at once; a socket that refuses the option still works.
+                    socket.set_nodelay(true).ok();
+                    let connection = self.protocol.connection(socket, Peer(peer), idle, stopped.clone());
+                    connections.add(since_ms, connection);
                 }
                 Err(error) => {
                     if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
@@ -94,95 +102,16 @@ impl Accepting {
             );
         }
     }
-
-    /// One connection, from its handshake to its end. What goes wrong on it is its client's affair.
-    fn connection(
-        &self,
-        socket: TcpStream,
-        peer: Peer,
-        idle: Idle,
-        stopped: watch::Receiver<bool>,
-    ) -> impl Future<Output = ()> + Send + use<> {
-        let (app, limits) = (self.app.clone(), self.limits);
-        let tls = self.tls.clone();
-        let metrics = Arc::clone(&self.metrics);
-        async move {
-            // Small answers are sent at once; a socket that refuses the option still works.
-            socket.set_nodelay(true).ok();
-            let Some(tls) = tls else { return serve(socket, peer, app, None, limits, idle, stopped).await };
-            match tokio::time::timeout(limits.head, tls.acceptor().accept(socket)).await {
-                Ok(Ok(socket)) => {
-                    let shown = socket.get_ref().1.peer_certificates().unwrap_or_default();
-                    let client = ClientCertificate::new(shown, tls).map(Arc::new);
-                    serve(socket, peer, app, client, limits, idle, stopped).await;
-                }
-                Ok(Err(error)) => {
-                    if refuses_certificate(&error) {
-                        metrics.count_refused_certificate();
-                    }
-                    tracing::debug!("a TLS handshake failed: {error}");
-                }
-                Err(_) => tracing::debug!("a TLS handshake took too long"),
-            }
-        }
-    }
-}
-
-/// Whether a handshake failed for the client's certificate.
-fn refuses_certificate(error: &std::io::Error) -> bool {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
-}
-
-async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: S,
-    peer: Peer,
-    app: Router,
-    client: Option<Arc<ClientCertificate>>,
-    limits: ConnectionLimits,
-    idle: Idle,
-    mut stopped: watch::Receiver<bool>,
-) {
-    let app = TowerToHyperService::new(app);
-    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        if let Some(client) = &client {
-            request.extensions_mut().insert(Arc::clone(client));
-        }
-        let (app, idle) = (app.clone(), idle.clone());
-        async move {
-            let busy = idle.interrupt();
-            let mut request = request.map(|body| Body::new(TimedBody::new(body, limits.body)));
-            request.extensions_mut().insert::<Peer>(peer);
-            let answer = app.call(request).await;
-            answer.map(|response| response.map(|body| HoldingBody { body, _held: busy }))
-        }
-    });
-    let stream = TokioIo::new(Unstalled::new(stream, limits.stalled));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head)
-        .max_buf_size(HEAD_BYTES)
-        .serve_connection(stream, service);
-    let mut connection = std::pin::pin!(connection);
-    let stopped = async { stopped.wait_for(|stop| *stop).await.map_or((), |_| ()) };
-    let ended = tokio::select! {
-        ended = &mut connection => ended,
-        () = stopped => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!("a connection ended: {error}");
-    }
 }
 
 /// Since when a connection sends no request, ms after the loop began, with [`HAS_ASKED`];
 /// [`BUSY`] while one is answered.
 #[derive(Clone)]
-struct Idle {
+pub(crate) struct Idle {
     since_ms: Arc<AtomicU64>,
     began: Instant,
+    /// Requests that are being answered: over HTTP/2 several at a time.
+    running: Arc<AtomicUsize>,
 }
 
 impl Idle {
@@ -192,17 +121,20 @@ impl Idle {
     }
 
     /// Not idle until the guard is dropped.
-    fn interrupt(self) -> Busy {
+    pub fn interrupt(self) -> Busy {
+        self.running.fetch_add(1, Ordering::Relaxed);
         self.since_ms.store(BUSY, Ordering::Relaxed);
         Busy(self)
     }
 }
 
-struct Busy(Idle);
+pub(crate) struct Busy(Idle);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.begin(HAS_ASKED);
+        if self.0.running.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.begin(HAS_ASKED);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -14,6 +14,7 @@ use super::names::HostNames;
 use crate::access::{Access, Action, Forbidden, Principal, Unauthorized};
 use crate::audit::{self, Auditor};
 use crate::http::HttpError;
+use crate::lasting::Admission;
 use crate::metrics::Metrics;
 
 /// Refusals are logged this often at most; the metric counts each.
@@ -27,39 +28,60 @@ pub(crate) struct Guard {
     pub metrics: Arc<Metrics>,
     /// Records what changed in the token file.
     audit: Option<Auditor>,
+    /// Whether the autopilot here acts on a simulated cluster.
+    simulated: bool,
     logged: Mutex<Option<Instant>>,
 }
 
 impl Guard {
-    pub fn new(names: HostNames, access: Access, metrics: Arc<Metrics>, audit: Option<Auditor>) -> Self {
-        Self { names, access, metrics, audit, logged: Mutex::default() }
+    pub fn new(
+        names: HostNames,
+        access: Access,
+        metrics: Arc<Metrics>,
+        audit: Option<Auditor>,
+        simulated: bool,
+    ) -> Self {
+        Self { names, access, metrics, audit, simulated, logged: Mutex::default() }
     }
 
     /// Finds out who asks, and whether they may. What depends on the body is checked where that is
     /// read, with the [`Principal`] in the request's extensions.
-    fn admit(&self, request: &mut Request) -> Result<(), HttpError> {
+    fn admit(self: &Arc<Self>, request: &mut Request) -> Result<(), HttpError> {
         self.names.check(request)?;
         let path = request.uri().path();
-        if matches!(path, "/" | "/healthz" | "/readyz") {
+        if matches!(path, "/" | "/healthz" | "/readyz") || path.starts_with("/page/") {
             return Ok(());
         }
-        let principal = self.principal(request);
+        let certificate = request.extensions().get::<Arc<ClientCertificate>>().cloned();
+        let principal = self.principal(request.headers(), certificate.as_deref());
         if let Some(audit) = &self.audit {
             let changes = self.access.take_changes();
             changes.iter().for_each(|change| audit.note(audit::principal_changed(change)));
         }
         let principal = principal
             .map_err(|error| HttpError::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string()))?;
-        check_at(path, &principal)?;
+        check_at(path, &principal, self.simulated)?;
+        let admission = {
+            let (guard, path) = (Arc::clone(self), path.to_owned());
+            let (headers, before) = (request.headers().clone(), principal.clone());
+            Admission::new(move || {
+                let now = guard.principal(&headers, certificate.as_deref());
+                now.is_ok_and(|now| now == before && check_at(&path, &now, guard.simulated).is_ok())
+            })
+        };
+        request.extensions_mut().insert(admission);
         request.extensions_mut().insert::<Principal>(principal);
         Ok(())
     }
 
     /// Who asks, by the request's token and the connection's certificate.
-    fn principal(&self, request: &Request) -> Result<Principal, Unauthorized> {
-        let certificate = request.extensions().get::<Arc<ClientCertificate>>();
-        let name = certificate.map(|shown| shown.name()).transpose()?;
-        self.access.principal(request.headers(), name)
+    fn principal(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&ClientCertificate>,
+    ) -> Result<Principal, Unauthorized> {
+        let name = certificate.map(ClientCertificate::name).transpose()?;
+        self.access.principal(headers, name)
     }
 
     /// Counts a refusal, and logs it unless one was logged just before.
@@ -76,9 +98,13 @@ impl Guard {
 
 /// Refuses what the principal may not do at this path, whatever its request holds. Paths that are
 /// nobody's door are answered with 404 later.
-fn check_at(path: &str, principal: &Principal) -> Result<(), Forbidden> {
+fn check_at(path: &str, principal: &Principal, simulated: bool) -> Result<(), Forbidden> {
     let here = |action: &Action| action.door().split(", ").any(|door| door == path);
-    let mut checks = Action::ALL.into_iter().filter(here).map(|action| principal.check(action));
+    let check = |action: Action| match action.is_steering() {
+        true => principal.check_steering(action, simulated),
+        false => principal.check(action),
+    };
+    let mut checks = Action::ALL.into_iter().filter(here).map(check);
     match checks.next() {
         Some(Err(refused)) if !checks.any(|check| check.is_ok()) => Err(refused),
         _ => Ok(()),

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+/// Longest body of a request for rows, bytes.
+pub const MAX_BODY_BYTES: usize = 256 << 10;
 /// Most connections, whatever the system grants: each may hold [`HEAD_BYTES`].
 const MAX_CONNECTIONS: u64 = 4096;
 const MIN_CONNECTIONS: u64 = 16;

@@ -1,17 +1,18 @@
-//! The door: a listener with the rules of who comes in, and the loop that serves it.
+//! The door: a listener with the rules of who comes in, and the protocols spoken there.
 
-mod accept;
-mod client;
-mod guard;
-mod limits;
+pub(crate) mod accept;
+pub(crate) mod client;
+pub(crate) mod guard;
+pub(crate) mod http1;
+pub(crate) mod http2;
+pub(crate) mod limits;
 mod names;
-mod stream;
-mod tls;
+pub(crate) mod stream;
+pub(crate) mod tls;
 mod verifier;
 
 use std::sync::Arc;
 
-use axum::middleware;
 use tokio::net::TcpListener;
 
 pub use limits::ConnectionLimits;
@@ -19,13 +20,8 @@ pub use names::HostNames;
 pub use tls::{ClientFiles, Tls, TlsError, TlsFiles};
 
 use crate::access::Access;
-use crate::answers::Answers;
 use crate::audit::Auditor;
-use crate::http::{self, Asked};
-use crate::ingest::Ingest;
-use crate::metrics::Metrics;
-use accept::Accepting;
-use guard::Guard;
+use crate::steering::Steering;
 
 /// A listener, and who comes in by it.
 #[derive(Debug)]
@@ -42,40 +38,47 @@ pub struct Door {
     pub limits: ConnectionLimits,
     /// Records what people do, before it is done; `None` in tests alone.
     pub audit: Option<Auditor>,
+    /// The autopilot of this process, if one runs.
+    pub steering: Option<Arc<dyn Steering>>,
+    /// The address for clients of Postgres, if they are answered.
+    pub postgres: Option<TcpListener>,
+    /// The address for clients of Arrow Flight SQL, if they are answered.
+    pub flight: Option<TcpListener>,
 }
 
 impl Door {
     /// A door open to everybody who reaches the address, without TLS: for loopback addresses.
     pub fn open(listener: TcpListener) -> Self {
         let limits = ConnectionLimits::of_process();
-        Self { listener, access: Access::Open, names: HostNames::default(), tls: None, limits, audit: None }
+        Self {
+            listener,
+            access: Access::Open,
+            names: HostNames::default(),
+            tls: None,
+            limits,
+            audit: None,
+            steering: None,
+            postgres: None,
+            flight: None,
+        }
     }
 
     /// Beginning of the address, for messages.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
-}
 
-/// Answers requests until `shutdown` resolves, then lets running responses end for at most five
-/// seconds. No client and no shortage of descriptors ends it.
-pub async fn serve(
-    door: Door,
-    answers: impl Into<Answers>,
-    metrics: Arc<Metrics>,
-    ingest: Option<Ingest>,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) {
-    let Door { listener, access, names, tls, limits, audit } = door;
-    let asked = Asked { answers: answers.into(), audit: audit.clone() };
-    let mut app = http::router(asked, Arc::clone(&metrics), access.clone());
-    let guard = Arc::new(Guard::new(names, access, Arc::clone(&metrics), audit.clone()));
-    if let Some(ingest) = ingest {
-        app = app.merge(ingest.router(audit.clone()));
+    /// Where clients of Arrow Flight SQL come in, if they do.
+    pub fn flight_uri(&self) -> Option<String> {
+        let address = self.flight.as_ref()?.local_addr().ok()?;
+        let scheme = if self.tls.is_some() { "grpc+tls" } else { "grpc" };
+        Some(format!("{scheme}://{address}"))
     }
-    let app = app.layer(middleware::from_fn_with_state(guard, guard::guard));
-    Accepting { listener, app, tls, limits, metrics }.run(shutdown).await;
-    if let Some(audit) = audit {
-        audit.flush().await;
+
+    /// How psql comes in, if it does.
+    pub fn psql(&self) -> Option<String> {
+        let address = self.postgres.as_ref()?.local_addr().ok()?;
+        let encryption = if self.tls.is_some() { " sslmode=require" } else { "" };
+        Some(format!("psql \"host={} port={}{encryption}\"", address.ip(), address.port()))
     }
 }

@@ -87,11 +87,11 @@ mod tests {
     #[test]
     fn names_that_may_point_elsewhere_are_given_or_refused() {
         for host in
-            ["localhost:8428", "127.0.0.1", "[::1]:8428", "10.0.0.7:8428", "LocalHost", "tide.example:1"]
+            ["localhost:8433", "127.0.0.1", "[::1]:8433", "10.0.0.7:8433", "LocalHost", "tide.example:1"]
         {
             assert_eq!(check(&["tide.example"], "/v1/sql", &[("host", host)]), Ok(()), "{host}");
         }
-        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8428", ""] {
+        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8433", ""] {
             assert_eq!(check(&["tide.example"], "/v1/sql", &[("host", host)]), Err("wrong_host"), "{host}");
         }
         assert_eq!(check(&[], "/v1/sql", &[]), Ok(()), "no browser leaves it out");
@@ -110,7 +110,7 @@ mod tests {
         let image = [("host", "localhost:1"), ("sec-fetch-site", "cross-site")];
         assert_eq!(check(&[], "/v1/sql?q=select+1", &image), Err("cross_origin"));
         assert_eq!(check(&[], "/", &image), Ok(()), "a link");
-        let proxied = [("host", "10.0.0.7:8428"), ("origin", "https://tide.example")];
+        let proxied = [("host", "10.0.0.7:8433"), ("origin", "https://tide.example")];
         assert_eq!(check(&["tide.example"], "/v1/sql", &proxied), Ok(()));
     }
 }

@@ -77,7 +77,7 @@ impl<G: Unpin> HttpBody for HoldingBody<G> {
 }
 
 /// A connection that fails when the other side takes nothing for some time.
-pub(super) struct Unstalled<S> {
+pub(crate) struct Unstalled<S> {
     stream: S,
     within: Duration,
     /// Runs while a write waits.

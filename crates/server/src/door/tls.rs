@@ -15,6 +15,11 @@ use tokio_rustls::TlsAcceptor;
 
 use super::verifier::{ClientVerifier, Refusals};
 
+/// What clients that name protocols in their handshake must name, by door.
+pub(crate) const HTTP: &[u8] = b"http/1.1";
+pub(crate) const HTTP2: &[u8] = b"h2";
+pub(crate) const POSTGRES: &[u8] = b"postgresql";
+
 /// How often the files are looked at, when connections and requests with certificates come.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Longest of the files, bytes: a list of some 400,000 revoked certificates.
@@ -85,9 +90,11 @@ impl Tls {
         Ok(Self { files: Arc::new(files), refusals, kept: Arc::new(Mutex::new(kept)) })
     }
 
-    /// What the next connection is accepted with.
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
-        self.newest(|kept| TlsAcceptor::from(Arc::clone(&kept.config)))
+    /// What the next connection is accepted with. A client that names protocols must name this one.
+    pub(super) fn acceptor(&self, protocol: &[u8]) -> TlsAcceptor {
+        let mut config = self.newest(|kept| ServerConfig::clone(&kept.config));
+        config.alpn_protocols = vec![protocol.to_vec()];
+        TlsAcceptor::from(Arc::new(config))
     }
 
     /// What judges certificates of clients now; `None` if none are asked for.
@@ -143,10 +150,9 @@ impl Kept {
             Some(verifier) => config.with_client_cert_verifier(Arc::clone(verifier) as _),
             None => config.with_no_client_auth(),
         };
-        let mut config = config
+        let config = config
             .with_single_cert(chain, private)
             .map_err(|e| failed(format!("with the key {}: {e}", files.key.display())))?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { config: Arc::new(config), clients, stamps, looked: Instant::now() })
     }
 }

@@ -1,4 +1,4 @@
-//! Metrics of the HTTP doors: connections and refusals.
+//! Metrics of the doors: connections and refusals.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -11,12 +11,41 @@ pub(super) struct Refused {
     pub status: u16,
 }
 
+/// Which listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DoorName {
+    Http,
+    Postgres,
+    Flight,
+}
+
+/// Connections of one listener.
+#[derive(Default)]
+pub(super) struct Connections {
+    pub open: Gauge,
+    pub shed: Counter,
+}
+
 #[derive(Default)]
 pub(super) struct Doors {
     pub refused: Family<Refused, Counter>,
     pub certificates_refused: Counter,
-    pub connections: Gauge,
-    pub shed: Counter,
+    http: Connections,
+    postgres: Connections,
+    flight: Connections,
+    /// Sessions and statements that Postgres' door refused.
+    pub postgres_refused: Counter,
+}
+
+impl Connections {
+    fn register(&self, registry: &mut Registry) {
+        registry.register("connections", "Open connections", self.open.clone());
+        registry.register(
+            "shed",
+            "Connections closed to make room, those that never sent a request first",
+            self.shed.clone(),
+        );
+    }
 }
 
 impl Doors {
@@ -33,12 +62,23 @@ impl Doors {
             "Client certificates refused in the handshake: of another authority, expired, revoked or not for clients",
             doors.certificates_refused.clone(),
         );
-        registry.register("connections", "Open connections", doors.connections.clone());
+        doors.http.register(registry);
+        doors.flight.register(whole.sub_registry_with_prefix("tidegate_flight"));
+        let registry = whole.sub_registry_with_prefix("tidegate_postgres");
+        doors.postgres.register(registry);
         registry.register(
-            "shed",
-            "Connections closed to make room, those that never sent a request first",
-            doors.shed.clone(),
+            "refused",
+            "Sessions and statements refused: without a valid token, or not permitted",
+            doors.postgres_refused.clone(),
         );
         doors
+    }
+
+    pub fn connections(&self, of: DoorName) -> &Connections {
+        match of {
+            DoorName::Http => &self.http,
+            DoorName::Postgres => &self.postgres,
+            DoorName::Flight => &self.flight,
+        }
     }
 }

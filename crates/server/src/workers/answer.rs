@@ -51,8 +51,7 @@ impl WorkerAnswer {
         let left = asked.deadline.saturating_duration_since(tokio::time::Instant::now());
         let ask = Ask {
             catalog: number,
-            sql: asked.sql.to_owned(),
-            format: asked.format,
+            question: asked.question.clone(),
             sight: asked.sight.clone(),
             rows_max: asked.rows_max,
             time_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
@@ -144,7 +143,7 @@ async fn next_message(
     ask: Option<Vec<u8>>,
 ) -> std::io::Result<WorkerMessage> {
     if let Some(ask) = ask {
-        worker.write(Kind::Ask, &ask).await?;
+        worker.ask(&ask).await?;
     }
     loop {
         let Some(frame) = worker.read().await? else { return Err(std::io::Error::other("it ended")) };

@@ -29,6 +29,8 @@ pub(super) enum Kind {
     TailEnd,
     /// To a worker: nobody waits for the query any more.
     Cancel,
+    /// To a worker: it runs in the background from now on.
+    Yield,
     /// From a worker: it needs these stored tables; their names.
     Need,
     /// From a worker: it needs rows that are not committed, [`super::message::WantedTail`].
@@ -45,12 +47,13 @@ pub(super) enum Kind {
     Worn,
 }
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     Kind::Ask,
     Kind::Places,
     Kind::Tail,
     Kind::TailEnd,
     Kind::Cancel,
+    Kind::Yield,
     Kind::Need,
     Kind::WantTail,
     Kind::Piece,
@@ -143,7 +146,7 @@ mod tests {
         assert!(reader.next(&mut from, 5).await.unwrap().is_none(), "the end");
         for (bytes, says) in [
             (&bytes[..], "at most 2"),
-            (&[12, 0, 0, 0, 0], "kind 12"),
+            (&[13, 0, 0, 0, 0], "kind 13"),
             // A length is not believed: no memory is taken for it.
             (&[0, 255, 255, 255, 255], "4294967295 bytes"),
         ] {

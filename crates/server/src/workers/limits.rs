@@ -8,11 +8,22 @@ use nix::sys::time::TimeValLike;
 use thread_priority::unix::{NormalThreadSchedulePolicy, ThreadSchedulePolicy};
 use thread_priority::{ThreadPriority, ThreadPriorityValue};
 
+use crate::background;
 use crate::query::QueryLimits;
 
 /// Address space for what is not counted as a query's memory: plans, and pages of the allocator
 /// that are freed and kept.
 const BESIDE_BYTES: u64 = 128 << 20;
+
+/// As [`yield_to_others`], to the utmost: the process runs where no other one wants a processor.
+///
+/// # Errors
+/// The system refuses it.
+pub fn run_in_background() -> io::Result<()> {
+    background::lower(thread_priority::unix::thread_native_id())
+        .then_some(())
+        .ok_or_else(|| io::Error::other("the system does not let this process run in the background"))
+}
 
 /// Gives queries the smaller share of busy processors: niceness 5, which the kernel weighs at a
 /// third of what records and serves. With less, the first answer of a new worker took minutes on a

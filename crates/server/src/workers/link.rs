@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, mpsc};
 
 use super::frame::{self, Frame, Kind};
 use super::message::{Needed, Places, WantedTail};
+use crate::background::Background;
 
 /// Frames that wait to be written. A client that reads slowly slows the query down.
 const FRAMES_AHEAD: usize = 2;
@@ -35,7 +36,10 @@ pub(super) struct Link {
 
 impl Link {
     /// Starts the tasks that read and write. The orders end where the serving process has ended.
-    pub(super) fn over(stream: UnixStream) -> (Arc<Self>, mpsc::UnboundedReceiver<Order>) {
+    pub(super) fn over(
+        stream: UnixStream,
+        background: Background,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Order>) {
         let (from, mut to) = stream.into_split();
         let (out, mut to_write) = mpsc::channel::<(Kind, Vec<u8>)>(FRAMES_AHEAD);
         tokio::spawn(async move {
@@ -47,7 +51,7 @@ impl Link {
         });
         let (reply, replies) = mpsc::unbounded_channel();
         let (order, orders) = mpsc::unbounded_channel();
-        tokio::spawn(route(from, order, reply));
+        tokio::spawn(route(from, order, reply, background));
         (
             Arc::new(Self {
                 out,
@@ -130,6 +134,7 @@ async fn route(
     mut from: OwnedReadHalf,
     orders: mpsc::UnboundedSender<Order>,
     replies: mpsc::UnboundedSender<(u64, Frame)>,
+    background: Background,
 ) {
     let (mut reader, mut query) = (frame::Reader::default(), 0);
     while let Ok(Some(frame)) = reader.next(&mut from, frame::MAX_TO_WORKER).await {
@@ -139,6 +144,10 @@ async fn route(
                 orders.send(Order::Ask(frame)).is_ok()
             }
             Kind::Cancel => orders.send(Order::Cancel).is_ok(),
+            Kind::Yield => {
+                background.enter();
+                true
+            }
             _ => replies.send((query, frame)).is_ok(),
         };
         if !sent {
@@ -169,7 +178,7 @@ mod tests {
     #[tokio::test]
     async fn a_reply_to_a_question_that_was_dropped_is_nobodys_rows() {
         let (here, mut server) = UnixStream::pair().unwrap();
-        let (link, _orders) = Link::over(here);
+        let (link, _orders) = Link::over(here, Background::start().unwrap());
         let wanted = |table: &str| WantedTail { id: link.next_id(), table: table.into(), columns: vec![0] };
         let (dropped, kept) = (wanted("a"), wanted("b"));
         let asks = tokio::time::timeout(Duration::from_millis(20), link.tail(&dropped));

@@ -6,15 +6,14 @@ use serde::{Deserialize, Serialize};
 use tidegate_lake::catalog::pinned::Place;
 use tidegate_lake::catalog::{Sight, TableLag};
 
-use crate::format::Format;
+use crate::question::Question;
 
 /// A query for a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Ask {
     /// Number of the catalog to read: equal numbers are the same tables with the same rows.
     pub(super) catalog: u64,
-    pub(super) sql: String,
-    pub(super) format: Format,
+    pub(super) question: Question,
     /// How much the query sees.
     pub(super) sight: Sight,
     pub(super) rows_max: u64,

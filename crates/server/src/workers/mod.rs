@@ -10,6 +10,7 @@
 //! workers; the other half is that of one large worker, which takes the queries that were too large
 //! for their share, one after the other.
 
+mod allowance;
 mod answer;
 mod frame;
 mod limits;
@@ -27,14 +28,15 @@ use tidegate_lake::catalog::{Catalog, CatalogSource, Sight};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
+use self::allowance::Allowance;
 pub use self::answer::WorkerAnswer;
-pub use self::limits::yield_to_others;
+pub use self::limits::{run_in_background, yield_to_others};
 pub use self::process::Program;
 use self::process::Worker;
 pub use self::work::{runtime, work};
 use crate::error::QueryError;
-use crate::format::Format;
 use crate::query::{Overrides, QueryLimits};
+use crate::question::Question;
 
 /// Queries that may wait for a worker; more are refused at once.
 const WAITING_MAX: usize = 128;
@@ -68,17 +70,22 @@ struct Numbered {
 }
 
 impl Workers {
-    /// Starts the workers. `program` is the command of one whose queries may hold so many bytes.
+    /// Starts the workers.
     ///
     /// # Errors
     /// The system grants no process, socket or temporary folder.
     pub fn start(source: CatalogSource, limits: QueryLimits, program: Program) -> std::io::Result<Self> {
         let many = limits.threads.clamp(*SMALL.start(), *SMALL.end());
         let half = limits.memory_bytes / 2;
-        let small = Pool::start(&program, many, half / many)?;
-        let large = Pool::start(&program, 1, half)?;
+        let allowance = Arc::new(Allowance::new(limits.threads));
+        let small = Pool::start(&program, &allowance, many, half / many)?;
+        let large = Pool::start(&program, &allowance, 1, half)?;
         let (waiting, published) = Default::default();
         Ok(Self { source, limits, small, large, waiting, sight: Sight::Whole, published })
+    }
+
+    pub(crate) fn limits(&self) -> &QueryLimits {
+        &self.limits
     }
 
     /// Tables that a query would see now.
@@ -104,19 +111,17 @@ impl Workers {
     ///
     /// # Errors
     /// The query is refused or fails, or its process ends.
-    pub async fn answer(
+    pub(crate) async fn answer(
         &self,
-        sql: &str,
+        question: &Question,
         overrides: Overrides,
-        format: Format,
     ) -> Result<WorkerAnswer, QueryError> {
         let time_max = overrides.time_max.unwrap_or(self.limits.time_max);
         if time_max > self.limits.time_max {
             return Err(QueryError::TimeNotAllowed { asked: time_max, most: self.limits.time_max });
         }
         let asked = Asked {
-            sql,
-            format,
+            question,
             sight: &self.sight,
             rows_max: overrides.rows_max.unwrap_or(self.limits.rows_max),
             time_max,
@@ -153,8 +158,7 @@ impl Workers {
 
 /// A query as it was asked.
 struct Asked<'a> {
-    sql: &'a str,
-    format: Format,
+    question: &'a Question,
     sight: &'a Sight,
     rows_max: u64,
     time_max: std::time::Duration,
@@ -183,20 +187,35 @@ impl Drop for Waits<'_> {
 /// Workers whose queries may hold the same memory.
 struct Pool {
     program: Program,
+    allowance: Arc<Allowance>,
     memory_bytes: usize,
     idle: Mutex<Vec<Worker>>,
     slots: Arc<Semaphore>,
 }
 
 impl Pool {
-    fn start(program: &Program, workers: usize, memory_bytes: usize) -> std::io::Result<Arc<Self>> {
-        let idle = (0..workers).map(|_| Worker::start(program, memory_bytes));
-        Ok(Arc::new(Self {
+    fn start(
+        program: &Program,
+        allowance: &Arc<Allowance>,
+        workers: usize,
+        memory_bytes: usize,
+    ) -> std::io::Result<Arc<Self>> {
+        let pool = Self {
             program: Arc::clone(program),
+            allowance: Arc::clone(allowance),
             memory_bytes,
-            idle: Mutex::new(idle.collect::<std::io::Result<_>>()?),
+            idle: Mutex::default(),
             slots: Arc::new(Semaphore::new(workers)),
-        }))
+        };
+        for _ in 0..workers {
+            let worker = pool.start_worker()?;
+            pool.idle().push(worker);
+        }
+        Ok(Arc::new(pool))
+    }
+
+    fn start_worker(&self) -> std::io::Result<Worker> {
+        Worker::start(&self.program, self.memory_bytes, Arc::clone(&self.allowance))
     }
 
     /// A worker, once one is free. The longest waiting query gets it.
@@ -207,10 +226,25 @@ impl Pool {
         let worker = match alive {
             Some(worker) => worker,
             // Somebody killed it, or the system refused to replace one; by now it may not.
-            None => Worker::start(&self.program, self.memory_bytes)
+            None => self
+                .start_worker()
                 .map_err(|e| QueryError::Internal(format!("start a process for the query: {e}")))?,
         };
         Ok(Lease { pool: Arc::clone(self), worker: Some(worker), slot: Some(slot) })
+    }
+
+    /// Replaces idle workers that run in the background, once the allowance has grown again.
+    fn restore(&self) {
+        let mut idle = self.idle();
+        if !idle.iter().any(Worker::yields) || !self.allowance.has_recovered() {
+            return;
+        }
+        for worker in idle.iter_mut().filter(|worker| worker.yields()) {
+            match self.start_worker() {
+                Ok(started) => *worker = started,
+                Err(error) => return tracing::warn!(%error, "no process for queries could be started"),
+            }
+        }
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Worker>> {
@@ -236,9 +270,12 @@ impl Drop for Lease {
                 Some(worker) => worker.settled().await,
                 None => None,
             };
-            let free = settled.map_or_else(|| Worker::start(&pool.program, pool.memory_bytes), Ok);
+            let free = settled.map_or_else(|| pool.start_worker(), Ok);
             match free {
-                Ok(worker) => pool.idle().push(worker),
+                Ok(worker) => {
+                    pool.idle().push(worker);
+                    pool.restore();
+                }
                 Err(error) => tracing::warn!(%error, "no process for queries could be started"),
             }
             drop(slot);

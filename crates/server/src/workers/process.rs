@@ -6,21 +6,26 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio::net::UnixStream;
+use tokio::time::timeout_at;
 
+use super::allowance::Allowance;
 use super::frame::{self, Frame, Kind};
 use crate::error::QueryError;
 
 /// A query that has ended or is ended leaves its worker within this time, or the worker is killed.
 const SETTLES_WITHIN: Duration = Duration::from_millis(300);
+/// How often a worker that computes is charged for it.
+const CHARGE_EVERY: Duration = Duration::from_millis(200);
 /// Lines of a worker's standard error are cut to so many bytes.
 const LINE_BYTES: usize = 400;
 
-/// How to start a worker of the program.
-pub type Program = Arc<dyn Fn(usize) -> Command + Send + Sync>;
+/// How to start a worker of the program whose queries may hold so many bytes, and whether it begins
+/// in the background.
+pub type Program = Arc<dyn Fn(usize, bool) -> Command + Send + Sync>;
 
 /// A worker, which is killed when dropped.
 pub(super) struct Worker {
@@ -29,10 +34,21 @@ pub(super) struct Worker {
     frames: frame::Reader,
     /// A frame to it was cut: it cannot be understood any more.
     cut: bool,
+    charged: Charged,
     /// The last line it wrote to standard error.
     last_words: Arc<Mutex<String>>,
     /// What it spilled goes with it, however it ends.
     _spill: TempDir,
+}
+
+/// What a worker has been charged for.
+struct Charged {
+    allowance: Arc<Allowance>,
+    /// CPU time of the process that was charged, or is none of a query's.
+    cpu: Duration,
+    at: Instant,
+    /// It runs in the background.
+    yields: bool,
 }
 
 impl std::fmt::Debug for Worker {
@@ -43,15 +59,20 @@ impl std::fmt::Debug for Worker {
 
 impl Worker {
     /// Starts a worker whose queries may hold so many bytes. It plans the pipelines while nobody
-    /// waits.
+    /// waits; in the background while the allowance is used up.
     ///
     /// # Errors
     /// The system grants no process, socket or temporary folder.
-    pub(super) fn start(program: &Program, memory_bytes: usize) -> io::Result<Self> {
+    pub(super) fn start(
+        program: &Program,
+        memory_bytes: usize,
+        allowance: Arc<Allowance>,
+    ) -> io::Result<Self> {
         let (here, there) = StdStream::pair()?;
         here.set_nonblocking(true)?;
         let spill = tempfile::Builder::new().prefix("tidegate-query-").tempdir()?;
-        let mut child = program(memory_bytes)
+        let yields = !allowance.has_recovered();
+        let mut child = program(memory_bytes, yields)
             .env("TMPDIR", spill.path())
             .stdin(Stdio::from(OwnedFd::from(there)))
             .stdout(Stdio::null())
@@ -66,7 +87,8 @@ impl Worker {
         }
         let stream = UnixStream::from_std(here)?;
         let frames = frame::Reader::default();
-        Ok(Self { child: Some(child), stream, frames, cut: false, last_words, _spill: spill })
+        let charged = Charged { allowance, cpu: Duration::ZERO, at: Instant::now(), yields };
+        Ok(Self { child: Some(child), stream, frames, cut: false, charged, last_words, _spill: spill })
     }
 
     /// The worker, if its process has not ended.
@@ -75,9 +97,52 @@ impl Worker {
         (!ended).then_some(self)
     }
 
-    /// The next frame from it; `None` if it has ended.
+    /// The next frame from it; `None` if it has ended. What it computes meanwhile is charged.
     pub(super) async fn read(&mut self) -> io::Result<Option<Frame>> {
-        self.frames.next(&mut self.stream, frame::MAX_FROM_WORKER).await
+        loop {
+            if self.charged.at.elapsed() >= CHARGE_EVERY {
+                self.charge().await?;
+            }
+            let frame = self.frames.next(&mut self.stream, frame::MAX_FROM_WORKER);
+            let read = timeout_at((self.charged.at + CHARGE_EVERY).into(), frame).await;
+            if let Ok(frame) = read {
+                return frame;
+            }
+        }
+    }
+
+    /// Whether it runs in the background.
+    pub(super) fn yields(&self) -> bool {
+        self.charged.yields
+    }
+
+    /// Asks it a query, which pays for what it computes from now on.
+    pub(super) async fn ask(&mut self, ask: &[u8]) -> io::Result<()> {
+        // Its start is ours.
+        self.charged.cpu = self.cpu();
+        self.charge().await?;
+        self.write(Kind::Ask, ask).await
+    }
+
+    /// Charges what it has computed to the allowance, and moves it to the background if nothing is
+    /// left.
+    async fn charge(&mut self) -> io::Result<()> {
+        let cpu = self.cpu();
+        let used = cpu.saturating_sub(self.charged.cpu);
+        (self.charged.cpu, self.charged.at) = (cpu, Instant::now());
+        // Where it yields, others lose nothing to it.
+        if !self.charged.yields && !self.charged.allowance.charge(used) {
+            self.charged.yields = true;
+            self.write(Kind::Yield, &[]).await?;
+        }
+        Ok(())
+    }
+
+    /// CPU time that the process has used.
+    fn cpu(&self) -> Duration {
+        let stat = self.child.as_ref().map(|child| format!("/proc/{}/stat", child.id()));
+        let stat = stat.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+        cpu_of(&stat).unwrap_or(self.charged.cpu)
     }
 
     pub(super) async fn write(&mut self, kind: Kind, bytes: &[u8]) -> io::Result<()> {
@@ -105,6 +170,7 @@ impl Worker {
             None
         };
         tokio::time::timeout(SETTLES_WITHIN, settled).await.ok().flatten()?;
+        self.charge().await.ok()?;
         Some(self)
     }
 
@@ -128,6 +194,14 @@ impl Worker {
             None => died(words),
         }
     }
+}
+
+/// CPU time by `/proc/PID/stat`, whose unit is a hundredth of a second on Linux.
+fn cpu_of(stat: &str) -> Option<Duration> {
+    // The name of the program, in parentheses, may hold anything.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    Some(Duration::from_millis(ticks * 10))
 }
 
 fn died(how: String) -> QueryError {

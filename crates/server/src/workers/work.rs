@@ -16,10 +16,12 @@ use super::limits::{self, Confined};
 use super::link::{Link, Order};
 use super::message::Ask;
 use super::remote_rows::RemoteRows;
+use crate::background::{Background, enlist_thread};
 use crate::encode::Encoded;
 use crate::error::QueryError;
-use crate::file_threads;
-use crate::query::{self, Overrides, QueryLimits, QueryService};
+use crate::query::{Overrides, QueryLimits, QueryService};
+use crate::question::Question;
+use crate::{file_threads, planning};
 
 /// How often a worker looks whether its last query still runs.
 const LOOK_EVERY: Duration = Duration::from_millis(3);
@@ -31,7 +33,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(3);
 /// The system grants no threads.
 pub fn runtime() -> io::Result<Runtime> {
     let mut threads = Builder::new_multi_thread();
-    file_threads::configure(&mut threads, file_threads::count(1)).worker_threads(1).enable_all().build()
+    file_threads::configure(&mut threads, file_threads::count(1))
+        .worker_threads(1)
+        .on_thread_start(enlist_thread)
+        .enable_all()
+        .build()
 }
 
 /// Answers queries until the serving process ends, with these limits; the memory is also a hard
@@ -42,6 +48,8 @@ pub fn runtime() -> io::Result<Runtime> {
 /// The system refuses threads or limits.
 pub async fn work(stream: UnixStream, lake: PinnedLake, limits: QueryLimits) -> Result<(), QueryError> {
     let limits = QueryLimits { concurrent: 1, ..limits };
+    enlist_thread();
+    let background = Background::start().map_err(|e| QueryError::Internal(format!("start a thread: {e}")))?;
     let service = QueryService::new(CatalogSource::fixed(Catalog::default()), limits)?;
     let confined = async {
         file_threads::start(&Handle::current(), file_threads::count(1)).await?;
@@ -49,7 +57,7 @@ pub async fn work(stream: UnixStream, lake: PinnedLake, limits: QueryLimits) -> 
         Confined::confine(&limits)
     };
     let confined = confined.await.map_err(|e| QueryError::Internal(format!("limit the process: {e}")))?;
-    let (link, mut orders) = Link::over(stream);
+    let (link, mut orders) = Link::over(stream, background);
     let mut worker = WorkerState { link, lake, limits, confined, service, opened: Opened::default() };
     while let Some(order) = orders.recv().await {
         if let Order::Ask(frame) = order {
@@ -118,21 +126,34 @@ impl WorkerState {
             catalog = CatalogSource::fixed(cut.map_err(|e| QueryError::Storage(causes(&e)))?);
         }
         let overrides = Overrides { rows_max: Some(ask.rows_max), time_max: Some(time_max) };
-        let rows = self.service.over(catalog).query(&ask.sql, overrides).await?;
-        let mut encoded = Encoded::new(rows, ask.format)?;
+        let service = self.service.over(catalog);
+        let Question { query, encoding, only_describe } = &ask.question;
+        if *only_describe {
+            let described = service.describe(query.clone(), overrides).await?.encoded(&ask.question)?;
+            self.send(&described).await?;
+            return Ok(0);
+        }
+        let rows = service.ask(query.clone(), overrides).await?;
+        let mut encoded = Encoded::of(rows, encoding.clone())?;
         while let Some(piece) = encoded.next().await? {
-            for part in piece.chunks(MAX_FROM_WORKER) {
-                let sent = self.link.send(Kind::Piece, part.to_vec()).await;
-                sent.map_err(|e| QueryError::Internal(e.to_string()))?;
-            }
+            self.send(&piece).await?;
         }
         Ok(encoded.rows_written())
+    }
+
+    /// Sends bytes of an answer.
+    async fn send(&self, piece: &[u8]) -> Result<(), QueryError> {
+        for part in piece.chunks(MAX_FROM_WORKER) {
+            let sent = self.link.send(Kind::Piece, part.to_vec()).await;
+            sent.map_err(|e| QueryError::Internal(e.to_string()))?;
+        }
+        Ok(())
     }
 
     /// The catalog of the query's number, with the tables it reads opened.
     async fn catalog(&mut self, ask: &Ask) -> Result<CatalogSource, QueryError> {
         // A text that names no tables is refused later, or describes them.
-        let named = query::tables_named(&ask.sql).unwrap_or_default();
+        let named = planning::tables_named(&ask.question.query.sql).unwrap_or_default();
         let mut needed = self.lake.stored_behind(named);
         let same = self.opened.number == ask.catalog;
         if let Some(catalog) = self.opened.catalog.as_ref()
