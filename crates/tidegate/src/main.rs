@@ -8,10 +8,11 @@ mod commands;
 #[cfg(test)]
 mod help;
 mod memory;
+mod webhook;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Useful work out of the silicon you pay for: record, query and steer a GPU cluster.
 #[derive(Parser)]
@@ -41,9 +42,13 @@ enum Command {
     Sim(commands::sim::SimArgs),
     Insight(commands::insight::InsightArgs),
     Status(commands::status::StatusArgs),
+    Top(commands::top::TopArgs),
     Token(commands::token::TokenArgs),
     Topology(commands::topology::TopologyArgs),
     Log(commands::log::LogCommand),
+    Mcp(commands::mcp::McpArgs),
+    Completions(commands::completions::CompletionsArgs),
+    Man(commands::man::ManArgs),
     QueryWorker(commands::query_worker::QueryWorkerArgs),
     Bench(tidegate_lab::bench::BenchArgs),
     Chaos(tidegate_lab::chaos::ChaosArgs),
@@ -54,7 +59,10 @@ enum Command {
 fn main() -> ExitCode {
     tidegate_node::keep_files_private();
     let cli = Cli::parse();
-    commands::init_logging();
+    // Log lines would be drawn over what `top` draws.
+    if !matches!(cli.command, Command::Top(_)) {
+        commands::init_logging();
+    }
     if matches!(cli.command, Command::Import(_) | Command::Pipeline(_) | Command::Bench(_)) {
         memory::keep_pages();
     }
@@ -74,9 +82,13 @@ fn main() -> ExitCode {
         Command::Sim(args) => commands::sim::run(args),
         Command::Insight(args) => commands::insight::run(args),
         Command::Status(args) => commands::status::run(args),
+        Command::Top(args) => commands::top::run(args),
         Command::Token(args) => commands::token::run(args),
         Command::Topology(args) => commands::topology::run(args),
         Command::Log(args) => commands::log::run(args),
+        Command::Mcp(args) => commands::mcp::run(args),
+        Command::Completions(args) => commands::completions::run(args, Cli::command()),
+        Command::Man(args) => commands::man::run(args, Cli::command()),
         Command::QueryWorker(args) => commands::query_worker::run(args),
         Command::Bench(args) => tidegate_lab::bench::run(args),
         Command::Chaos(args) => tidegate_lab::chaos::run(args),

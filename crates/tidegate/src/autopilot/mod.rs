@@ -1,6 +1,5 @@
-//! The autopilot as commands run it: the service on a real cluster, a demonstration on a simulated
-//! one, and its journal in the tables.
+//! The autopilot as commands run it: the service on a real cluster, and its journal in the tables.
 
-pub mod demo;
 pub mod record;
 pub mod service;
+pub mod steering;

@@ -1,5 +1,5 @@
-//! Wires the autopilot's service to this program: past demand from the tables, status to metrics,
-//! lines to standard output.
+//! Wires the autopilot's service to this program: past demand from the tables, status to metrics
+//! and to those who steer, lines to standard output.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -10,6 +10,7 @@ use tidegate_control::service::{DemandHour, Hooks, Service, ServiceStatus};
 use tidegate_server::{AutopilotKept, Metrics, ObjectiveKept, QueryService};
 use tokio::sync::watch;
 
+use super::steering::LastStep;
 use crate::commands::{CommandError, ask, chain, quoted};
 
 /// Days of history that the forecast learns from when it starts.
@@ -59,25 +60,36 @@ pub fn run(
     stopped: &watch::Receiver<bool>,
     once: bool,
     metrics: &Metrics,
+    last_step: &LastStep,
 ) -> Result<(), CommandError> {
     let hooks = Hooks {
         stopped: &|| *stopped.borrow(),
         line: &|line| say!("{line}"),
-        status: &|status| metrics.observe_autopilot(&gauges(status)),
+        status: &|status| {
+            metrics.observe_autopilot(&gauges(&status));
+            last_step.set(Some(status));
+        },
     };
-    service.run(once, &hooks)
+    let ended = service.run(once, &hooks);
+    last_step.set(None);
+    ended
 }
 
 /// Runs the service on a thread of its own. If it fails, that is logged and stops nothing else.
-pub fn spawn(service: Service, stopped: watch::Receiver<bool>, metrics: Arc<Metrics>) -> JoinHandle<()> {
+pub fn spawn(
+    service: Service,
+    stopped: watch::Receiver<bool>,
+    metrics: Arc<Metrics>,
+    last_step: Arc<LastStep>,
+) -> JoinHandle<()> {
     std::thread::spawn(move || {
-        if let Err(error) = run(service, &stopped, false, &metrics) {
+        if let Err(error) = run(service, &stopped, false, &metrics, &last_step) {
             tracing::error!("the autopilot has stopped, all else goes on: {}", chain(error.as_ref()));
         }
     })
 }
 
-fn gauges(status: ServiceStatus) -> AutopilotKept {
+fn gauges(status: &ServiceStatus) -> AutopilotKept {
     let objective = |standing: &ObjectiveStatus| ObjectiveKept {
         objective: standing.series.objective.name(),
         kind: standing.series.kind.map_or("all", |kind| kind.name()),
@@ -88,7 +100,7 @@ fn gauges(status: ServiceStatus) -> AutopilotKept {
     };
     AutopilotKept {
         objectives: status.objectives.iter().map(objective).collect(),
-        cluster: status.cluster,
+        cluster: status.cluster.clone(),
         stepped_s: status.stepped_s,
         acts: status.leads,
     }

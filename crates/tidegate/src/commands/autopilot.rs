@@ -1,19 +1,23 @@
-//! `tidegate autopilot`: run, pause and resume the autopilot, approve actions, and report results.
+//! `tidegate autopilot`: run, pause and resume the autopilot, approve and reject actions, and
+//! report results.
 
+mod decide;
+mod doctor;
+mod rehearse;
 mod slo;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::executor::{ExecutorState, JournalEntry, JournalEvent};
 use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::scorecard::{summary, trust};
-use tidegate_control::authority::{self, ApprovalStatement, SignedText, SwitchStatement};
+use tidegate_control::authority::{self, SignedText, SwitchStatement};
 use tidegate_control::service::{Service, ServiceConfig};
 use tidegate_control::{ControlFolder, PlanArchive};
 use tidegate_lake::catalog::CatalogSource;
@@ -22,19 +26,23 @@ use tidegate_server::{Metrics, QueryLimits, serve};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, DoorArgs, LogArgs, Workspace, ask, block_on, chain, committed,
-    policy, query_worker, rollout, stop_on_signals, user_name,
+    CommandError, CommandResult, DataArgs, DoorArgs, LogArgs, Workspace, block_on, chain, committed, policy,
+    query_worker, rollout, stop_on_signals, user_name,
 };
 use crate::autopilot::service;
+use crate::autopilot::steering::LiveSteering;
 
-/// Run, pause and approve the autopilot, and see its results
+/// Run, pause and steer the autopilot, and see its results
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  tidegate autopilot doctor --config slurm.toml
+  tidegate autopilot rehearse --policy site.toml --act lend --act reclaim
   tidegate autopilot pause --why \"maintenance of rack 7\"
   tidegate autopilot resume
   tidegate autopilot resume --key ~/.ssh/id_ed25519 --cluster prod
   tidegate autopilot approve drain_node-1b491e8c244329c8
   tidegate autopilot approve drain_node-1b491e8c244329c8 --key ~/.ssh/id_ed25519
+  tidegate autopilot reject drain_node-1b491e8c244329c8 --why \"the vendor comes at noon\"
   tidegate autopilot record --policy site.toml
   tidegate autopilot slo --policy site.toml
 
@@ -69,7 +77,8 @@ policy only suggests.")]
         /// [shadow]
         #[arg(long, value_name = "FILE|NAME")]
         shadow: Option<String>,
-        /// Serve GET /metrics, and SQL on the tables as of the start, at this address
+        /// Serve GET /metrics, /v1/autopilot, and SQL on the tables as of the start, at this
+        /// address
         #[arg(long, value_name = "HOST:PORT")]
         listen: Option<String>,
         #[command(flatten)]
@@ -79,6 +88,8 @@ policy only suggests.")]
         #[command(flatten)]
         log: LogArgs,
     },
+    Doctor(doctor::DoctorArgs),
+    Rehearse(Box<rehearse::RehearseArgs>),
     /// Pause the autopilot: it starts no action until `resume`
     #[command(after_help = "Examples:
   tidegate autopilot pause --why \"maintenance of rack 7\"")]
@@ -116,6 +127,21 @@ policy only suggests.")]
         /// agent or on a security key
         #[arg(long, value_name = "FILE", env = "TIDEGATE_APPROVE_KEY")]
         key: Option<PathBuf>,
+        #[command(flatten)]
+        data: DataArgs,
+    },
+    /// Reject an action that has not begun; the like is refused for 24 hours
+    #[command(after_help = "Examples:
+  tidegate sql \"SELECT action, object, why FROM decisions WHERE state IN ('PROPOSED', 'APPROVED')\"
+  tidegate autopilot reject drain_node-1b491e8c244329c8 --why \"the vendor comes at noon\"
+
+It takes no signature. For 24 hours the guard refuses the same kind of action on the same object.")]
+    Reject {
+        /// Action id, as in the table `decisions`
+        action: String,
+        /// Reason shown to others
+        #[arg(long, value_name = "TEXT")]
+        why: Option<String>,
         #[command(flatten)]
         data: DataArgs,
     },
@@ -160,9 +186,14 @@ alert: in its journal, on /metrics, and through the [pager] of the deployment fi
 pub fn run(args: AutopilotArgs) -> CommandResult {
     match args.command {
         Command::Run { config, once, shadow, listen, door, data, log } => {
+            if listen.is_none() {
+                door.without_listener()?;
+            }
             let config = ServiceConfig::read(&config)?.shadowed_by(shadow);
             act(config, once, listen.as_deref().map(|listen| (listen, door.as_ref())), &data, &log)?;
         }
+        Command::Doctor(args) => return doctor::run(&args),
+        Command::Rehearse(args) => return rehearse::run(&args),
         Command::Pause { why, data } => {
             let control = ControlFolder::in_data(&data.data);
             control.set(&ControlFolder::paused(&user_name(), &now(), why.as_deref()))?;
@@ -183,7 +214,8 @@ pub fn run(args: AutopilotArgs) -> CommandResult {
         }
         Command::Shadow(args) => rollout::shadow(&args)?,
         Command::Canary(args) => rollout::canary(&args, &user_name())?,
-        Command::Approve { action, key, data } => approve(&action, key.as_deref(), &data)?,
+        Command::Approve { action, key, data } => decide::approve(&action, key.as_deref(), &data)?,
+        Command::Reject { action, why, data } => decide::reject(&action, why.as_deref(), &data)?,
         Command::Record { policy, json, data } => record(&named(policy.as_deref())?, json, &data)?,
         Command::Slo { policy, json, data } => slo::run(&named(policy.as_deref())?, json, &data)?,
     }
@@ -206,13 +238,18 @@ fn act(
         let (stop, stopped) = watch::channel(false);
         stop_on_signals(stop)?;
         let metrics = Arc::new(Metrics::default());
+        let steering = Arc::new(LiveSteering::new(&autopilot, &data.data));
+        let last_step = steering.last_step();
         match committed(data).await {
             Ok(tables) => {
                 service::learn_from(&mut autopilot, &tables).await;
                 if let Some((listen, door)) = listen {
                     let mut door = door.open(listen).await?;
                     door.audit = Some(Auditor::start(Arc::clone(&workspace.log))?);
+                    door.steering = Some(steering);
                     say!("metrics {}://{}/metrics", door.scheme(), door.listener.local_addr()?);
+                    door.psql().iter().for_each(|psql| say!("psql    {psql}"));
+                    door.flight_uri().iter().for_each(|flight| say!("flight  {flight}"));
                     let mut until = stopped.clone();
                     let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
                     let source = CatalogSource::fixed(tables.catalog().as_ref().clone());
@@ -223,49 +260,13 @@ fn act(
             Err(error) if listen.is_some() => return Err(error),
             Err(error) => tracing::warn!("the forecast begins with nothing: {}", chain(error.as_ref())),
         }
-        tokio::task::spawn_blocking(move || service::run(autopilot, &stopped, once, &metrics)).await?
+        tokio::task::spawn_blocking(move || service::run(autopilot, &stopped, once, &metrics, &last_step))
+            .await?
     })?
 }
 
 fn now() -> String {
     chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
-}
-
-fn approve(action: &str, key: Option<&Path>, data: &DataArgs) -> Result<(), CommandError> {
-    #[derive(Deserialize)]
-    struct Row {
-        cluster: String,
-        plan: String,
-        state: String,
-        mode: String,
-        object: String,
-    }
-    let found: Vec<Row> = block_on(async {
-        let service = committed(data).await?;
-        let action = super::quoted(action);
-        ask(
-            &service,
-            &format!("SELECT cluster, plan, state, mode, object FROM decisions WHERE action = {action}"),
-        )
-        .await
-    })??;
-    let Some(row) = found.first() else {
-        return Err(format!("there is no decision {action}: `tidegate sql \"SELECT action, object, state FROM decisions WHERE state = 'PROPOSED'\"` lists what waits").into());
-    };
-    if row.state != "PROPOSED" || row.mode != "approve" {
-        let (state, mode) = (row.state.to_lowercase(), &row.mode);
-        return Err(format!("{action} waits for nobody: its mode is {mode}, and it is {state}").into());
-    }
-    let statement = ApprovalStatement::given(&row.cluster, action, &row.plan, chrono::Utc::now());
-    let signed = key.map(|key| SignedText::by_key(key, authority::APPROVE, statement.text())).transpose()?;
-    ControlFolder::in_data(&data.data).approve(action, &user_name(), signed.as_ref())?;
-    say!(
-        "{action} of {} is approved by {}{}: the next look begins it, if the guard lets it",
-        row.object,
-        user_name(),
-        if signed.is_some() { ", signed" } else { "" }
-    );
-    Ok(())
 }
 
 #[derive(Debug, Serialize)]
@@ -293,6 +294,7 @@ fn record(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), CommandErr
         crate::autopilot::record::entries(&service, &archive, "kind IN ('SCORED', 'ALERT')").await
     })??;
     let mut known = ExecutorState::default();
+    known.policy = Some(policy.clone());
     entries
         .into_iter()
         .filter(|entry| matches!(entry.event, JournalEvent::Scored(_) | JournalEvent::Alert(_)))

@@ -1,7 +1,7 @@
 //! `tidegate backtest`: compares schedulers and policies on the same jobs and demand.
 
-mod report;
-mod site;
+pub(super) mod report;
+pub(super) mod site;
 mod source;
 
 use std::path::PathBuf;
@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use tidegate_evaluation::trace::{SCHEDULER_NAMES, SchedulerFactory, autopilot, scheduler};
+use tidegate_sim::Reports;
 use tidegate_sim::backtest::{Contender, backtest};
 use tidegate_sim::scenario::Scenario;
 
@@ -31,7 +32,8 @@ The first policy is the baseline. `static` keeps jobs and services apart, first 
 `backfill` adds EASY backfill; `lyra` (EuroSys 2023) and `gfs` (a spot quota) lend; `clairvoyant`
 knows the future; `lender` lends whatever is not needed now; `autopilot` is the product's planner,
 guard and executor with the policy `auto` (`tidegate policy show auto`), through the interface that
-real schedulers have. A FILE is a policy of your own.
+real schedulers have. It knows what a site can know: --reports sets how much jobs report. A FILE is
+a policy of your own.
 
 `made-up` draws jobs and demand for each seed, with sizes, lengths and daily cycles as published.
 `ms_itp_jobs` and `philly_multigpu_attempts` are traces that come with the program; their demand of
@@ -62,6 +64,10 @@ pub struct BacktestArgs {
     /// Range of seeds, B excluded
     #[arg(long, value_name = "A..B", default_value = "0..5", value_parser = seeds)]
     seeds: (u64, u64),
+    /// What the jobs of the autopilot's site report of their steps: none, durations, or all,
+    /// checkpoints included
+    #[arg(long, value_name = "WHAT", default_value = "all", value_parser = reports)]
+    reports: Reports,
     /// Lend idle quota between the teams of a trace with quotas (helios), and report how much
     /// waiting demand is served and how long owners wait; without services
     #[arg(long, conflicts_with_all = ["policies", "from"])]
@@ -85,7 +91,7 @@ pub fn run(args: BacktestArgs) -> CommandResult {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let makers = args.policies.iter().map(|name| maker(name)).collect::<Result<Vec<_>, _>>()?;
+    let makers = args.policies.iter().map(|name| maker(name, args.reports)).collect::<Result<Vec<_>, _>>()?;
     let makers: Vec<&dyn Fn(&Scenario) -> Contender> =
         makers.iter().map(|maker| maker.as_ref() as _).collect();
     let source = match args.site.history()? {
@@ -102,13 +108,23 @@ pub fn run(args: BacktestArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn maker(name: &str) -> Result<SchedulerFactory, CommandError> {
-    if let Some(known) = scheduler(name) {
+/// What jobs report, by name.
+pub(super) fn reports(text: &str) -> Result<Reports, String> {
+    match text {
+        "none" => Ok(Reports::None),
+        "durations" => Ok(Reports::Durations),
+        "all" => Ok(Reports::All),
+        _ => Err("say none, durations or all".to_owned()),
+    }
+}
+
+fn maker(name: &str, reports: Reports) -> Result<SchedulerFactory, CommandError> {
+    if let Some(known) = scheduler(name, reports) {
         return Ok(known);
     }
     let file = PathBuf::from(name);
     if file.is_file() {
-        return Ok(autopilot(policy::read(&file)?));
+        return Ok(autopilot(policy::read(&file)?, reports));
     }
     let names = SCHEDULER_NAMES.join(", ");
     Err(format!("{name} is no policy and no file: name {names} or a policy's TOML file").into())

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
-use tidegate_server::QueryService;
+use tidegate_server::{QueryLimits, QueryService};
 
-use super::{CommandError, CommandResult, DataArgs, ask, block_on, committed, quoted};
+use super::{CommandError, CommandResult, Committed, DataArgs, ask, block_on, query_memory, quoted};
 
 mod decision;
 mod format;
@@ -15,6 +15,7 @@ mod gpu_time;
 mod gpu_time_text;
 mod job_text;
 mod recommendation;
+mod summary;
 
 use gpu_time::GpuTime;
 
@@ -41,8 +42,8 @@ enum Command {
   tidegate explain job 4711_3 --cluster prod --json
 
 The explanation reads committed tables: jobs, attempts and pending; for a job that held GPUs also
-ledger_1m, job_costs, goodput, goodput_attempts, mfu_jobs, bottleneck_1m, gang_spread, job_energy
-and memory_growth.")]
+ledger_1m, job_costs, goodput, goodput_attempts, mfu_jobs, bottleneck_1m, gang_spread, job_energy,
+stragglers and memory_growth. Three sentences come first, then their evidence.")]
 struct JobArgs {
     /// Job id, as the scheduler names it
     job: String,
@@ -54,7 +55,12 @@ struct JobArgs {
     json: bool,
     #[command(flatten)]
     data: DataArgs,
+    /// Memory of a query, e.g. 512M or 8G: a job of days reads its minutes on every GPU
+    #[arg(long, value_name = "BYTES", default_value = MEMORY, value_parser = query_memory)]
+    memory: usize,
 }
+
+const MEMORY: &str = "4G";
 
 /// Explanation of a job. Times are UTC.
 #[derive(Debug, Serialize)]
@@ -129,6 +135,19 @@ pub fn run(args: ExplainArgs) -> CommandResult {
     }
 }
 
+/// A job as `tidegate explain job --json` explains it.
+pub async fn job_as_json(data: &DataArgs, job: &str, cluster: Option<&str>) -> Result<String, CommandError> {
+    let (job, cluster) = (job.to_owned(), cluster.map(str::to_owned));
+    let memory = query_memory(MEMORY)?;
+    let args = JobArgs { job, cluster, json: true, data: data.clone(), memory };
+    Ok(serde_json::to_string(&explain(&args).await?)?)
+}
+
+/// A decision as `tidegate explain decision --json` explains it.
+pub async fn decision_as_json(data: &DataArgs, action: &str) -> Result<String, CommandError> {
+    decision::as_json(data, action).await
+}
+
 fn job(args: &JobArgs) -> CommandResult {
     let explanation = block_on(explain(args))??;
     if args.json {
@@ -140,7 +159,9 @@ fn job(args: &JobArgs) -> CommandResult {
 }
 
 async fn explain(args: &JobArgs) -> Result<Explanation, CommandError> {
-    let service = committed(&args.data).await?;
+    let limits = QueryLimits { memory_bytes: args.memory, ..QueryLimits::default() };
+    let tables = Committed::open(&args.data, limits).await?;
+    let service = tables.service().clone();
     let job = find(&service, args).await?;
     let of_job = format!("cluster = {} AND job_id = {}", quoted(&job.cluster), quoted(&job.job_id));
     let attempts: Vec<Attempt> = ask(

@@ -148,10 +148,18 @@ pub fn catch_up(source: &Source) -> Result<ServiceStats, CommandError> {
     Ok(stats)
 }
 
-/// Follows the log on a thread until stopped, and exports what memory it takes. A failure is logged
-/// and stops nothing else.
-pub fn spawn(source: Source, stopped: watch::Receiver<bool>, metrics: Arc<Metrics>) -> JoinHandle<()> {
+/// Follows the log on a thread until stopped, and exports what memory it takes. `begin` returns
+/// when there is something to follow. A failure is logged and stops nothing else.
+pub fn spawn(
+    source: Source,
+    begin: Option<impl FnOnce() + Send + 'static>,
+    stopped: watch::Receiver<bool>,
+    metrics: Arc<Metrics>,
+) -> JoinHandle<()> {
     std::thread::spawn(move || {
+        if let Some(begin) = begin {
+            begin();
+        }
         let observe = |stats: &ServiceStats| metrics.observe_signals(&signals_memory(&stats.memory));
         if let Err(error) = keep_up(&source, &stopped, &observe) {
             tracing::error!("insight has stopped, all else goes on: {}", chain(error.as_ref()));

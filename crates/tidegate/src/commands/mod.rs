@@ -2,10 +2,13 @@
 
 pub mod autopilot;
 pub mod backtest;
+pub mod completions;
 pub mod explain;
 pub mod import;
 pub mod insight;
 pub mod log;
+pub mod man;
+pub mod mcp;
 pub mod pipeline;
 pub mod plan;
 pub mod policy;
@@ -18,6 +21,7 @@ pub mod sim;
 pub mod sql;
 pub mod status;
 pub mod token;
+pub mod top;
 pub mod topology;
 pub mod up;
 

@@ -108,10 +108,14 @@ pub fn run(args: PipelineArgs) -> CommandResult {
         PipelineCommand::List { data } => list(&data),
         PipelineCommand::Graph(args) => graph::run(&args),
         PipelineCommand::Check { files, data } => check(&files, &data),
-        PipelineCommand::Run { data, log, follow: false, pace, keep, .. } => {
+        PipelineCommand::Run { data, log, follow: false, door, pace, keep, .. } => {
+            door.without_listener()?;
             catch_up(&data, &log, pace.pace(), &keep)
         }
         PipelineCommand::Run { data, log, follow: true, listen, door, pace, keep } => {
+            if listen.is_none() {
+                door.without_listener()?;
+            }
             follow(&data, &log, listen.as_deref().map(|listen| (listen, &*door)), pace.pace(), &keep)
         }
         PipelineCommand::Backfill { data, log, from_what_is_left, ratio_step } => {
@@ -188,6 +192,8 @@ fn follow(
             let mut door = door.open(listen).await?;
             door.audit = Some(Auditor::start(Arc::clone(&workspace.log))?);
             say!("SQL     {}://{}/v1/sql", door.scheme(), door.listener.local_addr()?);
+            door.psql().iter().for_each(|psql| say!("psql    {psql}"));
+            door.flight_uri().iter().for_each(|flight| say!("flight  {flight}"));
             let service = query_worker::workers(data, runner.catalog(), QueryLimits::default())?;
             let mut until = stopped.clone();
             let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };

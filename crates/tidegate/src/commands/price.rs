@@ -4,7 +4,7 @@ mod audit;
 mod entry;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use tidegate_collect::log_sink::{DirectLogSink, LogSink};
 use tidegate_events::{Event, SchemaId};
 use tidegate_lake::runner::Pace;
-use tidegate_log::{Batch, Producer, Record, TopicPartition, partition_for};
+use tidegate_log::{Batch, EventLog, Producer, Record, TopicPartition, partition_for};
 use tidegate_node::DestinationArgs;
 use tidegate_server::audit::Outcome;
 
@@ -78,7 +78,7 @@ enum Command {
     /// Enter prices from a CSV file
     #[command(after_help = "Examples:
   tidegate price import prices.csv
-  tidegate price import prices.csv --cluster prod --log http://127.0.0.1:8428")]
+  tidegate price import prices.csv --cluster prod --log http://127.0.0.1:8433")]
     Import {
         /// File whose first line names the columns
         file: PathBuf,
@@ -113,6 +113,19 @@ pub fn run(args: PriceArgs) -> CommandResult {
             enter(entry::read(&file, &text, cluster.as_deref(), now_ms)?, now_ms, &to)
         }
     }
+}
+
+/// Enters a price book, as `tidegate price import` does, into a log that this process has open.
+/// Returns the number of prices.
+///
+/// # Errors
+/// A line is faulty, or the log cannot be written: nothing was entered.
+pub fn enter_book(log: &Arc<dyn EventLog>, text: &str) -> Result<usize, CommandError> {
+    let now_ms = now_ms()?;
+    let mut events = entry::read(Path::new("prices.csv"), text, None, now_ms)?;
+    let log_sink = DirectLogSink::new(Arc::clone(log), one_partition().partitions);
+    append_recorded(&log_sink, &mut events, now_ms)?;
+    Ok(events.len())
 }
 
 /// Appends the events; updates the tables if the log is the data folder's.
@@ -193,7 +206,7 @@ fn now_ms() -> Result<i64, CommandError> {
 #[cfg(test)]
 mod tests {
     use tidegate_events::v1;
-    use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog};
+    use tidegate_log::{EmbeddedLog, EmbeddedOptions};
 
     use super::*;
 

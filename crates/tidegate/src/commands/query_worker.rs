@@ -14,7 +14,7 @@ use tidegate_lake::catalog::pinned::PinnedLake;
 use tidegate_lake::pipeline::Plan;
 use tidegate_log::DataDir;
 use tidegate_server::QueryLimits;
-use tidegate_server::workers::{Program, Workers, runtime, work, yield_to_others};
+use tidegate_server::workers::{Program, Workers, run_in_background, runtime, work, yield_to_others};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CommandError, CommandResult, DataArgs, lake_url};
@@ -37,12 +37,15 @@ pub struct QueryWorkerArgs {
     /// Longest time limit of a query, ms
     #[arg(long)]
     time_max_ms: u64,
+    /// Run where no other process wants a processor
+    #[arg(long)]
+    background: bool,
 }
 
 /// Starts the workers of a process that serves SQL.
 pub fn workers(data: &DataArgs, source: CatalogSource, limits: QueryLimits) -> Result<Workers, CommandError> {
     let data = data.clone();
-    let program: Program = Arc::new(move |memory_bytes| {
+    let program: Program = Arc::new(move |memory_bytes, background| {
         // This program, also after another one was installed in its place.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("tidegate").arg("query-worker").arg("--data").arg(&data.data);
@@ -54,6 +57,9 @@ pub fn workers(data: &DataArgs, source: CatalogSource, limits: QueryLimits) -> R
         }
         command.args(["--memory", &memory_bytes.to_string(), "--threads", &limits.threads.to_string()]);
         command.args(["--time-max-ms", &limits.time_max.as_millis().to_string()]);
+        if background {
+            command.arg("--background");
+        }
         command
     });
     let workers = Workers::start(source, limits, program);
@@ -61,7 +67,10 @@ pub fn workers(data: &DataArgs, source: CatalogSource, limits: QueryLimits) -> R
 }
 
 pub fn run(args: QueryWorkerArgs) -> CommandResult {
-    yield_to_others()?;
+    match args.background {
+        true => run_in_background()?,
+        false => yield_to_others()?,
+    }
     let answering = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
         let answered =
             runtime().map_err(CommandError::from).and_then(|threads| threads.block_on(answer(&args)));

@@ -7,15 +7,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use tidegate_lake::catalog::{CatalogSource, committed_catalog};
-use tidegate_lake::engine::Limits;
-use tidegate_lake::pipeline::Plan;
 use tidegate_lake::pipeline::parse_duration_ms;
-use tidegate_log::{DataDir, LogError};
-use tidegate_server::{Encoded, Format, Overrides, QueryError, QueryLimits, QueryService};
-use url::Url;
+use tidegate_log::LogError;
+use tidegate_server::{Encoded, Format, Overrides, QueryError, QueryLimits};
 
-use super::{CommandError, CommandResult, DataArgs, block_on, lake_url, query_memory};
+use super::{CommandError, CommandResult, Committed, DataArgs, block_on, query_memory};
 
 mod prompt;
 
@@ -35,7 +31,7 @@ pub struct SqlArgs {
     query: Option<String>,
     #[command(flatten)]
     data: DataArgs,
-    /// Output format: table, json, jsonl, csv or arrow (IPC stream)
+    /// Output format: table, json, jsonl, csv, arrow (IPC stream) or parquet
     #[arg(long, default_value_t = Format::Table, hide_possible_values = true)]
     format: Format,
     /// Write rows to this file instead of standard output; it appears once complete
@@ -53,70 +49,47 @@ pub struct SqlArgs {
     memory: usize,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let ms = parse_duration_ms(text)?;
     Ok(Duration::from_millis(ms.unsigned_abs()))
 }
 
-/// A session on the tables of a data folder.
-struct Session {
-    plan: Plan,
-    lake: Url,
-    limits: Limits,
-    service: QueryService,
+/// Opens the tables; without any, says how to make some.
+async fn open(args: &SqlArgs) -> Result<Committed, CommandError> {
+    let limits = QueryLimits {
+        memory_bytes: args.memory,
+        rows_max: args.max_rows,
+        time_max: args.timeout,
+        ..QueryLimits::default()
+    };
+    Committed::open(&args.data, limits).await.map_err(|error| match error.downcast_ref::<LogError>() {
+        Some(LogError::NotADataDir { dir }) => {
+            let dir = dir.display();
+            format!("{error}\n  tidegate import sacct FILE --data {dir}\n  tidegate up --demo --data {dir}")
+                .into()
+        }
+        _ => error,
+    })
 }
 
-impl Session {
-    async fn open(args: &SqlArgs) -> Result<Self, CommandError> {
-        let folder = DataDir::open_shared(&args.data.data).map_err(|e| match e {
-            LogError::NotADataDir { ref dir } => {
-                let dir = dir.display();
-                format!("{e}\n  tidegate import sacct FILE --data {dir}\n  tidegate up --demo --data {dir}")
-                    .into()
-            }
-            _ => CommandError::from(e),
-        })?;
-        let plan = Plan::compile(args.data.load_pipelines()?).await?;
-        let lake = lake_url(&folder)?;
-        let limits = Limits { memory_bytes: args.memory, ..Limits::default() };
-        let query_limits = QueryLimits {
-            memory_bytes: limits.memory_bytes,
-            threads: limits.threads,
-            rows_max: args.max_rows,
-            time_max: args.timeout,
-            ..QueryLimits::default()
-        };
-        let tables = CatalogSource::fixed(committed_catalog(&lake, &plan, limits).await?);
-        let service = QueryService::new(tables, query_limits)?;
-        Ok(Self { plan, lake, limits, service })
-    }
-
-    /// Refreshes the tables to the newest commit.
-    async fn refresh(&mut self) -> Result<(), CommandError> {
-        let tables = CatalogSource::fixed(committed_catalog(&self.lake, &self.plan, self.limits).await?);
-        self.service = self.service.over(tables);
-        Ok(())
-    }
-
-    /// Runs one query. Returns the rows written, or `None` if `out` was closed.
-    async fn answer(
-        &self,
-        sql: &str,
-        format: Format,
-        out: &mut (dyn Write + Send),
-    ) -> Result<Option<u64>, CommandError> {
-        let rows = self.service.query(sql, Overrides::default()).await.map_err(explained)?;
-        let mut encoded = Encoded::new(rows, format).map_err(explained)?;
-        while let Some(piece) = encoded.next().await.map_err(explained)? {
-            match out.write_all(&piece).and_then(|()| out.flush()) {
-                Ok(()) => {}
-                // The reader closed the pipe (`| head`).
-                Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(None),
-                Err(e) => return Err(format!("write the result: {e}").into()),
-            }
+/// Runs one query. Returns the rows written, or `None` if `out` was closed.
+async fn answer(
+    tables: &Committed,
+    sql: &str,
+    format: Format,
+    out: &mut (dyn Write + Send),
+) -> Result<Option<u64>, CommandError> {
+    let rows = tables.service().query(sql, Overrides::default()).await.map_err(explained)?;
+    let mut encoded = Encoded::new(rows, format).map_err(explained)?;
+    while let Some(piece) = encoded.next().await.map_err(explained)? {
+        match out.write_all(&piece).and_then(|()| out.flush()) {
+            Ok(()) => {}
+            // The reader closed the pipe (`| head`).
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(None),
+            Err(e) => return Err(format!("write the result: {e}").into()),
         }
-        Ok(Some(encoded.rows_written()))
     }
+    Ok(Some(encoded.rows_written()))
 }
 
 /// Adds a remedy to the error.
@@ -148,14 +121,14 @@ pub fn run(args: SqlArgs) -> CommandResult {
         None => Some(from_stdin()?),
     };
     block_on(async {
-        let mut session = Session::open(&args).await?;
+        let mut tables = open(&args).await?;
         match (query, &args.output) {
-            (Some(query), Some(file)) => into_file(&session, &query, args.format, file).await?,
+            (Some(query), Some(file)) => into_file(&tables, &query, args.format, file).await?,
             (Some(query), None) => {
-                session.answer(&query, args.format, &mut std::io::stdout()).await?;
+                answer(&tables, &query, args.format, &mut std::io::stdout()).await?;
             }
             (None, Some(_)) => return Err("--output needs a query".into()),
-            (None, None) => prompt::run(&mut session, args.format).await?,
+            (None, None) => prompt::run(&mut tables, args.format).await?,
         }
         Ok(ExitCode::SUCCESS)
     })?
@@ -170,18 +143,18 @@ fn from_stdin() -> Result<String, CommandError> {
 }
 
 /// Writes to a temporary file and renames it at the end: a failed query leaves no partial result.
-async fn into_file(session: &Session, query: &str, format: Format, file: &Path) -> Result<(), CommandError> {
+async fn into_file(tables: &Committed, query: &str, format: Format, file: &Path) -> Result<(), CommandError> {
     let failed = |what: &str, path: &Path, e: std::io::Error| format!("{what} {}: {e}", path.display());
     // Devices and pipes cannot be replaced by renaming.
     if file.exists() && !file.is_file() {
         let mut out = File::options().write(true).open(file).map_err(|e| failed("open", file, e))?;
-        session.answer(query, format, &mut out).await?;
+        answer(tables, query, format, &mut out).await?;
         return Ok(());
     }
     let name = file.file_name().ok_or_else(|| format!("{} names no file", file.display()))?;
     let aside = file.with_file_name(format!("{}.partial", name.to_string_lossy()));
     let mut out = File::create(&aside).map_err(|e| failed("create", &aside, e))?;
-    let answered = session.answer(query, format, &mut out).await;
+    let answered = answer(tables, query, format, &mut out).await;
     let kept = match answered {
         Ok(_) => std::fs::rename(&aside, file).map_err(|e| failed("rename to", file, e).into()),
         Err(e) => Err(e),

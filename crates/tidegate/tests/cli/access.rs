@@ -86,11 +86,16 @@ impl Site {
 
     /// A request as the holder of a token; `""` shows none.
     pub fn ask(&self, id: &str, line: &str, headers: &[&str], body: &[u8]) -> Response {
+        Response::read(self.send(id, line, headers, body))
+    }
+
+    /// The same, before its answer is read.
+    pub fn send(&self, id: &str, line: &str, headers: &[&str], body: &[u8]) -> TcpStream {
         let shown = self.tokens.get(id).map(|token| format!("Authorization: Bearer {token}"));
         let headers: Vec<&str> = headers.iter().copied().chain(shown.as_deref()).collect();
         let socket = TcpStream::connect(&self.running.as_ref().unwrap().address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        Response::read(request(socket, line, &headers, body))
+        request(socket, line, &headers, body)
     }
 
     pub fn get(&self, id: &str, path: &str) -> Response {
@@ -141,6 +146,7 @@ fn event_for(action: Action, source: &str) -> Option<Event> {
     let node = || Some("n1".to_owned());
     let schema = match action {
         Action::Query | Action::Status | Action::Topics | Action::Audit => return None,
+        Action::Autopilot | Action::Decide | Action::Pause | Action::Resume => return None,
         Action::Samples => SchemaId::GpuSampleBatch,
         Action::Steps => SchemaId::StepReport,
         Action::Nodes => return Some(node_event(source, "n1")),
@@ -195,10 +201,18 @@ fn every_cell_of_the_table_of_permissions_holds() {
                 Some(event) => vec![at.append(id, &format!("{source}@c"), number as u64 + 1, event)],
                 None if action == Action::Query => vec![at.sql(id, "SELECT 1"), at.get(id, "/v1/tables")],
                 None if action == Action::Audit => vec![at.sql(id, "SELECT count(*) FROM audit")],
+                None if action.is_steering() => action
+                    .door()
+                    .split(", ")
+                    .map(|path| at.ask(id, &format!("POST {path}"), &[], b"{}"))
+                    .collect(),
                 None => action.door().split(", ").map(|path| at.get(id, path)).collect(),
             };
             for answer in answers {
+                let is_of_autopilot = action == Action::Autopilot || action.is_steering();
                 let expected = match (role.may(action), action) {
+                    // None runs here.
+                    (true, _) if is_of_autopilot => 404,
                     (true, _) => 200,
                     // Who may ask otherwise finds no such table.
                     (false, Action::Audit) if role.may(Action::Query) => 400,

@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-text", &[]),
     ("tidegate-events", &["tidegate-units"]),
     ("tidegate-log", &["tidegate-events"]),
+    ("tidegate-readings", &["tidegate-events"]),
     ("tidegate-testing", &["tidegate-events", "tidegate-log"]),
     // Only its tests use import: what the watcher records and a later import must agree. So do its
     // fuzzers, which try the parsers of control and autopilot as well.
@@ -26,23 +27,32 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "tidegate-events",
             "tidegate-log",
+            "tidegate-readings",
             "tidegate-slurm",
             "tidegate-import",
             "tidegate-control",
             "tidegate-autopilot",
         ],
     ),
-    ("tidegate-import", &["tidegate-events", "tidegate-log", "tidegate-slurm"]),
+    ("tidegate-import", &["tidegate-events", "tidegate-log", "tidegate-readings", "tidegate-slurm"]),
     ("tidegate-slurm", &["tidegate-events"]),
     ("tidegate-node", &["tidegate-events", "tidegate-log", "tidegate-text", "tidegate-collect"]),
     ("tidegate-lake", &["tidegate-events", "tidegate-log"]),
     ("tidegate-server", &["tidegate-events", "tidegate-log", "tidegate-text", "tidegate-lake"]),
     ("tidegate-insight", &[]),
     ("tidegate-signals", &["tidegate-events", "tidegate-log", "tidegate-insight"]),
-    ("tidegate-evaluation", &["tidegate-insight", "tidegate-autopilot", "tidegate-sim"]),
-    ("tidegate-sim", &["tidegate-events", "tidegate-autopilot"]),
+    // Only its tests use facts: they try expected ends on real traces.
+    (
+        "tidegate-evaluation",
+        &["tidegate-insight", "tidegate-autopilot", "tidegate-sim", "tidegate-facts", "tidegate-events"],
+    ),
+    ("tidegate-facts", &["tidegate-events", "tidegate-autopilot"]),
+    ("tidegate-sim", &["tidegate-events", "tidegate-autopilot", "tidegate-facts", "tidegate-insight"]),
     ("tidegate-autopilot", &["tidegate-units", "tidegate-insight"]),
-    ("tidegate-control", &["tidegate-events", "tidegate-log", "tidegate-slurm", "tidegate-autopilot"]),
+    (
+        "tidegate-control",
+        &["tidegate-events", "tidegate-log", "tidegate-slurm", "tidegate-autopilot", "tidegate-facts"],
+    ),
     (
         "tidegate-workspace",
         &[
@@ -55,8 +65,22 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "tidegate-demo",
+        &[
+            "tidegate-events",
+            "tidegate-log",
+            "tidegate-slurm",
+            "tidegate-collect",
+            "tidegate-autopilot",
+            "tidegate-control",
+            "tidegate-sim",
+            "tidegate-evaluation",
+        ],
+    ),
+    (
         "tidegate-lab",
         &[
+            "tidegate-demo",
             "tidegate-events",
             "tidegate-log",
             "tidegate-collect",
@@ -90,6 +114,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tidegate-control",
             "tidegate-workspace",
             "tidegate-lab",
+            "tidegate-demo",
         ],
     ),
 ];
@@ -253,6 +278,7 @@ fn pure_crates_know_no_clock_no_chance_and_no_disk() {
         "crates/events/src/",
         "crates/insight/src/",
         "crates/autopilot/src/",
+        "crates/facts/src/",
         "crates/sim/src/",
     ] {
         let files: Vec<_> = sources().into_iter().filter(|(file, _)| file.starts_with(pure)).collect();

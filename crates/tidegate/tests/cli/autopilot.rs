@@ -1,5 +1,4 @@
-//! Commands of the autopilot: kill switch, recorded plans and decisions, and the simulated cluster
-//! of the demo.
+//! Commands of the autopilot: kill switch, recorded plans and decisions, and the site of the demo.
 
 use std::fs;
 use std::process::Command;
@@ -24,8 +23,9 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
         command.args([
             "up",
             "--demo",
-            "--speed",
+            "--demo-speed",
             "max",
+            "--no-insight",
             "--exit-when-done",
             "--listen",
             "127.0.0.1:0",
@@ -35,12 +35,12 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
         for name in ["SLURM_JWT", "SASL_PASSWORD", "PAGER_URL"] {
             command.env(name, format!("https://hunter2-{name}"));
         }
-        succeed(command.arg(data))
+        command.arg(data);
+        command
     };
-    let said = up();
+    succeed(&mut up());
     let secrets = "SELECT count(*) AS n FROM autopilot_events WHERE body LIKE '%hunter2%' OR holder LIKE '%hunter2%' OR why LIKE '%hunter2%'";
     assert_eq!(query(data, secrets), serde_json::json!([{"n": 0}]));
-    assert!(said.contains("The autopilot on a simulated cluster") && said.contains("taken back"), "{said}");
     let count = "SELECT count(*) AS n, count(*) FILTER (WHERE decision_kind = 'lend' AND verified_time IS NOT NULL) AS lent, \
                  count(*) FILTER (WHERE decision_kind = 'reclaim' AND verified_time IS NOT NULL) AS back FROM actions";
     let actions = query(data, count);
@@ -69,6 +69,12 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
 
     let plan = succeed(tidegate().args(["plan", "show", "--data"]).arg(data));
     assert!(plan.contains("policy demo") && plan.contains("nothing  "), "{plan}");
+    assert!(
+        plan.contains(" ago), policy demo (") && plan.contains("made from  ") && plan.contains("made by    "),
+        "{plan}"
+    );
+    let all = succeed(tidegate().args(["plan", "why", "--data"]).arg(data));
+    assert!(all.contains("\nowner serve: ") && all.contains("\nnode ") && all.contains("\njob "), "{all}");
     let diff = succeed(tidegate().args(["plan", "diff", "--data"]).arg(data));
     assert!(diff.contains("the same policy, another state"), "{diff}");
     let why = succeed(tidegate().args(["plan", "why", "serve", "--data"]).arg(data));
@@ -82,8 +88,8 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
         "{record}"
     );
 
-    // A second demo finds it recorded and does nothing twice.
-    up();
+    // A second site does not begin where one is.
+    run(&mut up()).refused(&["holds events already", "--data"]);
     assert_eq!(query(data, count), actions);
 }
 

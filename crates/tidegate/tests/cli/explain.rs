@@ -67,7 +67,7 @@ fn what_became_of_a_job_is_told_in_words() {
             "cost 0.15 USD for 0.03 GPU-h",
             "run 0: 2024-03-01 00:00:00 UTC       0.03 GPU-h  goodput  20.0 %",
             "MFU          not known: no_flops: it tells no operations",
-            "helps most   start faster",
+            "What helps most: start faster",
         ],
     );
     let json: Value = serde_json::from_str(&succeed(explain(&data, "1", "ledger_1m").arg("--json"))).unwrap();
@@ -106,7 +106,7 @@ fn what_became_of_a_job_is_told_in_words() {
         &explained("m1", "memory_growth"),
         &[
             "memory       GPU 0 of n1 grows 6000 MiB an hour, full in 5 h 50 m",
-            "helps most   save a checkpoint",
+            "What helps most: save a checkpoint",
         ],
     );
 

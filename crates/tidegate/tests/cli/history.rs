@@ -20,6 +20,33 @@ fn number(place: &Place, sql: &str) -> f64 {
     said.lines().nth(1).unwrap().parse().unwrap()
 }
 
+/// A rehearsal of two days: each owner of the period has a row, and the jobs are those of the log.
+fn rehearsed(place: &Place) {
+    let rehearse = |more: &[&str]| {
+        let mut command = tidegate();
+        command.args(["autopilot", "rehearse", "--to", TO, "--from", "2017-10-14", "--seeds", "0..2"]);
+        command.arg("--data").arg(place.data()).args(more);
+        command
+    };
+    let said = run(&mut rehearse(&["--policy", "auto", "--json", "--longer-at-most", "100000"]));
+    assert_eq!(said.status, Some(0), "{}", said.stderr);
+    let report: Value = serde_json::from_str(&said.stdout).unwrap();
+    let (today, rehearsed) = (&report["today"], &report["rehearsed"]);
+    let jobs = |row: &Value| -> f64 {
+        row["teams"].as_array().unwrap().iter().map(|team| team["jobs"].as_f64().unwrap()).sum()
+    };
+    assert_eq!(jobs(today), report["about"]["job_rows"]["used"].as_f64().unwrap());
+    assert_eq!(jobs(rehearsed), jobs(today));
+    assert!(today["teams"].as_array().unwrap().iter().all(|team| team["longer_hours"]["value"] == 0.0));
+    let table = run(&mut rehearse(&["--policy", "auto", "--reports", "none"]));
+    for part in ["simulated as today: ", "acts: ", "owner", "waited longer"] {
+        assert!(table.stdout.contains(part), "{part} is not in:\n{}", table.stdout);
+    }
+    run(&mut rehearse(&["--policy", "default"])).refused(&["lets nothing act", "--act lend"]);
+    let unknown = run(&mut rehearse(&["--policy", "auto", "--act", "dance"]));
+    assert!(unknown.stderr.contains("say one of resize_job"), "{}", unknown.stderr);
+}
+
 #[test]
 fn a_backtest_on_the_log_has_the_jobs_of_its_tables() {
     let place = Place::new();
@@ -74,7 +101,10 @@ fn a_backtest_on_the_log_has_the_jobs_of_its_tables() {
     ));
     assert!(table.contains("the log knows no nodes") && table.contains("recorded: "), "{table}");
 
+    rehearsed(&place);
+
     let refused = |more: &[&str], words: &[&str]| run(&mut backtest(&place, more)).refused(words);
+    refused(&["--serves", SERVES], &["add --from TIME"]);
     refused(
         &["--from", "2030-01-01"],
         &["no job was submitted", "the log knows jobs of philly from 2017-09-04T10:30:41Z"],

@@ -1,10 +1,12 @@
 //! SQL over a real loopback socket.
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
-use arrow::array::{Array, AsArray};
+use arrow::array::{Array, AsArray, RecordBatchReader};
 use arrow::datatypes::{DataType, Int64Type};
 use arrow::ipc::reader::StreamReader;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use serde_json::json;
 use tidegate_server::{MAX_BODY_BYTES, QueryLimits, TABLE_ROWS};
 
@@ -60,6 +62,16 @@ fn every_format_carries_the_same_rows() {
     assert_eq!(batch.column(0).as_string::<i32>().value(1), "a");
     assert_eq!(batch.column(1).as_primitive::<Int64Type>().value(2), 9_007_199_254_740_993);
     assert!(batch.column(2).is_null(0));
+
+    let parquet = server.sql("application/vnd.apache.parquet", ALL);
+    let rows: Vec<_> = parquet_rows(&parquet).map(Result::unwrap).collect();
+    assert_eq!(arrow::compute::concat_batches(&rows[0].schema(), &rows).unwrap(), batch);
+}
+
+fn parquet_rows(response: &Response) -> ParquetRecordBatchReader {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&response.body).unwrap();
+    ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap()
 }
 
 #[test]
@@ -72,6 +84,8 @@ fn results_without_rows_are_whole_too() {
     assert!(server.sql("text/plain", none).text().contains("job_id"));
     let arrow = server.sql("application/vnd.apache.arrow.stream", none);
     assert_eq!(StreamReader::try_new(&arrow.body[..], None).unwrap().count(), 0);
+    let parquet = parquet_rows(&server.sql("application/vnd.apache.parquet", none));
+    assert_eq!((parquet.schema().fields().len(), parquet.count()), (1, 0));
 }
 
 #[test]
@@ -119,8 +133,10 @@ fn the_page_runs_its_own_script_and_no_other() {
     let (first, second) = (page(), page());
     assert_ne!(nonce(&first), nonce(&second));
     assert!(!first.head.contains("unsafe-inline"), "{}", first.head);
-    let script = format!("<script nonce=\"{}\">", nonce(&first));
+    let script = format!("<script nonce=\"{}\"", nonce(&first));
+    assert_eq!(first.text().matches(&script).count(), first.text().matches("<script").count());
     assert!(first.text().contains(&script) && !first.text().contains("NONCE"));
+    assert!(first.head.contains("require-trusted-types-for 'script'"), "{}", first.head);
     assert!(!first.text().contains("style="), "the policy allows no style in an attribute");
     let paths =
         [("GET /healthz", ""), ("GET /v1/tables", ""), ("POST /v1/sql", "SELECT 1"), ("GET /none", "")];
@@ -148,7 +164,18 @@ fn the_other_paths_answer() {
     );
     let status = server.request("GET /v1/status", &[], b"").json();
     assert_eq!((&status["records"], &status["partitions"]), (&json!(0), &json!([])));
-    assert!(server.request("GET /metrics", &[], b"").text().ends_with("# EOF\n"));
+    let open = ["Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5"];
+    assert!(server.request("GET /metrics", &open, b"").text().ends_with("# EOF\n"));
+    let plain = server.request("GET /metrics", &["Accept: text/plain"], b"");
+    assert!(plain.head.contains("text/plain; version=0.0.4"), "{}", plain.head);
+    assert!(plain.text().contains("\n# TYPE tidegate_pipeline_records_total counter\n"), "{}", plain.text());
+    // Its tables have none of what the figures are asked of.
+    let figures = server.request("GET /metrics/cluster", &[], b"");
+    assert!(
+        figures.text().contains("tidegate_cluster_figure_failed{figure=\"held\"} 1.0"),
+        "{}",
+        figures.text()
+    );
     let tables = server.request("GET /v1/tables", &[], b"").json();
     assert_eq!(
         tables["tables"][0]["columns"][1],
@@ -353,7 +380,7 @@ fn names_that_others_point_here_are_not_answered() {
         ("evil.example", 421),
         ("localhost.evil.example:80", 421),
         ("127.0.0.1:1", 200),
-        ("10.0.0.7:8428", 200),
+        ("10.0.0.7:8433", 200),
         ("[::1]:8080", 200),
         ("LOCALHOST", 200),
     ] {

@@ -47,7 +47,7 @@ fn why_jobs_wait_is_told_in_tables_and_in_words() {
         "since        2024-03-01 09:00:00 UTC",
         "it requests 16 GPUs, 8 on each of 2 nodes; the pool has 24, 8 of them on nodes where jobs may start; 3 are free",
         "starts when  nodes come back",
-        "helps most   it starts when nodes come back",
+        "What helps most: it starts when nodes come back",
         "begin_time (layer 4, workload)",
         "16 GPUs on n2,n3, ended REQUEUED, followed by another run",
     ] {

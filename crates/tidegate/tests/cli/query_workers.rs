@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufReader, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -68,6 +69,12 @@ impl Up {
     fn ask_readiness(&self) -> TcpStream {
         let mut socket = TcpStream::connect(&self.address).unwrap();
         socket.write_all(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+        socket
+    }
+
+    fn ask_liveness(&self) -> TcpStream {
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        socket.write_all(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
         socket
     }
 
@@ -185,6 +192,48 @@ fn a_worker_has_hard_limits_and_is_replaced() {
     // What waited in a dead worker's place gets another one.
     wait_until("the workers are replaced", || up.ask("SELECT 1 AS one", PATIENCE).status == 200);
     up.goes_on("its workers were killed");
+}
+
+/// Scheduling policies of a process's threads, by the kernel's numbers: 0 normal, 5 idle.
+fn policies(process: i32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+    stats
+        .map(|stat| stat.rsplit_once(')').unwrap().1.split_whitespace().nth(38).unwrap().to_owned())
+        .collect()
+}
+
+/// Workers whose threads run in the background.
+fn in_background(up: &Up) -> usize {
+    let idle = |worker: &i32| policies(*worker).iter().filter(|policy| *policy == "5").count();
+    up.workers().iter().filter(|worker| idle(worker) > 10).count()
+}
+
+#[test]
+fn queries_that_keep_the_server_waiting_go_to_the_background_until_it_no_longer_waits() {
+    let mut up = Up::start();
+    up.goes_on("the start");
+    assert_eq!(in_background(&up), 0);
+    // More requests than the processors can serve beside queries that compute.
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|clients| {
+        for _ in 0..8 {
+            clients.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    Response::read(up.ask_liveness());
+                }
+            });
+        }
+        let spinning: Vec<TcpStream> = (0..3).map(|_| up.send(SPINS, PATIENCE)).collect();
+        wait_until("workers to yield", || in_background(&up) > 0);
+        ends.store(true, Ordering::Relaxed);
+        drop(spinning);
+    });
+    // Whoever asks next is answered, in the end by workers of the old rank.
+    wait_until("workers to be replaced", || {
+        up.goes_on("the allowance grows");
+        in_background(&up) == 0
+    });
 }
 
 /// Threads, private memory and its hard limit of a process, bytes, as the kernel reports them.

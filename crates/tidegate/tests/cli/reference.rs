@@ -9,8 +9,11 @@ use tidegate_lake::engine::Limits;
 use tidegate_lake::pipeline::Plan;
 use tidegate_lake::pipeline::shipped;
 use tidegate_server::access::permissions_page;
+use tidegate_server::openapi::openapi;
 use tidegate_server::{Overrides, QueryLimits, QueryService, reference};
 use url::Url;
+
+use crate::access::Site;
 
 async fn plan() -> Plan {
     Plan::compile(shipped()).await.unwrap()
@@ -95,6 +98,39 @@ async fn the_documentation_is_up_to_date() {
     is_as_written("questions.md", &reference::questions(shipped().iter()));
     is_as_written("permissions.md", &permissions_page());
     is_as_written("pipelines.md", &reference::pipelines(&shipped()).unwrap());
+    is_as_written("openapi.json", &format!("{:#}\n", openapi()));
+}
+
+/// Each route in the code is described, and each path described is a route that takes its method.
+#[test]
+fn openapi_has_the_routes_there_are() {
+    let described = openapi();
+    let described = described["paths"].as_object().unwrap();
+    let sources = ["http.rs", "ingest.rs", "metrics_door.rs", "page_door.rs", "steering/routes.rs"]
+        .map(|file| std::fs::read_to_string(Path::new("../server/src").join(file)).unwrap());
+    // Files of the page are no interface.
+    let routes: BTreeSet<&str> = (sources.iter().flat_map(|source| source.split(".route(\"").skip(1)))
+        .map(|rest| rest.split('"').next().unwrap())
+        .filter(|path| !path.starts_with("/page/") && *path != "/v1/openapi.json")
+        .collect();
+    let paths: BTreeSet<&str> = described.keys().map(String::as_str).collect();
+    assert_eq!(paths, routes);
+
+    let mut site = Site::new();
+    site.start();
+    // An answer of `/v1/changes` does not end; cli::page reads it.
+    for (path, methods) in described.iter().filter(|(path, _)| *path != "/v1/changes") {
+        for method in methods.as_object().unwrap().keys() {
+            let answer = site.ask("", &format!("{} {path}", method.to_uppercase()), &[], b"");
+            // Here no autopilot runs.
+            let there_is = answer.status != 404 || path.starts_with("/v1/autopilot");
+            assert!(there_is && answer.status != 405, "{method} {path}: {}", answer.status);
+            let responses = &methods[method]["responses"];
+            assert!(responses[answer.status.to_string()].is_object(), "{method} {path}: {}", answer.status);
+        }
+    }
+    let served = site.get("", "/v1/openapi.json").json();
+    assert_eq!(served, openapi());
 }
 
 /// Links to the generated pages, and from them, lead to files and headings that are there.

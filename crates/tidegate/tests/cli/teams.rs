@@ -86,7 +86,7 @@ fn rows_of_other_teams_are_not_there() {
         ask("SELECT count(*) AS n FROM information_schema.tables WHERE table_name = 'nodes'").text(),
         "n\n0\n"
     );
-    for path in ["/metrics", "/v1/status"] {
+    for path in ["/metrics", "/metrics/cluster", "/metrics/gpus", "/v1/status"] {
         assert_eq!(site.get("vision", path).status, 403, "{path}");
     }
 }

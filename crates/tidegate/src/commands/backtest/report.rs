@@ -72,7 +72,8 @@ fn shown(value: Option<Interval>, ratio: Option<Interval>) -> String {
     format!("{:>13.2} {:<9}{ratio:>6}", value.value, format!("±{:.2}", (value.high - value.low) / 2.0))
 }
 
-fn print_log(about: &site::Provenance) {
+/// Prints where the jobs come from.
+pub fn print_log(about: &site::Provenance) {
     let time = |us: i64| DateTime::from_timestamp_micros(us).unwrap_or_default().format("%F %R");
     say!("{} from {} to {} UTC", about.cluster, time(about.from_us), time(about.to_us));
     say!(

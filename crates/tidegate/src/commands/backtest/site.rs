@@ -21,19 +21,22 @@ pub struct SiteArgs {
     #[arg(long, value_name = "TIME")]
     from: Option<String>,
     /// End [default: the end of the log]
-    #[arg(long, value_name = "TIME", requires = "from")]
+    #[arg(long, value_name = "TIME")]
     to: Option<String>,
     /// Cluster, if the log has several
-    #[arg(long, value_name = "NAME", requires = "from")]
+    #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
     /// Pool that serves online demand and may lend its GPUs; may be given several times
-    #[arg(long, value_name = "POOL", requires = "from")]
+    #[arg(long, value_name = "POOL")]
     serves: Vec<String>,
     #[command(flatten)]
     data: DataArgs,
     #[command(flatten)]
     log: LogArgs,
 }
+
+/// A month, of which a rehearsal takes the last.
+pub const MONTH_US: i64 = 31 * 86_400_000_000;
 
 /// History from the log, and the options that complete it.
 pub struct SiteHistory {
@@ -53,9 +56,20 @@ struct Extent {
 impl SiteArgs {
     /// Reads the history; `None` without --from.
     pub fn history(&self) -> Result<Option<SiteHistory>, CommandError> {
-        let Some(from) = &self.from else { return Ok(None) };
+        let is_of_log = self.to.is_some() || self.cluster.is_some() || !self.serves.is_empty();
+        match &self.from {
+            Some(_) => self.since(MONTH_US).map(Some),
+            None if is_of_log => {
+                Err("--to, --cluster and --serves choose of the site's own log: add --from TIME".into())
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Reads the history from --from on, or of the last `most_us` of the period.
+    pub fn since(&self, most_us: i64) -> Result<SiteHistory, CommandError> {
         let micros = |text: &str| time_ms(text).map(|ms| ms * 1_000);
-        let from_us = micros(from).map_err(|e| format!("--from: {e}"))?;
+        let from_us = self.from.as_deref().map(micros).transpose().map_err(|e| format!("--from: {e}"))?;
         let to_us = self.to.as_deref().map(micros).transpose().map_err(|e| format!("--to: {e}"))?;
         if self.log.kafka().is_some() {
             self.catch_up()?;
@@ -63,11 +77,12 @@ impl SiteArgs {
         let history = block_on(async {
             let service = committed(&self.data).await?;
             let extent = self.extent(ask(&service, EXTENTS).await?)?;
-            let (from_us, to_us) = within(&extent, from_us, to_us)?;
+            let last_us = to_us.unwrap_or(extent.to_us).saturating_sub(most_us).max(extent.from_us);
+            let (from_us, to_us) = within(&extent, from_us.unwrap_or(last_us), to_us)?;
             let part = Part { cluster: quoted(&extent.cluster), from_us, to_us, serves: &self.serves };
             part.history(&service, extent).await
         })??;
-        Ok(Some(SiteHistory { history, serves: self.serves.clone() }))
+        Ok(SiteHistory { history, serves: self.serves.clone() })
     }
 
     /// Updates the folder's tables to the end of the log.

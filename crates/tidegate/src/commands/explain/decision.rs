@@ -73,6 +73,11 @@ pub(super) fn run(args: &DecisionArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
+pub(super) async fn as_json(data: &DataArgs, action: &str) -> Result<String, CommandError> {
+    let args = DecisionArgs { action: action.to_owned(), json: true, data: data.clone() };
+    Ok(serde_json::to_string(&explain(&args).await?)?)
+}
+
 async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
     let service = committed(&args.data).await?;
     let archive = PlanArchive::in_data(&args.data.data);
@@ -247,15 +252,13 @@ fn print(explanation: &Explanation) {
     for (at, step) in steps.iter().enumerate() {
         let head = if at == 0 { "steps  " } else { "       " };
         let rule = step.rule.as_ref().map_or_else(String::new, |rule| format!(" [{rule}]"));
+        let because = step.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
         let why = match step.kind.as_str() {
             "PROPOSED" => String::new(),
             "APPROVED" => format!(" by {}", step.holder),
-            "APPROVAL_REFUSED" => format!(
-                " of {}{}",
-                step.holder,
-                step.why.as_ref().map_or_else(String::new, |why| format!(": {why}"))
-            ),
-            _ => step.why.as_ref().map_or_else(String::new, |why| format!(": {why}")),
+            "APPROVAL_REFUSED" => format!(" of {}{because}", step.holder),
+            "REJECTED" => format!(" by {}{because}", step.holder),
+            _ => because,
         };
         say!("{head} {}  {}{rule}{why}", step.event_time, step.kind.to_lowercase());
     }

@@ -23,6 +23,8 @@ pub struct GpuTime {
     /// Of its last attempt on several nodes (`gang_spread`).
     pub spread: Option<Spread>,
     pub energy: Option<Energy>,
+    /// Confirmed ones, the costliest first (`stragglers`).
+    pub stragglers: Vec<Straggler>,
     /// Devices with growing memory, the first to be full first (`memory_growth`).
     pub memory: Vec<Memory>,
 }
@@ -64,6 +66,21 @@ pub struct Goodput {
     pub productive_gpu_ms: Option<i64>,
     pub ettr_numerator_gpu_ms: Option<i64>,
     pub ettr_denominator_gpu_ms: Option<i64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Straggler {
+    pub node: Option<String>,
+    pub rank: Option<i64>,
+    pub class: Option<String>,
+    /// How much longer it takes than before, millionths.
+    pub slowdown_ppm: Option<i64>,
+    pub onset_time: String,
+    pub cleared_time: Option<String>,
+    /// How long it lasted; `None` while it does.
+    pub for_ms: Option<i64>,
+    /// Lost by the whole job, as far as it reports steps.
+    pub lost_gpu_ms: Option<i64>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -133,8 +150,14 @@ impl GpuTime {
             walls: ask(service, &walls(of_job)).await?,
             spread: ask(service, &spread(of_job)).await?.pop(),
             energy: ask(service, &energy(of_job)).await?.pop(),
+            stragglers: ask(service, &stragglers(of_job)).await?,
             memory: ask(service, &memory(of_job)).await?,
         })
+    }
+
+    /// The costliest straggler that still slows it.
+    pub fn straggler(&self) -> Option<&Straggler> {
+        self.stragglers.iter().find(|slow| slow.cleared_time.is_none())
     }
 
     /// GPU x ms of all classes.
@@ -222,6 +245,15 @@ fn spread(of_job: &str) -> String {
 
 fn energy(of_job: &str) -> String {
     format!("SELECT energy_mj, quality, uj_per_token FROM job_energy WHERE {of_job}")
+}
+
+fn stragglers(of_job: &str) -> String {
+    format!(
+        "SELECT node, rank, class, slowdown_ppm, onset_time, cleared_time, lost_gpu_ms, \
+                ms_between(onset_time, cleared_time) AS for_ms \
+         FROM stragglers WHERE {of_job} AND confirmed_time IS NOT NULL AND class <> 'STRUCTURAL' \
+         ORDER BY lost_gpu_ms DESC NULLS LAST, onset_time LIMIT 10"
+    )
 }
 
 fn memory(of_job: &str) -> String {

@@ -2,6 +2,7 @@
 
 use super::format::{duration, hours, money, percent, time};
 use super::gpu_time::{Bottleneck, GpuTime, Mfu};
+use super::summary::blamed;
 
 pub fn print(held: &GpuTime, gpu_ms_held: i64) {
     ledger(held, gpu_ms_held);
@@ -171,6 +172,10 @@ fn places(held: &GpuTime) {
             _ => format!("{:.0} J", mj as f64 / 1_000.0),
         };
         say!("energy       {all} ({}){by_token}", energy.quality);
+    }
+    for slow in &held.stragglers {
+        let lost = slow.lost_gpu_ms.map_or_else(String::new, |ms| format!("; {} GPU-h lost", hours(ms)));
+        say!("slow         from {}: {}{lost}", time(&slow.onset_time), blamed(slow));
     }
     for device in &held.memory {
         let place = match (&device.node, device.gpu_index, &device.gpu_uuid) {

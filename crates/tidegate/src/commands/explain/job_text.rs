@@ -1,11 +1,14 @@
 //! Prints the explanation of a job as text.
 
 use super::format::{duration, hours, thousandths, time};
-use super::{Attempt, Explanation, Job, Wait, gpu_time_text};
+use super::{Attempt, Explanation, Job, Wait, gpu_time_text, summary};
 
 pub fn print(explanation: &Explanation) {
+    for sentence in summary::sentences(explanation) {
+        say!("{sentence}");
+    }
     let job = &explanation.job;
-    say!("job {} of cluster {}{}", job.job_id, job.cluster, about(job));
+    say!("\njob {} of cluster {}{}", job.job_id, job.cluster, about(job));
     say!("{}", state(explanation));
     let present =
         explanation.waits.last().filter(|wait| explanation.state == "waiting" && wait.until.is_none());
@@ -38,7 +41,6 @@ pub fn print(explanation: &Explanation) {
         explanation.attempts.iter().for_each(attempt);
     }
     if explanation.attempts.is_empty() || job.gpu_ms_held == 0 {
-        say!("\nhelps most   {}", explanation.helps);
         return;
     }
     if explanation.state == "ended" {
@@ -50,7 +52,6 @@ pub fn print(explanation: &Explanation) {
     if let Some(held) = &explanation.held {
         gpu_time_text::print(held, job.gpu_ms_held);
     }
-    say!("helps most   {}", explanation.helps);
 }
 
 fn about(job: &Job) -> String {

@@ -29,6 +29,12 @@ pub fn best(explanation: &Explanation) -> String {
             duration(ms)
         );
     }
+    if let Some(slow) = held.straggler()
+        && explanation.state == "running"
+    {
+        let node = slow.node.as_deref().unwrap_or("the slow part");
+        return format!("move it off {node}, or drain that node: all other ranks wait for it");
+    }
     let all = held.gpu_ms();
     let class = held.ledger.iter().find(|class| class.class != "productive");
     let class = class.map(|class| (class.gpu_ms, of_class(&class.class, held)));

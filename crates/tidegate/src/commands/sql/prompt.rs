@@ -8,8 +8,7 @@ use rustyline::error::ReadlineError;
 use tidegate_server::Format;
 use tidegate_text::shown_lines;
 
-use super::Session;
-use crate::commands::{CommandError, chain};
+use crate::commands::{CommandError, Committed, chain};
 
 const HELP: &str = "\
   SELECT …;          a query; it may go over several lines and ends with ;
@@ -20,34 +19,34 @@ const HELP: &str = "\
 
 /// Runs queries until the user exits. Rows go to standard output, everything else to standard
 /// error.
-pub(super) async fn run(session: &mut Session, mut format: Format) -> Result<(), CommandError> {
+pub(super) async fn run(tables: &mut Committed, mut format: Format) -> Result<(), CommandError> {
     let mut editor = DefaultEditor::new()?;
     let history = history_file();
     if let Some(file) = &history {
         // A missing history file is fine.
         editor.load_history(file).ok();
     }
-    eprintln!("{} tables; \\d lists them, \\? helps, \\q ends", session.service.catalog().tables.len());
+    eprintln!("{} tables; \\d lists them, \\? helps, \\q ends", tables.service().catalog().tables.len());
     while let Some(entry) = read_entry(&mut editor)? {
         editor.add_history_entry(&entry)?;
         let words: Vec<&str> = entry.split_whitespace().collect();
         match words[..] {
             ["\\q" | "exit" | "quit" | "exit;" | "quit;"] => break,
             ["\\?" | "help" | "help;"] => eprintln!("{HELP}"),
-            ["\\d"] => answer(session, "describe", format).await,
+            ["\\d"] => answer(tables, "describe", format).await,
             ["\\d", table] => {
-                answer(session, &format!("describe {}", table.trim_end_matches(';')), format).await
+                answer(tables, &format!("describe {}", table.trim_end_matches(';')), format).await
             }
-            ["\\df"] => answer(session, "describe functions", format).await,
-            ["\\f", name] => match name.parse() {
-                Ok(Format::Arrow) => {
-                    eprintln!("arrow is not for terminals; use --format arrow --output FILE")
+            ["\\df"] => answer(tables, "describe functions", format).await,
+            ["\\f", name] => match name.parse::<Format>() {
+                Ok(chosen) if chosen.is_text() => format = chosen,
+                Ok(other) => {
+                    eprintln!("{other} is not for terminals; use --format {other} --output FILE")
                 }
-                Ok(chosen) => format = chosen,
                 Err(e) => eprintln!("{}", shown_lines(&e.to_string())),
             },
             _ if entry.starts_with('\\') => eprintln!("unknown command {entry}; \\? lists them"),
-            _ => answer(session, &entry, format).await,
+            _ => answer(tables, &entry, format).await,
         }
     }
     if let Some(file) = history {
@@ -87,10 +86,10 @@ fn is_complete(text: &str) -> bool {
 }
 
 /// Errors end the query, not the prompt.
-async fn answer(session: &mut Session, sql: &str, format: Format) {
+async fn answer(tables: &mut Committed, sql: &str, format: Format) {
     let started = Instant::now();
     let result = tokio::select! {
-        result = refreshed(session, sql, format) => result,
+        result = refreshed(tables, sql, format) => result,
         _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
     };
     match result {
@@ -101,9 +100,9 @@ async fn answer(session: &mut Session, sql: &str, format: Format) {
     }
 }
 
-async fn refreshed(session: &mut Session, sql: &str, format: Format) -> Result<Option<u64>, CommandError> {
-    session.refresh().await?;
-    session.answer(sql, format, &mut std::io::stdout()).await
+async fn refreshed(tables: &mut Committed, sql: &str, format: Format) -> Result<Option<u64>, CommandError> {
+    tables.refresh().await?;
+    super::answer(tables, sql, format, &mut std::io::stdout()).await
 }
 
 /// `$XDG_STATE_HOME/tidegate/sql_history`; none without a home.

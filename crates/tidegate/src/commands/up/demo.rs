@@ -20,6 +20,15 @@ const DEFAULT_LENGTH: Duration = Duration::from_secs(25);
 const MOST_PER_BATCH: usize = 4096;
 const TICK: Duration = Duration::from_millis(20);
 
+/// What `--demo` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// A simulated site with a past, whose present goes on
+    Cluster,
+    /// Three months of a real trace of jobs, replayed
+    Philly,
+}
+
 /// A bundled trace. Sources and licences: demo/ATTRIBUTION.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
@@ -81,7 +90,7 @@ impl Speed {
     }
 
     /// Simulated ms that pass in a real duration.
-    fn covers_ms(self, real: Duration) -> i64 {
+    pub fn covers_ms(self, real: Duration) -> i64 {
         match self {
             Self::Max => i64::MAX,
             Self::MsPerSecond(ms) => i64::try_from(real.as_millis() * ms as u128 / 1000).unwrap_or(i64::MAX),

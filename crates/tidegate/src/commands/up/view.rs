@@ -26,7 +26,7 @@ pub struct View {
     title: &'static str,
     span_ms: (i64, i64),
     lake: PathBuf,
-    /// Where it is served, e.g. `http://127.0.0.1:8428`.
+    /// Where it is served, e.g. `http://127.0.0.1:8433`.
     url: String,
     /// Lines of the current frame, which the next one overwrites.
     drawn: usize,
@@ -195,7 +195,7 @@ fn date(ledger: &Ledger) -> String {
 }
 
 /// A bar of `width` cells, filled in eighths of a cell.
-fn bar(part: f64, width: usize) -> String {
+pub fn bar(part: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (part.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
     let text = format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8]);

@@ -1,12 +1,17 @@
 //! `tidegate plan`: shows plans of the autopilot, their reasons, and differences of two plans.
 
+mod made;
+mod newest;
+mod show;
+mod why;
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use tidegate_autopilot::executor::PlanRecord;
-use tidegate_autopilot::planner::{Advice, Considered, Decision};
+use tidegate_autopilot::planner::Decision;
 use tidegate_control::PlanArchive;
 use tidegate_server::QueryService;
 
@@ -17,12 +22,14 @@ use crate::autopilot::record;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   tidegate plan show
+  tidegate plan why
   tidegate plan why n017
   tidegate plan diff 0123456789abcdef fedcba9876543210
   tidegate plan diff --shadow
 
-The journal has every plan that decided something new, and otherwise one plan every ten minutes.
-Times are UTC.")]
+The journal has every plan that decided something new, those that say something else than the one
+before (six at once, then one in ten minutes), and one every ten minutes. The newest plan is in the
+data folder of the autopilot whether or not it is in the journal. Times are UTC.")]
 pub struct PlanArgs {
     #[command(subcommand)]
     command: Command,
@@ -30,23 +37,28 @@ pub struct PlanArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the decisions of a plan, and the reasons against others
+    /// Show the decisions of a plan, the reasons against others, and what it was made from
     #[command(after_help = "Examples:
   tidegate plan show
   tidegate plan show 0123456789abcdef --json")]
     Show {
-        /// The plan [default: the newest recorded]
+        /// The plan [default: the newest there is]
         plan: Option<String>,
         #[command(flatten)]
         common: Common,
     },
-    /// Show what was considered for a node, job, owner, pool, loan or reservation, newest plan
-    /// first
+    /// Show why something is or is not done for a node, job, owner, pool, loan or reservation
     #[command(after_help = "Examples:
-  tidegate plan why n017")]
+  tidegate plan why
+  tidegate plan why n017
+  tidegate plan why --json
+
+Without a name: every job, node and owner of the newest plan, one line each, with the setting,
+comment or data that would change it. With one: all of it for each kind of action, and what the
+newest plans considered.")]
     Why {
-        /// Name of the object
-        object: String,
+        /// Name of the object [default: all of them]
+        object: Option<String>,
         #[command(flatten)]
         common: Common,
     },
@@ -78,20 +90,21 @@ struct Common {
     data: DataArgs,
 }
 
-/// Number of plans searched for an object.
-const LOOK_BACK: usize = 20;
-
+/// A plan of the tables.
 #[derive(Debug, Deserialize)]
 struct Made {
     plan: String,
     made_time: String,
+    holder: Option<String>,
+    generation: Option<u64>,
 }
 
 pub fn run(args: PlanArgs) -> CommandResult {
     block_on(async {
         match &args.command {
-            Command::Show { plan, common } => show(plan.as_deref(), common).await,
-            Command::Why { object, common } => why(object, common).await,
+            Command::Show { plan, common } => show::run(plan.as_deref(), common).await,
+            Command::Why { object: None, common } => why::all(common).await,
+            Command::Why { object: Some(object), common } => why::one(object, common).await,
             Command::Diff { from, shadow: true, common, .. } => {
                 let service = committed(&common.data).await?;
                 rollout::diff(&service, &archive(common), from.as_deref(), common.json).await
@@ -105,7 +118,7 @@ pub fn run(args: PlanArgs) -> CommandResult {
 async fn made(service: &QueryService, limit: usize) -> Result<Vec<Made>, CommandError> {
     let newest: Vec<Made> = ask(
         service,
-        &format!("SELECT plan, made_time FROM plans WHERE role <> 'shadow' ORDER BY made_time DESC, generation DESC LIMIT {limit}"),
+        &format!("SELECT plan, made_time, holder, generation FROM plans WHERE role <> 'shadow' ORDER BY made_time DESC, generation DESC LIMIT {limit}"),
     )
     .await?;
     match newest.is_empty() {
@@ -137,108 +150,6 @@ async fn load(service: &QueryService, archive: &PlanArchive, id: &str) -> Result
         )
         .into()
     })
-}
-
-async fn show(plan: Option<&str>, common: &Common) -> Result<(), CommandError> {
-    let service = committed(&common.data).await?;
-    let id = match plan {
-        Some(id) => id.to_owned(),
-        None => made(&service, 1).await?.remove(0).plan,
-    };
-    let planned = load(&service, &archive(common), &id).await?;
-    if common.json {
-        #[derive(Serialize)]
-        struct Shown<'a> {
-            plan: &'a tidegate_autopilot::planner::Plan,
-            considered: &'a [Considered],
-            advice: &'a [Advice],
-        }
-        let shown = Shown {
-            plan: &planned.plan,
-            considered: &planned.report.considered,
-            advice: &planned.report.advice,
-        };
-        say!("{}", serde_json::to_string_pretty(&shown)?);
-        return Ok(());
-    }
-    let plan = &planned.plan;
-    say!(
-        "plan {} of cluster {}, policy {}: {} decisions",
-        plan.id,
-        plan.cluster,
-        plan.policy,
-        plan.decisions.len()
-    );
-    plan.decisions.iter().for_each(say_decision);
-    let nothing = planned.report.considered.iter().filter(|considered| considered.action.is_none());
-    for considered in nothing {
-        let object = considered.object.as_ref().map_or_else(String::new, |object| format!(" {object}"));
-        say!("  nothing  {}{object}: {}", considered.kind, considered.reason);
-    }
-    for advice in &planned.report.advice {
-        say!("  advice   {}: {}", advice.object, advice.reason);
-    }
-    Ok(())
-}
-
-fn say_decision(decision: &Decision) {
-    say!(
-        "  {:8} {} of {}, {} GPUs, {:+.1} GPU-hours: {}  [{}]",
-        decision.mode.name(),
-        decision.kind,
-        decision.action.change.object(),
-        decision.gpus,
-        decision.predicted.net_gpu_ms() as f64 / 3.6e6,
-        decision.reason,
-        decision.action.id
-    );
-}
-
-async fn why(object: &str, common: &Common) -> Result<(), CommandError> {
-    #[derive(Serialize)]
-    struct ShadowResult {
-        plan: String,
-        made_time: String,
-        #[serde(flatten)]
-        considered: Considered,
-    }
-    let service = committed(&common.data).await?;
-    let mut shadow_results = Vec::new();
-    for Made { plan, made_time } in made(&service, LOOK_BACK).await? {
-        let planned = load(&service, &archive(common), &plan).await?;
-        let about = |considered: &Considered| {
-            considered
-                .object
-                .as_ref()
-                .is_some_and(|of| of.to_string().split_once(' ').is_some_and(|(_, name)| name == object))
-        };
-        let own = planned.report.considered.into_iter().filter(about);
-        shadow_results.extend(own.map(|considered| ShadowResult {
-            plan: plan.clone(),
-            made_time: made_time.clone(),
-            considered,
-        }));
-    }
-    if common.json {
-        say!("{}", serde_json::to_string_pretty(&shadow_results)?);
-        return Ok(());
-    }
-    if shadow_results.is_empty() {
-        return Err(format!("none of the last {LOOK_BACK} plans on record considered {object}").into());
-    }
-    for ShadowResult { made_time, considered, .. } in &shadow_results {
-        let did = considered.action.as_deref().unwrap_or("nothing");
-        say!("{made_time}  {}: {did}, {}", considered.kind, considered.reason);
-        for other in &considered.alternatives {
-            say!(
-                "    instead {}: {:+.1} GPU-hours, {}",
-                other.what,
-                other.net_gpu_ms as f64 / 3.6e6,
-                other.why_not
-            );
-        }
-    }
-    Ok(())
 }
 
 async fn diff(from: Option<&str>, to: Option<&str>, common: &Common) -> Result<(), CommandError> {

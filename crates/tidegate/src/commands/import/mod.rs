@@ -1,7 +1,12 @@
-//! `tidegate import`: imports history from files into the log and the tables.
+//! `tidegate import`: imports history from files and servers into the log and the tables.
+
+mod faults;
+mod samples;
+mod steps;
+mod write;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -14,12 +19,10 @@ use tidegate_lake::runner::Progress;
 use tidegate_log::tail::Cursor;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicConfig, TopicPartition};
 
-use super::{
-    CommandError, CommandResult, DataArgs, EXIT_REJECTS, LogArgs, PaceArgs, Workspace, block_on,
-    block_on_one_thread, name_full_disk,
-};
+use self::write::WriteArgs;
+use super::{CommandError, CommandResult, Workspace, block_on};
 
-/// Import history: Slurm accounting, job tables, traces
+/// Import history: Slurm accounting, job tables, traces, samples of GPUs, steps, faults
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   sacct --allusers --parsable2 --starttime 2025-01-01 --format ALL > jobs.txt
@@ -27,6 +30,8 @@ use super::{
   tidegate import jobs trace.parquet --map ms_itp_jobs
   tidegate import jobs jobs.csv.gz --map my_mapping.toml
   tidegate import sacct jobs.txt --cluster prod --nodes 'gpu[01-64]:8:a100:batch' --nodes 'big[1-4]:16'
+  tidegate import samples gpus.parquet --map gpu_samples_csv --cluster prod
+  tidegate import samples --prometheus http://prometheus:9090 --from 2026-10-01 --cluster prod
 
 A history without nodes cannot show what was free while a job waited: declare nodes with --nodes.
 Importing a file again changes nothing. Rejected rows go to the table dead_letters with file, line
@@ -48,7 +53,7 @@ enum Command {
         #[command(flatten)]
         common: CommonArgs,
     },
-    /// Import a table of jobs, quotas, nodes or samples (CSV, CSV.gz or Parquet) by a mapping
+    /// Import a table of jobs, quotas, nodes or faults (CSV, CSV.gz or Parquet) by a mapping
     #[command(after_help = "Examples:
   tidegate import jobs trace.parquet --map ms_itp_jobs
   tidegate import jobs jobs.csv.gz --map my_mapping.toml")]
@@ -62,14 +67,15 @@ enum Command {
         #[command(flatten)]
         common: CommonArgs,
     },
+    Samples(samples::SamplesArgs),
+    Steps(steps::StepsArgs),
+    Faults(faults::FaultsArgs),
 }
 
 #[derive(Debug, Args)]
 struct CommonArgs {
     #[command(flatten)]
-    data: DataArgs,
-    #[command(flatten)]
-    log: LogArgs,
+    write: WriteArgs,
     /// Cluster of all rows; overrides the file
     #[arg(long)]
     cluster: Option<String>,
@@ -85,61 +91,53 @@ struct CommonArgs {
     /// overlap, so that all agree
     #[arg(long, value_name = "TIME", requires = "nodes")]
     nodes_since: Option<DateTime<Utc>>,
-    /// Exit with status 0 even if rows were rejected
-    #[arg(long)]
-    allow_rejects: bool,
-    /// Append to the log only; the next command that writes updates the tables
-    #[arg(long)]
-    no_run: bool,
-    #[command(flatten)]
-    pace: PaceArgs,
 }
 
 pub fn run(args: ImportArgs) -> CommandResult {
     let (file, map, common) = match args.command {
+        Command::Samples(args) => return samples::run(args),
+        Command::Steps(args) => return steps::run(args),
+        Command::Faults(args) => return faults::run(args),
         Command::Sacct { file, common } => (file, "sacct".to_owned(), common),
         Command::Jobs { file, map, common } => (file, map, common),
     };
     let mapping = Mapping::load(&map)?;
-    let timezone = common.timezone.as_deref().map(|zone| {
-        zone.parse()
-            .map_err(|_| format!("unknown time zone {zone:?}; use an IANA name such as Europe/Berlin or UTC"))
-    });
     let options = ImportOptions {
         cluster: common.cluster.clone(),
-        timezone: timezone.transpose()?,
-        topics: common.log.topics(),
+        timezone: common.timezone.as_deref().map(zone).transpose()?,
+        topics: common.write.log.topics(),
         fleet: fleet(&common)?,
+        ..ImportOptions::default()
     };
+    import_file(file, &mapping, &options, &common.write)
+}
+
+/// Imports a file, and reports it.
+fn import_file(
+    file: PathBuf,
+    mapping: &Mapping,
+    options: &ImportOptions,
+    write: &WriteArgs,
+) -> CommandResult {
     // Check pipelines before anything is written.
-    let plan = block_on(Plan::compile(common.data.load_pipelines()?))??;
+    let plan = block_on(Plan::compile(write.data.load_pipelines()?))??;
     let source = Source::from_argument(file);
     source.check()?;
-    let workspace = Workspace::open(&common.data.data, &common.log)?;
+    let workspace = Workspace::open(&write.data.data, &write.log)?;
 
     let started = Instant::now();
     let bar = ReadBar::new();
-    let summary = import(source, &mapping, &options, workspace.log.as_ref(), &mut |p| bar.show(&p))?;
+    let summary = import(source, mapping, options, workspace.log.as_ref(), &mut |p| bar.show(&p))?;
     bar.finish();
 
-    let mut tables = None;
-    if !common.no_run {
-        let bar = ProgressBar::new_spinner();
-        bar.set_style(ProgressStyle::with_template("{spinner} tables: {msg}")?);
-        bar.enable_steady_tick(Duration::from_millis(200));
-        let progress = block_on_one_thread(async {
-            let mut runner = workspace.runner_of(plan, common.pace.pace()).await?;
-            let progress = runner.catch_up(&mut |p| bar.set_message(table_message(p))).await?;
-            runner.maintain().await?;
-            Ok::<_, CommandError>(progress)
-        })?
-        .map_err(|e| name_full_disk(e, &common.data.data))?;
-        bar.finish_and_clear();
-        tables = Some(progress);
-    }
+    let tables = write.update_tables(&workspace, plan)?;
     report(&summary, tables, started.elapsed());
-    let failed = summary.rejected() > 0 && !common.allow_rejects;
-    Ok(if failed { ExitCode::from(EXIT_REJECTS) } else { ExitCode::SUCCESS })
+    Ok(write.exit_code(summary.rejected()))
+}
+
+fn zone<Zone: FromStr>(name: &str) -> Result<Zone, String> {
+    name.parse()
+        .map_err(|_| format!("unknown time zone {name:?}; use an IANA name such as Europe/Berlin or UTC"))
 }
 
 /// Parses `--nodes`: a file is read as a table, anything else as a hostlist.
@@ -189,10 +187,6 @@ pub fn to_events(
     Ok((events, summary))
 }
 
-fn table_message(p: &Progress) -> String {
-    format!("{} events in, {} to go", HumanCount(p.records), HumanCount(p.behind))
-}
-
 /// Progress bar of reading a file of known size; on a terminal only.
 struct ReadBar(ProgressBar);
 
@@ -232,11 +226,7 @@ fn report(summary: &ImportSummary, tables: Option<Progress>, took: Duration) {
     say!("events written   {:>12}", HumanCount(summary.events_written).to_string());
     say!("already present  {:>12}", HumanCount(summary.events_already_present).to_string());
     for (cluster, (from, to)) in &summary.clusters {
-        let time = |ms: &i64| {
-            chrono::DateTime::from_timestamp_millis(*ms)
-                .map_or_else(String::new, |t| t.format("%F %T").to_string())
-        };
-        say!("cluster          {cluster}: {} .. {} UTC", time(from), time(to));
+        say!("cluster          {cluster}: {} .. {} UTC", time(*from), time(*to));
     }
     if summary.rows_not_checked_for_duplicates > 0 {
         say!(
@@ -244,6 +234,11 @@ fn report(summary: &ImportSummary, tables: Option<Progress>, took: Duration) {
             HumanCount(summary.rows_not_checked_for_duplicates)
         );
     }
+    report_end(tables, took, summary.rejected());
+}
+
+/// The last lines of every report.
+fn report_end(tables: Option<Progress>, took: Duration, rejected: u64) {
     if let Some(tables) = tables {
         say!(
             "tables           {} events taken in, {} bytes written",
@@ -252,7 +247,12 @@ fn report(summary: &ImportSummary, tables: Option<Progress>, took: Duration) {
         );
     }
     say!("took             {}", HumanDuration(took));
-    if summary.rejected() > 0 {
+    if rejected > 0 {
         say!("see: tidegate sql \"SELECT origin, line, code, reason FROM dead_letters\"");
     }
+}
+
+/// `2026-11-01 12:30:00`, in UTC.
+fn time(ms: i64) -> String {
+    DateTime::from_timestamp_millis(ms).map_or_else(String::new, |t| t.format("%F %T").to_string())
 }
