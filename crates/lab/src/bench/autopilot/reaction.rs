@@ -162,7 +162,7 @@ impl Trial {
             seed,
             ..Settings::default()
         };
-        let target = EnrichedTarget::new(target, shared, &cluster)?;
+        let target = EnrichedTarget::new(target, shared, &cluster, None)?;
         let executor = Executor::new(event.policy()?, settings, journal, forecast);
         let look_us = i64::from(pace.look_every_s) * SECOND_US;
         Ok(Self { event, event_us, look_us, log, target, executor, node })

@@ -85,6 +85,7 @@ fn job(at: usize, nodes: &[String], gpus_each: u32) -> Job {
         curve: ScalingCurve::new(points.collect()).ok(),
         remaining_work_ms: Some(1_000_000_000),
         expected_end_us: Some(NOW + 36_000 * S),
+        end_within_us: None,
         resized_us: None,
         opt_in: true,
         do_not_disrupt: false,
@@ -108,7 +109,7 @@ pub fn cluster(nodes: usize, jobs: usize) -> ClusterState {
         free += count;
     }
     for pool in ["serve", "train"] {
-        let pool_state = Pool { floor_gpus: 0, price_micros_per_gpu_hour: Some(2_000_000) };
+        let pool_state = Pool { price_micros_per_gpu_hour: Some(2_000_000), ..Pool::default() };
         state.pools.insert(pool.to_owned(), pool_state);
     }
     let share = |quota, demand, lendable| Share {

@@ -1,7 +1,7 @@
 //! Jobs with a planted bottleneck: metrics of their devices and habits of their steps.
 
-use super::levels::Levels;
 use super::training::Habits;
+use tidegate_demo::levels::Levels;
 
 /// A bottleneck, as `bottleneck_1m` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

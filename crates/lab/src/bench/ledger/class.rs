@@ -89,31 +89,6 @@ impl Class {
     }
 }
 
-/// Activity of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doing {
-    /// No process.
-    Nothing,
-    /// An idle process.
-    Idle,
-    /// Running kernels outside training.
-    Busy,
-    /// Loading programs and models.
-    Load,
-    Compute,
-    /// Collectives: a spinning kernel, little else.
-    Communicate,
-    WaitForData,
-    Save,
-}
-
-impl Doing {
-    /// Whether a process is on the device.
-    pub fn has_process(self) -> bool {
-        self != Self::Nothing
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

@@ -3,10 +3,11 @@
 use tidegate_events::FinalState;
 
 use super::bottleneck::Bottleneck;
-use super::class::{Class, Doing};
+use super::class::Class;
 use super::fleet::{BURST, Fleet, SHARED, Span, TRAIN, WHOLE};
-use super::random::Draw;
 use super::training::{Habits, Plan, Training};
+use tidegate_demo::draw::Draw;
+use tidegate_demo::levels::Doing;
 
 /// 2025-11-21 00:00 UTC.
 const FIRST_MS: i64 = 1_763_683_200_000;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_collect::Device;
 
-use super::random::Draw;
+use tidegate_demo::draw::Draw;
 
 /// Pools: `train` for whole-node training, `shared` for small jobs, `burst` reserved and late.
 pub const TRAIN: &str = "train";
@@ -123,14 +123,14 @@ impl Fleet {
     }
 
     fn gpu(&mut self, draw: Draw, node: usize, index: usize, is_cut: bool) -> Gpu {
-        let gpu_uuid = format!("GPU-{}", uuid(draw));
+        let gpu_uuid = format!("GPU-{}", draw.uuid());
         let device =
             Arc::new(Device { uuid: gpu_uuid, index: index as u32, model: MODEL.into(), mig_uuid: None });
         let cut = CUT.iter().find(|(cut, _)| is_cut && *cut == index).map(|(_, slices)| *slices);
         let parts: Vec<Part> = match cut {
             Some(slices) => {
                 let slice = |(place, slices): (usize, &u32)| {
-                    let mig_uuid = Some(format!("MIG-{}", uuid(draw.of(place as u64 + 1))));
+                    let mig_uuid = Some(format!("MIG-{}", draw.of(place as u64 + 1).uuid()));
                     Part::Slice {
                         device: Arc::new(Device { mig_uuid, ..Device::clone(&device) }),
                         slices: *slices,
@@ -160,16 +160,4 @@ impl Fleet {
     pub fn provisioned(&self) -> i64 {
         self.nodes.iter().map(|node| node.registered.length_ms() * WHOLE * node.gpus.len() as i64).sum()
     }
-}
-
-fn uuid(draw: Draw) -> String {
-    let (a, b) = (draw.of(7).bits(), draw.of(8).bits());
-    format!(
-        "{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}",
-        a >> 32,
-        a >> 16 & 0xffff,
-        a & 0xfff,
-        b >> 52,
-        b & 0xffff_ffff_ffff
-    )
 }

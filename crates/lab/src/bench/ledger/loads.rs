@@ -1,7 +1,7 @@
 //! The load that a job of the day puts on a device.
 
 use super::day::{Day, Piece};
-use super::levels::{Load, MEMORY_BYTES};
+use tidegate_demo::levels::{Load, MEMORY_BYTES};
 
 /// Load of a job, by its index in the day.
 pub fn load_of_job(day: &Day, job: usize) -> Load {

@@ -7,9 +7,7 @@ mod day;
 mod emit;
 mod facts;
 mod fleet;
-mod levels;
 mod loads;
-mod random;
 mod readings;
 mod scenes;
 #[cfg(test)]

@@ -7,11 +7,11 @@ use tidegate_collect::reading::{MissingReason, RunningProcess};
 use tidegate_collect::{Device, Metric, Reading, Value};
 use tidegate_events::v1::gpu_sample_batch::process::Kind;
 
-use super::class::Doing;
 use super::day::{By, Day, Incident, Piece};
 use super::fleet::{Part, Span, WHOLE};
-use super::levels::{EMPTY_BYTES, Levels, Load, MEMORY_BYTES};
-use super::random::Draw;
+use tidegate_demo::draw::Draw;
+use tidegate_demo::levels::Doing;
+use tidegate_demo::levels::{EMPTY_BYTES, Levels, Load, MEMORY_BYTES};
 
 const PPM_PER_PERCENT: f64 = 10_000.0;
 const SM_CLOCK_MHZ: i64 = 1_980;

@@ -12,10 +12,10 @@ use super::day::{Activity, Day, Incident, Job};
 use super::emit::{self, Damage, Emitted};
 use super::facts::Facts;
 use super::fleet::{Part, SHARED, TRAIN, WHOLE};
-use super::random::Draw;
 use super::readings::Watched;
 use super::scenes::{self, QUOTA};
 use super::truth::Truth;
+use tidegate_demo::draw::Draw;
 
 /// Days of several shapes.
 fn days() -> impl Iterator<Item = Day> {

@@ -1,8 +1,9 @@
 //! Training attempts: start-up, composition of steps, and steps repeated after a failure.
 
-use super::class::{Class, Doing};
+use super::class::Class;
 use super::fleet::Span;
-use super::random::Draw;
+use tidegate_demo::draw::Draw;
+use tidegate_demo::levels::Doing;
 
 /// Parameters of the model; operations per token are six times as many.
 const PARAMETERS: u64 = 7_000_000_000;

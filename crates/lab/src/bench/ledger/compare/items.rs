@@ -13,9 +13,9 @@ use crate::bench::ledger::class::Class;
 use crate::bench::ledger::day::{Attempt, Day, Incident, Job};
 use crate::bench::ledger::facts::constraint;
 use crate::bench::ledger::fleet::{BURST, GPUS_PER_NODE, Part, Span, TRAIN, Unit, WHOLE};
-use crate::bench::ledger::levels::Levels;
 use crate::bench::ledger::training::STEPS_PER_EPOCH;
 use crate::bench::ledger::truth::{Truth, joined, overlap_ms};
+use tidegate_demo::levels::Levels;
 use tidegate_workspace::{CommandError, ask};
 
 const MINUTE_MS: i64 = 60_000;

@@ -9,8 +9,8 @@ use tidegate_events::v1::GpuSampleBatch;
 use super::{Damage, Emitted, Emitter, SourcedEvent, agent};
 use crate::bench::ledger::day::{Day, Incident};
 use crate::bench::ledger::fleet::Span;
-use crate::bench::ledger::random::Draw;
 use crate::bench::ledger::readings::Watched;
+use tidegate_demo::draw::Draw;
 use tidegate_workspace::CommandError;
 
 const TICK_MS: i64 = 1_000;

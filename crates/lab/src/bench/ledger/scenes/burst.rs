@@ -4,9 +4,9 @@ use tidegate_events::FinalState;
 
 use super::{PRODUCT, RESEARCH, Scene};
 use crate::bench::ledger::bottleneck::Bottleneck;
-use crate::bench::ledger::class::Doing;
 use crate::bench::ledger::day::Activity;
 use crate::bench::ledger::fleet::{GPUS_PER_NODE, Span};
+use tidegate_demo::levels::Doing;
 
 /// Growth of the leaking job, bytes per hour.
 const GROWTH: i64 = 20 << 30;

@@ -8,10 +8,10 @@ mod train;
 
 use tidegate_events::FinalState;
 
-use super::class::Doing;
 use super::day::{Activity, Condition, Day, Incident, Job};
 use super::fleet::{BURST, Part, Span};
-use super::random::Draw;
+use tidegate_demo::draw::Draw;
+use tidegate_demo::levels::Doing;
 
 /// Longest scene, about, s.
 const LONGEST_S: i64 = 6_000;

@@ -7,12 +7,12 @@ use serde::Deserialize;
 use tidegate_server::QueryService;
 
 use super::{Fact, MINUTE_MS, Question, exact, is_whole, list, unseen_of};
-use crate::bench::ledger::class::Doing;
 use crate::bench::ledger::day::{Activity, Attempt, Day, Job};
 use crate::bench::ledger::facts::energy_mj;
 use crate::bench::ledger::fleet::{Part, Span, WHOLE};
-use crate::bench::ledger::levels::EMPTY_BYTES;
 use crate::bench::ledger::truth::{joined, overlap_ms};
+use tidegate_demo::levels::Doing;
+use tidegate_demo::levels::EMPTY_BYTES;
 use tidegate_workspace::{CommandError, ask};
 
 /// Item 6: minutes with the planted bottleneck, and memory growth.
