@@ -1,9 +1,12 @@
-"""A training loop in PyTorch that reports its steps. It runs on a CPU in seconds.
+"""A training loop in PyTorch that reports its steps, saves on notice and goes on from its checkpoint. It runs on a CPU in
+seconds.
 
     python3 example_torch.py --steps 20
+    sbatch --comment=tidegate:preemptible,notice --requeue --wrap="srun python3 example_torch.py --checkpoint run.pt"
 """
 
 import argparse
+import os
 
 import torch
 
@@ -32,7 +35,9 @@ def batches():
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--steps", type=int, default=100)
-    steps = arguments.parse_args().steps
+    arguments.add_argument("--checkpoint", default="checkpoint.pt")
+    arguments = arguments.parse_args()
+    steps, checkpoint = arguments.steps, arguments.checkpoint
 
     torch.manual_seed(0)
     model = Model()
@@ -43,8 +48,23 @@ def main():
     model_flops = tokens * (6 * weights + 12 * LAYERS * WIDTH * CONTEXT)
     tidegate.configure(tokens=tokens, model_flops=model_flops, flops_convention="palm", precision="fp32")
 
+    first = 0
+    if os.path.exists(checkpoint):
+        saved = torch.load(checkpoint)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        first = saved["step"] + 1
+
+    @tidegate.on_notice
+    def save(notice):
+        # Called between steps. With replicas only the first rank writes; shards are written by all.
+        if int(os.environ.get("RANK", 0)) == 0:
+            state = {"step": n, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            torch.save(state, checkpoint + ".new")
+            os.replace(checkpoint + ".new", checkpoint)
+
     loader = batches()
-    for n in range(steps):
+    for n in range(first, steps):
         with tidegate.step_timer(n) as t:
             with t.data_wait():
                 batch = next(loader)
@@ -57,6 +77,7 @@ def main():
             if n % 10 == 0:
                 # Reading the loss waits for the device, so not in each step.
                 t.set(loss=loss.item())
+        tidegate.check_notice(n)
     tidegate.flush()
     print(tidegate.stats())
 

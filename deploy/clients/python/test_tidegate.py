@@ -15,6 +15,7 @@ import textwrap
 import threading
 import time
 import unittest
+import unittest.mock
 
 import tidegate
 
@@ -344,6 +345,256 @@ class Identities(unittest.TestCase):
         self.assertEqual(tidegate.Identity({"RANK": "3", "SLURM_PROCID": "9", "WORLD_SIZE": "8"}).rank, 3)
         self.assertEqual(tidegate.Identity({"SLURM_PROCID": "9", "SLURM_NTASKS": "16"}).world_size, 16)
         self.assertIsNone(tidegate.Identity({"RANK": "x"}).rank)
+
+
+class WithNotices(unittest.TestCase):
+    """Notices as the autopilot writes them: JOB.notice in a folder, and a signal."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.saves = []
+        self.save = self.saves.append
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
+
+    def notices(self, **options):
+        options = dict({"folder": self.folder, "signal": None, "job": "7", "rank": 0}, **options)
+        notices = tidegate.Notices(**options)
+        notices._look_at = -1e9
+        return notices
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def tell(self, action="preempt-1", ready_in_s=60.0, job="7"):
+        told = {"action": action, "job": job, "ready_by_us": int((time.time() + ready_in_s) * 1e6)}
+        with open(self.path(job + ".notice.new"), "w") as file:
+            json.dump(told, file)
+        os.rename(self.path(job + ".notice.new"), self.path(job + ".notice"))
+
+    def ready(self, job="7"):
+        try:
+            with open(self.path(job + ".ready")) as file:
+                return json.load(file)
+        except FileNotFoundError:
+            return None
+
+
+class Noticed(WithNotices):
+    def test_a_notice_is_saved_for_once_and_acknowledged_with_the_step(self):
+        notices = self.notices()
+        self.assertIsNone(notices.check(self.save, 1))
+        self.tell()
+        notices._look_at = 0
+        notice = notices.check(self.save, 2)
+        self.assertEqual(self.saves, [notice])
+        self.assertEqual((notice.action, notice.saved_step, notice.acknowledged), ("preempt-1", 2, True))
+        self.assertTrue(50 < notice.left_s() <= 60)
+        self.assertEqual(self.ready(), {"action": "preempt-1", "saved_step": 2})
+        self.assertEqual(os.stat(self.path("7.ready")).st_mode & 0o777, 0o644)
+        notices._look_at = 0
+        self.assertIsNone(notices.check(self.save, 3))
+        self.tell("preempt-2")
+        notices._look_at = 0
+        self.assertEqual(notices.check(self.save, 4).action, "preempt-2")
+        self.assertEqual(self.ready(), {"action": "preempt-2", "saved_step": 4})
+        self.assertEqual(sorted(os.listdir(self.folder)), ["7.notice", "7.ready"], "nothing is left over")
+
+    def test_nothing_is_acknowledged_before_the_save_is_complete_or_if_it_fails(self):
+        def save(notice):
+            self.assertIsNone(self.ready())
+            self.assertIsNone(notices.check(save, 5), "a check during a save does nothing")
+            if notice.action == "bad":
+                raise OSError("no space left")
+            return 40
+
+        notices = self.notices()
+        self.tell("bad")
+        with self.assertRaises(OSError):
+            notices.check(save, 50)
+        self.assertIsNone(self.ready())
+        self.tell("good")
+        notices._look_at = 0
+        self.assertEqual(notices.check(save, 51).saved_step, 40, "the step that save returns counts")
+        self.assertEqual(self.ready(), {"action": "good", "saved_step": 40})
+
+    def test_a_step_that_is_none_is_not_claimed(self):
+        for step in (None, -1, 1.5, "7", True, 1 << 60):
+            self.tell("preempt-%s" % step)
+            notice = self.notices().check(lambda notice: None, step)
+            self.assertTrue(notice.acknowledged)
+            self.assertEqual(self.ready(), {"action": notice.action})
+
+    def test_what_an_earlier_run_was_told_does_not_count(self):
+        self.tell(ready_in_s=tidegate._began - time.time() - 1)
+        self.assertIsNone(self.notices().check(self.save, 1), "it ran out before this process began")
+        self.tell()
+        with open(self.path("7.ready"), "w") as file:
+            json.dump({"action": "preempt-1", "saved_step": 9}, file)
+        self.assertIsNone(self.notices().check(self.save, 1), "it was acknowledged before the job restarted")
+        self.tell("preempt-2", job="8")
+        self.assertIsNone(self.notices().check(self.save, 1), "another job's")
+        self.assertEqual(self.saves, [])
+
+    def test_nonsense_is_no_notice(self):
+        for text in ("", "{", "[]", "{}", '{"action": 7, "ready_by_us": 1}', '{"action": "a", "ready_by_us": "soon"}',
+                     '{"action": "%s", "ready_by_us": 99999999999999999}' % ("a" * 201), "x" * 100_000, "\udcff"):
+            with self.subTest(text[:20]):
+                with open(self.path("7.notice"), "w", errors="surrogateescape") as file:
+                    file.write(text)
+                with self.assertLogs("tidegate", "WARNING"):
+                    self.assertIsNone(self.notices().check(self.save, 1))
+        os.remove(self.path("7.notice"))
+        os.mkfifo(self.path("7.notice"))
+        with self.assertLogs("tidegate", "WARNING"):
+            self.assertIsNone(self.notices().check(self.save, 1), "nobody writes into the pipe")
+
+    def test_the_file_is_looked_for_once_a_second_and_at_once_after_the_signal(self):
+        notices = self.notices(signal="SIGUSR1")
+        self.assertIsNone(notices.check(self.save, 1))
+        self.tell()
+        self.assertIsNone(notices.check(self.save, 2))
+        os.kill(os.getpid(), signal.SIGUSR1)
+        self.assertEqual(notices.check(self.save, 3).saved_step, 3)
+
+    def test_without_a_folder_the_signal_is_the_notice_and_earlier_handlers_run(self):
+        heard = []
+        signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
+        notices = self.notices(folder=None, signal="USR1")
+        self.assertIsNone(notices.check(self.save, 1))
+        os.kill(os.getpid(), signal.SIGUSR1)
+        notice = notices.check(self.save, 2)
+        self.assertEqual((notice.action, notice.saved_step, notice.acknowledged, heard), (None, 2, False, [1]))
+        self.assertIsNone(notices.check(self.save, 3))
+
+    def test_in_a_thread_there_are_files_alone_and_only_one_thread_saves(self):
+        made = []
+        with self.assertLogs("tidegate", "WARNING"):
+            thread = threading.Thread(target=lambda: made.append(self.notices(signal="USR1")))
+            thread.start()
+            thread.join()
+        (notices,) = made
+        self.tell()
+        found = []
+        threads = [threading.Thread(target=lambda: found.append(notices.check(lambda _: time.sleep(0.2), 1))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sum(notice is not None for notice in found), 1)
+
+    def test_who_saves_later_acknowledges_later(self):
+        notices = self.notices()
+        self.tell()
+        notice = notices.notice()
+        self.assertIsNone(notices.notice())
+        self.assertIsNone(self.ready())
+        self.assertFalse(notice.acknowledge(3, complete=False))
+        self.assertIsNone(self.ready())
+        self.assertTrue(notice.acknowledge(3))
+        self.assertEqual(self.ready(), {"action": "preempt-1", "saved_step": 3})
+
+    def test_a_folder_that_takes_no_file_does_not_stop_the_training(self):
+        notices = self.notices()
+        self.tell()
+        os.mkdir(self.path("7.ready"))
+        with self.assertLogs("tidegate", "WARNING"):
+            self.assertFalse(notices.check(self.save, 1).acknowledged)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["7.notice", "7.ready"])
+
+    def test_a_job_that_is_no_file_name_is_refused(self):
+        for job in ("../8", "default/pod", ""):
+            with self.assertLogs("tidegate", "WARNING"), unittest.mock.patch.dict(os.environ, {}, clear=True):
+                self.assertIsNone(self.notices(job=job).check(self.save, 1))
+
+
+class Ranks:
+    """Values that several ranks, each a thread here, gather from all."""
+
+    def __init__(self, count):
+        self._barrier = threading.Barrier(count, timeout=20)
+        self._values = [None] * count
+
+    def gather(self, rank, value):
+        self._values[rank] = value
+        self._barrier.wait()
+        values = list(self._values)
+        self._barrier.wait()
+        return values
+
+
+class SeveralRanks(WithNotices):
+    def run_ranks(self, save, steps, count=4, tell_at=3):
+        """Runs `count` ranks for `steps` steps; says at which step each found a notice."""
+        ranks, found, failed = Ranks(count), [[] for _ in range(count)], []
+        told = threading.Barrier(count, timeout=20)
+
+        def train(rank):
+            notices = self.notices(rank=rank, every=5, gather=lambda value: ranks.gather(rank, value))
+            for n in range(steps):
+                if n == tell_at:
+                    if rank == 0:
+                        self.tell()
+                    told.wait()
+                notices._look_at = 0
+                try:
+                    if notices.check(lambda notice: save(rank, notice), n) is not None:
+                        found[rank].append(n)
+                except OSError:
+                    failed.append((rank, n))
+
+        threads = [threading.Thread(target=train, args=(rank,)) for rank in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        return found, failed
+
+    def test_all_save_at_the_same_step_and_the_first_acknowledges_after_the_last(self):
+        saved = []
+
+        def save(rank, notice):
+            time.sleep(0.05 * rank)
+            self.assertIsNone(self.ready(), "rank %s has not saved yet" % rank)
+            saved.append(rank)
+
+        found, failed = self.run_ranks(save, 20)
+        self.assertEqual((found, failed, sorted(saved)), ([[5]] * 4, [], [0, 1, 2, 3]))
+        self.assertEqual(self.ready(), {"action": "preempt-1", "saved_step": 5})
+
+    def test_if_one_rank_fails_nothing_is_acknowledged_and_none_hangs(self):
+        def save(rank, notice):
+            if rank == 2:
+                raise OSError("no space left")
+
+        found, failed = self.run_ranks(save, 20)
+        self.assertEqual((found, failed), ([[5], [5], [], [5]], [(2, 5)]))
+        self.assertIsNone(self.ready())
+
+    def test_ranks_that_cannot_agree_say_so_and_only_the_first_acknowledges(self):
+        with unittest.mock.patch.dict(os.environ, {"WORLD_SIZE": "2", "RANK": "1"}):
+            notices = self.notices(rank=1)
+            self.tell()
+            with self.assertLogs("tidegate", "WARNING"):
+                self.assertFalse(notices.check(self.save, 1).acknowledged)
+        self.assertEqual((len(self.saves), self.ready()), (1, None))
+
+
+class ModuleNotices(unittest.TestCase):
+    def test_the_decorator_gives_the_function_back_and_a_check_calls_it(self):
+        self.addCleanup(setattr, tidegate, "_notices", None)
+        self.addCleanup(setattr, tidegate, "_save_on_notice", None)
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
+        self.assertIsNone(tidegate.check_notice(1), "nobody saves")
+
+        @tidegate.on_notice(folder=None, job="7", rank=0)
+        def save(notice):
+            return 3
+
+        os.kill(os.getpid(), signal.SIGUSR1)
+        self.assertEqual(tidegate.check_notice(4).saved_step, 3)
+        self.assertEqual(save(None), 3)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Reports training steps to the Tidegate agent on this node.
+"""Reports training steps to the Tidegate agent on this node, and saves when the job gets notice.
 
 One file, standard library only, Python 3.8 or newer. Copy it next to the training script, then:
 
@@ -12,7 +12,19 @@ or, if the times are already known:
 
     tidegate.step(n, duration_s=0.41, data_wait_s=0.02, tokens=8192)
 
-Nothing here blocks the training loop or raises into it. Reports are queued, and a background thread sends them to the
+To save before the autopilot stops, restarts or shrinks the job (see `on_notice`):
+
+    @tidegate.on_notice
+    def save(notice):
+        torch.save(..., "checkpoint.pt")
+
+    for n, batch in enumerate(loader):
+        ...
+        tidegate.check_notice(n)
+
+or, if something else saves, `notice = tidegate.notice()` and then `notice.acknowledge(n)`.
+
+No report blocks the training loop or raises into it. Reports are queued, and a background thread sends them to the
 agent's Unix socket. While the agent is away, up to 10,000 reports wait; then the oldest are dropped and counted, and the
 next report has their number (`dropped`). Unacknowledged reports are sent again; the agent recognizes repeated ones.
 
@@ -27,11 +39,15 @@ import math
 import numbers
 import os
 import re
+import signal as signals
 import socket
+import sys
+import tempfile
 import threading
 import time
 
-__all__ = ["Client", "configure", "flush", "stats", "step", "step_timer"]
+__all__ = ["Client", "Notice", "Notices", "check_notice", "configure", "flush", "notice", "on_notice", "stats",
+           "step", "step_timer"]
 
 DEFAULT_SOCKET = "/run/tidegate/agent.sock"
 # Most reports that wait, including sent but unacknowledged ones. About 6 MiB.
@@ -47,7 +63,15 @@ IDLE_S = 5.0
 EXIT_S = 1.0
 # Longest accepted answer line.
 ANSWER_BYTES = 64 << 10
+# Longest accepted notice, and longest id of an action in it.
+NOTICE_BYTES, ACTION_CHARS = 4096, 200
+# A notice's file is looked for this often at most, seconds.
+NOTICE_LOOK_S = 1.0
+# Several ranks agree on a notice at each such step boundary.
+AGREE_EVERY = 10
 
+# A notice that ran out before this process began was for an earlier run of the job.
+_began = time.time()
 _log = logging.getLogger("tidegate")
 
 
@@ -428,6 +452,272 @@ class _Part:
     def __exit__(self, kind, value, trace):
         self._parts[self._name] = self._parts.get(self._name, 0.0) + time.perf_counter() - self._begun
         return False
+
+
+class Notice:
+    """The autopilot is about to stop, restart or shrink this job, which may save first."""
+
+    def __init__(self, notices, action=None, ready_by=None):
+        self._notices = notices
+        # Id of the autopilot's action. None: only a signal came, which nothing can acknowledge.
+        self.action = action
+        # When the job is disturbed whether it saved or not, seconds since 1970. None: not known.
+        self.ready_by = ready_by
+        # Step that the checkpoint holds. None: none was written, or its step is not known.
+        self.saved_step = None
+        self.acknowledged = False
+
+    def left_s(self):
+        """Seconds until the job is disturbed, 0 at least; None if that is not known."""
+        return None if self.ready_by is None else max(0.0, self.ready_by - time.time())
+
+    def acknowledge(self, step=None, complete=True):
+        """Says that the checkpoint of `step` is complete; the job may be disturbed from now on. Says whether that was written.
+
+        Every rank calls it after its own part of the save, with `complete=False` if that failed. They wait for each other,
+        and the first writes the acknowledgement if all are complete.
+        """
+        return self._notices._acknowledge(self, _step(step), complete)
+
+
+class Notices:
+    """Looks for notices at step boundaries. The module's `notice` and `on_notice` use a default one."""
+
+    def __init__(self, folder=None, signal="SIGUSR1", every=AGREE_EVERY, gather=None, job=None, rank=None):
+        identity = Identity()
+        self._folder = folder or os.environ.get("TIDEGATE_NOTICES")
+        self._job = job or identity.job
+        self._rank = identity.rank if rank is None else rank
+        self._ranks = 1 if identity.world_size is None else identity.world_size
+        self._every = max(1, int(every))
+        self._gather = gather
+        self._signalled = False
+        self._handled = None  # the last action that was handled
+        self._look_at = 0.0
+        self._checks = 0
+        self._warned = set()
+        # Held while a boundary is checked: a check inside a save, or in another thread, does nothing.
+        self._checking = threading.Lock()
+        if self._folder and not (self._job and re.fullmatch(r"[A-Za-z0-9_+]+", self._job)):
+            self._warn("the job %r is no job of Slurm: its notices are not looked for", self._job)
+            self._folder = None
+        self._listen(signal)
+
+    def notice(self):
+        """A step boundary: a new notice, which every rank gets at the same boundary; otherwise None."""
+        if not self._checking.acquire(blocking=False):
+            return None
+        try:
+            return self._look()
+        finally:
+            self._checking.release()
+
+    def check(self, save, step=None):
+        """A step boundary: if the job got notice, calls `save`, acknowledges, and returns the notice; otherwise None.
+
+        What `save` raises goes on to the caller, and nothing is acknowledged.
+        """
+        if not self._checking.acquire(blocking=False):
+            return None
+        try:
+            notice = self._look()
+            if notice is None:
+                return None
+            saved, complete = None, False
+            try:
+                saved = save(notice)
+                complete = True
+            finally:
+                notice.acknowledge(step if _step(saved) is None else saved, complete)
+            return notice
+        finally:
+            self._checking.release()
+
+    def _listen(self, name):
+        if name is None:
+            return
+        number = getattr(signals, name if name.startswith("SIG") else "SIG" + name)
+        before = signals.getsignal(number)
+
+        def handler(*arguments):
+            # Takes no lock and does no work: it may interrupt anything.
+            self._signalled = True
+            if callable(before):
+                before(*arguments)
+
+        try:
+            signals.signal(number, handler)
+        except ValueError:
+            self._warn("not in the main thread, so %s is not caught; notices are found in the folder alone", name)
+
+    def _warn(self, text, *values):
+        if text not in self._warned:
+            self._warned.add(text)
+            _log.warning(text, *values)
+
+    def _is_first(self):
+        distributed = _torch_distributed()
+        rank = self._rank if distributed is None else distributed.get_rank()
+        return not rank
+
+    def _look(self):
+        self._checks += 1
+        gather = self._gather or _torch_gather()
+        if gather is None:
+            if self._ranks > 1:
+                self._warn("torch.distributed is not initialized and no `gather` was given: each rank saves by itself")
+            told = self._told(is_listener=True)
+        elif (self._checks - 1) % self._every:
+            return None
+        else:
+            found = [told for told in gather(self._told(is_listener=self._is_first())) if told is not None]
+            # One with an action, which can be acknowledged, before a mere signal.
+            told = max(found, key=lambda told: told[0] is not None, default=None)
+        if told is None:
+            return None
+        self._handled, self._signalled = told[0], False
+        return Notice(self, *told)
+
+    def _told(self, is_listener):
+        """Action and time of a notice that was not handled yet. With a folder its file decides, and a signal only says when
+        to look.
+        """
+        signalled, self._signalled = self._signalled, False
+        if self._folder is None:
+            return (None, None) if signalled else None
+        now = time.monotonic()
+        if not is_listener or (now < self._look_at and not signalled):
+            return None
+        self._look_at = now + NOTICE_LOOK_S
+        told = self._read("notice")
+        if told is None:
+            return None
+        action, ready_by_us = told.get("action"), told.get("ready_by_us")
+        if not isinstance(action, str) or not 0 < len(action) <= ACTION_CHARS or not isinstance(ready_by_us, int):
+            self._warn("a notice without an action or a time is ignored")
+            return None
+        if action == self._handled or ready_by_us / 1e6 < _began:
+            return None
+        acknowledged = self._read("ready")
+        if acknowledged is not None and acknowledged.get("action") == action:
+            self._handled = action  # before this run of the job
+            return None
+        return action, ready_by_us / 1e6
+
+    def _path(self, what):
+        return os.path.join(self._folder, "%s.%s" % (self._job, what))
+
+    def _read(self, what):
+        """The object in the job's file; None if there is none."""
+        try:
+            # Of a pipe nothing is awaited.
+            with open(os.open(self._path(what), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                told = json.loads(file.read(NOTICE_BYTES))
+            if not isinstance(told, dict):
+                raise ValueError("it is no JSON object")
+            return told
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            self._warn("%s cannot be read: %s", self._path(what), error)
+            return None
+
+    def _acknowledge(self, notice, step, complete):
+        gather = self._gather or _torch_gather()
+        # Also a barrier: nothing is acknowledged before each rank has saved its part.
+        all_complete = bool(complete) if gather is None else all(gather(bool(complete)))
+        if all_complete:
+            notice.saved_step = step
+            if notice.action is not None and self._is_first():
+                self._write_ready(notice)
+        return notice.acknowledged
+
+    def _write_ready(self, notice):
+        ready = {"action": notice.action}
+        if notice.saved_step is not None:
+            ready["saved_step"] = notice.saved_step
+        path = None
+        try:
+            # Complete or not there: it is renamed once it is written.
+            number, path = tempfile.mkstemp(prefix=".%s.ready." % self._job, dir=self._folder)
+            with open(number, "w") as file:
+                json.dump(ready, file)
+                file.flush()
+                os.fsync(number)
+            os.chmod(path, 0o644)  # the autopilot may be another user
+            os.replace(path, self._path("ready"))
+            notice.acknowledged = True
+        except OSError as error:
+            _log.warning("the notice of %s is not acknowledged: %s", notice.action, error)
+            if path is not None and os.path.exists(path):
+                os.unlink(path)
+
+
+def _step(value):
+    """A number of a step; None for anything else."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and 0 <= value <= 1 << 53:
+        return int(value)
+    return None
+
+
+def _torch_distributed():
+    """torch.distributed, if this program uses it for several ranks. Never imports it."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed if distributed.get_world_size() > 1 else None
+
+
+def _torch_gather():
+    distributed = _torch_distributed()
+    if distributed is None:
+        return None
+
+    def gather(value):
+        values = [None] * distributed.get_world_size()
+        distributed.all_gather_object(values, value)
+        return values
+
+    return gather
+
+
+_notices = None
+_save_on_notice = None
+
+
+def notice(**options):
+    """A step boundary, in the order of steps and on every rank: a new notice of the job, or None.
+
+    Save, then call the notice's `acknowledge(step)` on every rank. Call this once before the first step, in the main thread:
+    until then the site's signal would end the process. Options as for `on_notice`, in the first call.
+    """
+    global _notices
+    if _notices is None:
+        _notices = Notices(**options)
+    return _notices.notice()
+
+
+def on_notice(save=None, **options):
+    """Calls `save(notice)` at the step boundary after the job got notice, as in `@tidegate.on_notice`.
+
+    Every rank calls it, so it may save together. It returns the step that its checkpoint holds, or None for the step given
+    to `check_notice`. Afterwards the training goes on until the autopilot acts: a job that ends is not started again.
+
+    Options: `folder` is the site's `[slurm.notice] folder` (default: the environment's TIDEGATE_NOTICES); `signal` its
+    signal, or None; `every`: several ranks agree at each such boundary; `gather(value)` gives all ranks' values on each
+    rank, where that is not torch.distributed's work; `job` and `rank` if the environment does not tell them. Call it in the
+    main thread, or the signal is not caught.
+    """
+    global _notices, _save_on_notice
+    if save is None:
+        return lambda save: on_notice(save, **options)
+    _notices, _save_on_notice = Notices(**options), save
+    return save
+
+
+def check_notice(step=None):
+    """A step boundary, in the order of steps and on every rank; see `Notices.check`."""
+    return None if _save_on_notice is None else _notices.check(_save_on_notice, step)
 
 
 _client = None
