@@ -45,6 +45,10 @@ text, name, version = open(sys.argv[1]).read(), *sys.argv[2:]
 locked = next(it["version"] for it in json.loads(text)["packages"] if it["name"] == name)
 old = json.loads(text.replace(f"#{name}@{locked}", f"#{name}@{version}"))
 next(it for it in old["packages"] if it["name"] == name)["version"] = version
+for dependency in (it for package in old["packages"] for it in package["dependencies"]):
+    if dependency["name"] == name:
+        # Some crates ask for a newer version.
+        dependency["req"] = "*"
 json.dump(old, sys.stdout)
 END
 if deny --metadata-path "$scratch/old.json" check --hide-inclusion-graph advisories > "$scratch/told" 2>&1 \

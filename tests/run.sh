@@ -6,9 +6,10 @@
 #   tests/run.sh --quick    while you work: format, lints, and the unit tests of what differs from the main branch
 #
 # Needs git, Rust (rustup), a C toolchain and make. Installs Python's venv module, ssh-keygen,
-# openssl, curl, a Java runtime, Maven, kcat, strace and Slurm if they are missing (Debian: as root
-# or with sudo), and cargo-deb, and fetches the jars of a Kafka broker (tests/kafka) and what the requirements.txt
-# files of tests/ name. With CI=true a check whose server is missing fails; otherwise it is skipped.
+# openssl, curl, psql, Prometheus, VictoriaMetrics, Chromium, a JDK, Maven, kcat, strace and Slurm if
+# they are missing (Debian: as root or with sudo), and cargo-deb, and fetches the jars of a Kafka
+# broker (tests/kafka) and what the requirements.txt files of tests/ name. With CI=true a check whose
+# server is missing fails; otherwise it is skipped.
 #
 # What runs is a copy of the tree in a cache, so that nothing is left in the clone and cargo builds
 # what changed, not what is newly cloned. Build folder: TIDEGATE_TARGET_DIR, by default in that
@@ -173,6 +174,13 @@ attacks() {
     exec python3 tests/hostile/run.py --tidegate "$tidegate"
 }
 
+# The page in a real browser: tests/page.
+page() {
+    local python
+    python=$(tests/page/install.sh) || return
+    "$python" tests/page/run.py --tidegate "$tidegate"
+}
+
 slurm_is_missing() {
     echo "Slurm is missing: tests/slurm/cluster.sh install" >&2
     return 1
@@ -233,6 +241,9 @@ section "ssh-keygen" install_ssh_keygen
 section "openssl" install_openssl
 section "kafka" tests/kafka/broker.sh install
 section "slurm" tests/slurm/cluster.sh install
+section "clients" tests/clients/install.sh
+section "prometheus" tests/prometheus/install.sh
+section "superset" tests/superset/install.sh
 section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
 section "build" build
 # The site and README's commands mostly wait, so the answers and the oracle run beside them.
@@ -245,6 +256,11 @@ fi
 beside answers answers
 beside oracle oracle
 section "README and guides" tests/docs/run.py
+section "page" page
+section "clients at the doors" tests/clients/run.py --tidegate "$tidegate"
+section "Superset at the Postgres door" tests/superset/run.py --tidegate "$tidegate"
+section "monitoring" tests/monitoring/run.py --tidegate "$tidegate"
+section "history of servers" tests/prometheus/run.py --tidegate "$tidegate"
 section "python client" python3 -m unittest discover -s deploy/clients/python
 # Before the suites, whose clusters must come up in time.
 section "answers against DuckDB" joined answers

@@ -90,7 +90,7 @@ def read(file: Path) -> tuple[list[Command], list[Block]]:
 
 def typed(block: Block, is_session: bool) -> list[Command]:
     """The commands of one block; a command goes on where a quote is open or a line ends in a
-    backslash.
+    backslash or a pipe.
     """
     found: list[Command] = []
     open_text = ""
@@ -113,7 +113,7 @@ def typed(block: Block, is_session: bool) -> list[Command]:
 
 
 def is_complete(text: str) -> bool:
-    if text.endswith("\\"):
+    if text.endswith(("\\", "|")):
         return False
     try:
         shlex.split(text, comments=True)

@@ -15,7 +15,7 @@ class How(Enum):
     SKIP = auto()
     """It cannot run here; `why` says it."""
     DEMO = auto()
-    """Goes on until told to end; it is, once it says that the whole trace is in the tables."""
+    """Goes on until told to end; it is, once its site has come to the present."""
     STAYS = auto()
     """Goes on while the rest of its section runs. What follows waits until it answers on its port.
     """
@@ -44,6 +44,7 @@ KAFKA = "it needs a Kafka cluster"
 SLURM = "it needs a Slurm cluster"
 KEYS = "it needs the keys of people"
 MACHINE = "it would change this machine"
+PHILLY = "tidegate up --demo philly --speed max --exit-when-done --listen 127.0.0.1:0"
 
 # The first that fits holds. A pattern is searched in `PAGE: SECTION`, a line break, and the command.
 RULES = [
@@ -53,8 +54,13 @@ RULES = [
     Rule(r"^docs/guide/kafka.md|kafka://", How.SKIP, KAFKA),
     Rule(r"^docs/guide/slurm.md", How.SKIP, SLURM),
     Rule(r"\nsacct ", How.SKIP, SLURM),
+    Rule(r"^docs/guide/autopilot.md: Save[^\n]*\n(export|sbatch|srun|import tidegate)", How.SKIP, SLURM),
     Rule(r"/run/tidegate/agent.sock", How.SKIP, "no agent is installed here"),
     Rule(r"FROM dead_letters", before="tidegate import jobs own.csv --map jobs_csv", data="history"),
+    Rule(r"^docs/guide/demo.md[^\n]*\ncargo run ", How.SKIP, "README's first command does the same"),
+    Rule(r"^docs/guide/sql.md[^\n]*\ntidegate sql ", before=PHILLY, data="philly"),
+    Rule(r"\ntidegate import samples --prometheus", How.SKIP, "tests/prometheus does, from real servers"),
+    Rule(r"\nwhile date ", How.SKIP, "it reads a dcgm-exporter for as long as it is let"),
     Rule(r"\ntidegate (import|explain job) ", data="history"),
     Rule(r"\ntidegate pipeline backfill", data="history"),
     Rule(r"\ntidegate(-node)? (up|agent) ", How.STAYS),
@@ -62,10 +68,14 @@ RULES = [
     Rule(r"\ntidegate-node doctor", How.SKIP, "it judges this machine, which need not be a node"),
     Rule(r"\ntidegate autopilot run ", How.SKIP, SLURM),
     Rule(r"\ntidegate (autopilot shadow|plan diff --shadow)", How.SKIP, "no shadow plans in the demo"),
-    Rule(r"\ntidegate autopilot approve ", How.SKIP, "nothing waits for approval in the demo's log"),
+    Rule(r"\ntidegate autopilot (approve|reject) ", How.SKIP, "nothing waits for approval in the demo's log"),
+    Rule(r"/v1/autopilot", How.SKIP, "no autopilot runs in the demo's server"),
+    Rule(r"\nfrom adbc_driver_flightsql ", How.SKIP, "tests/clients does it, with the driver"),
     Rule(r"\ntidegate log release ", How.SKIP, "every reader of the demo's log is in use"),
     Rule(r"--signers allowed_signers|\nmv site.toml.statement|\ntidegate autopilot resume --key", How.SKIP, KEYS),
     Rule(r"\ntidegate backtest --from ", How.SKIP, "it needs a site's log of that month"),
+    Rule(r"\ntidegate autopilot doctor ", How.SKIP, SLURM),
+    Rule(r"\ntidegate autopilot rehearse ", How.SKIP, "crates/tidegate/tests/cli/history.rs does, on a week of Philly"),
     Rule(r"\ntidegate backtest --trace traces/", How.SKIP, "it needs the public traces"),
     Rule(r"\ntidegate (backtest|sim soak) ", long=True),
 ]

@@ -42,24 +42,31 @@ def now_ms() -> int:
 
 
 class Site:
-    """The programs and what the honest agent was promised."""
+    """The programs and what the honest agent was promised. Without `slurm` there is no autopilot."""
 
-    def __init__(self, folder: Path, tidegate: Path):
+    def __init__(self, folder: Path, tidegate: Path, slurm: bool = True):
         self.folder, self.tidegate = folder, tidegate
-        self.slurm = Slurm(folder / "slurm", "4+1")
+        self.slurm = Slurm(folder / "slurm", "4+1") if slurm else None
+        self.env = self.slurm.env if self.slurm else None
         self.promised = 0
         self.server: subprocess.Popen | None = None
+        self.data = folder / "data"
+        self.autopilot = self._autopilot() if slurm else []
+        self.start()
+
+    def _autopilot(self) -> list[str | Path]:
+        """Arguments of a server whose autopilot acts."""
+        folder = self.folder
         (folder / "hostile.toml").write_text(POLICY, encoding="utf-8")
         conf = json.dumps(str(folder / "slurm/slurm.conf"))
         (folder / "autopilot.toml").write_text(
             'cluster = "tidegate"\npolicy = "hostile.toml"\nlook_every_s = 1\nplan_every_s = 1\nlease_s = 5\n'
             f"[slurm]\nconf = {conf}\n", encoding="utf-8")
-        self.data = folder / "data"
         self._run("autopilot", "resume", "--data", self.data)
-        self.start()
+        return ["--autopilot", folder / "autopilot.toml"]
 
     def _run(self, *arguments) -> str:
-        done = subprocess.run([self.tidegate, *arguments], capture_output=True, text=True, env=self.slurm.env)
+        done = subprocess.run([self.tidegate, *arguments], capture_output=True, text=True, env=self.env)
         if done.returncode:
             raise RuntimeError(done.stderr[-2000:])
         return done.stdout
@@ -70,8 +77,8 @@ class Site:
         limit = (DESCRIPTORS, DESCRIPTORS)
         self.server = subprocess.Popen(
             [self.tidegate, "up", "--ingest", "--data", self.data, "--listen", "127.0.0.1:0",
-             "--autopilot", self.folder / "autopilot.toml"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, text=True, env=self.slurm.env,
+             *self.autopilot],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, text=True, env=self.env,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limit))
         for line in self.server.stdout:
             if line.startswith("events"):
@@ -89,7 +96,8 @@ class Site:
 
     def close(self) -> None:
         self.end()
-        self.slurm.end()
+        if self.slurm:
+            self.slurm.end()
 
     # What anybody may send.
 
@@ -157,13 +165,17 @@ class Site:
         ready, said = self.get("/readyz")
         if ready != 200:
             raise Broken(f"/readyz says {ready}: {said[:200]!r}")
+        if self.slurm:
+            self.check_autopilot()
+        if (peak := self.memory_mib()) > MEMORY_MIB:
+            raise Broken(f"the server took {peak:.0f} MiB")
+
+    def check_autopilot(self) -> None:
         before = self.leases()
         wait_until("the autopilot renews its lease", lambda: self.leases() > before, 120)
         states = self.slurm.run("sinfo", "--noheader", "--format=%n %T")
         if "drain" in states:
             raise Broken(f"a node was drained: {states!r}")
-        if (peak := self.memory_mib()) > MEMORY_MIB:
-            raise Broken(f"the server took {peak:.0f} MiB")
 
     def restart(self) -> None:
         """kill -9 and a new start: what is on the log must not end the next life either."""

@@ -28,34 +28,6 @@ install_kcat() {
     command -v kcat >/dev/null || "$here/../install.sh" kcat >&2 || echo "kcat is missing" >&2
 }
 
-have_jars() {
-    (cd "$jars" 2>/dev/null && sha256sum --check --status "$here/jars.txt" 2>/dev/null)
-}
-
-# The jars are fetched aside and moved one by one once all checksums are right, so that processes
-# may do this at the same time.
-install_jars() {
-    have_jars && return
-    command -v mvn >/dev/null || "$here/../install.sh" maven >&2
-    mkdir -p "$jars"
-    local aside name
-    aside=$(mktemp -d "$jars.XXXXXX")
-    if ! mvn --batch-mode --quiet --file "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$aside" >&2; then
-        rm -rf "$aside"
-        echo "Maven cannot fetch what $here/pom.xml names; a mirror that can be reached goes into ~/.m2/settings.xml" >&2
-        return 1
-    fi
-    if ! (cd "$aside" && sha256sum --check --quiet "$here/jars.txt") >&2; then
-        rm -rf "$aside"
-        echo "what Maven fetched is not what $here/jars.txt lists" >&2
-        return 1
-    fi
-    while read -r _ name; do
-        mv "$aside/$name" "$jars/$name"
-    done <"$here/jars.txt"
-    rm -rf "$aside"
-}
-
 properties() {
     local dir=$1 id=$2 nodes=$3 port controller voters="" count=0 node other other_port other_controller
     for node in ${nodes//,/ }; do
@@ -154,9 +126,9 @@ up() {
 }
 
 case "${1:-}" in
-    install) install_tools && install_kcat && install_jars && archive_classes && echo "$jars" ;;
+    install) install_tools && install_kcat && "$here/../jars.sh" "$here" "$jars" && archive_classes && echo "$jars" ;;
     node) node "${@:2}" ;;
-    up) install_tools && install_jars && up "${@:2}" ;;
+    up) install_tools && "$here/../jars.sh" "$here" "$jars" && up "${@:2}" ;;
     tool) run "${@:2}" ;;
     *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
