@@ -58,22 +58,49 @@
 --! imbalance_ppm             = "Share of step time in collectives waiting for the slowest rank of the step."
 --! imbalance_us              = "Numerator, µs: for each step and rank, how much longer the slowest rank took before its collectives (computing, input, checkpoint), at most the rank's own time in collectives."
 --! imbalance_known_us        = "Denominator, µs: steps of which every rank of the job reported computing and communication."
-WITH activity AS (
+WITH sides AS (
+    -- Two rows per minute and job at most: counters of its devices, and waits of its steps. Not a
+    -- full join: through one, a time range in a query would not reach the tables.
+    SELECT window_start, cluster, job_id,
+           devices, nodes, held_us, devices_sampled, shared_us, alone_us, sampled_us, sm_active_us, sm_active_known_us,
+           engine_active_us, engine_active_known_us, tensor_active_us, tensor_active_known_us, fp64_active_us, fp64_active_known_us,
+           fp32_active_us, fp32_active_known_us, fp16_active_us, fp16_active_known_us, dram_active_us, dram_active_known_us,
+           pcie_tx_bytes, pcie_tx_capacity_bytes, pcie_rx_bytes, pcie_rx_capacity_bytes, pcie_known_us, pcie_lacks, nvlink_tx_bytes,
+           nvlink_tx_capacity_bytes, nvlink_rx_bytes, nvlink_rx_capacity_bytes, nvlink_known_us, nvlink_lacks, nvlink_most,
+           NULL AS ranks, NULL AS step_us, NULL AS data_wait_us, NULL AS data_wait_known_us, NULL AS communication_us,
+           NULL AS communication_known_us, NULL AS imbalance_us, NULL AS imbalance_known_us
+    FROM job_counters_1m
+    UNION ALL
+    SELECT window_start, cluster, job_id,
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           ranks, step_us, data_wait_us, data_wait_known_us, communication_us, communication_known_us, imbalance_us,
+           imbalance_known_us
+    FROM step_waits_1m
+), activity AS (
     -- One row per minute and job that held devices or reported steps.
-    SELECT coalesce(c.window_start, s.window_start) AS window_start, coalesce(c.cluster, s.cluster) AS cluster,
-           coalesce(c.job_id, s.job_id) AS job_id,
-           c.devices, c.nodes, c.held_us, c.devices_sampled, c.shared_us, c.alone_us, c.sampled_us,
-           c.sm_active_us, c.sm_active_known_us, c.engine_active_us, c.engine_active_known_us,
-           c.tensor_active_us, c.tensor_active_known_us, c.fp64_active_us, c.fp64_active_known_us,
-           c.fp32_active_us, c.fp32_active_known_us, c.fp16_active_us, c.fp16_active_known_us,
-           c.dram_active_us, c.dram_active_known_us,
-           c.pcie_tx_bytes, c.pcie_tx_capacity_bytes, c.pcie_rx_bytes, c.pcie_rx_capacity_bytes, c.pcie_known_us, c.pcie_lacks,
-           c.nvlink_tx_bytes, c.nvlink_tx_capacity_bytes, c.nvlink_rx_bytes, c.nvlink_rx_capacity_bytes, c.nvlink_known_us,
-           c.nvlink_lacks, c.nvlink_most,
-           s.ranks, s.step_us, s.data_wait_us, s.data_wait_known_us, s.communication_us, s.communication_known_us,
-           s.imbalance_us, s.imbalance_known_us, coalesce(s.step_us * 2 >= s.ranks * 60000000, false) AS has_enough_steps
-    FROM job_counters_1m c
-    FULL JOIN step_waits_1m s ON s.window_start = c.window_start AND s.cluster = c.cluster AND s.job_id = c.job_id
+    SELECT window_start, cluster, job_id,
+           max(devices) AS devices, max(nodes) AS nodes, max(held_us) AS held_us, max(devices_sampled) AS devices_sampled,
+           max(shared_us) AS shared_us, max(alone_us) AS alone_us, max(sampled_us) AS sampled_us, max(sm_active_us) AS sm_active_us,
+           max(sm_active_known_us) AS sm_active_known_us, max(engine_active_us) AS engine_active_us,
+           max(engine_active_known_us) AS engine_active_known_us, max(tensor_active_us) AS tensor_active_us,
+           max(tensor_active_known_us) AS tensor_active_known_us, max(fp64_active_us) AS fp64_active_us,
+           max(fp64_active_known_us) AS fp64_active_known_us, max(fp32_active_us) AS fp32_active_us,
+           max(fp32_active_known_us) AS fp32_active_known_us, max(fp16_active_us) AS fp16_active_us,
+           max(fp16_active_known_us) AS fp16_active_known_us, max(dram_active_us) AS dram_active_us,
+           max(dram_active_known_us) AS dram_active_known_us, max(pcie_tx_bytes) AS pcie_tx_bytes,
+           max(pcie_tx_capacity_bytes) AS pcie_tx_capacity_bytes, max(pcie_rx_bytes) AS pcie_rx_bytes,
+           max(pcie_rx_capacity_bytes) AS pcie_rx_capacity_bytes, max(pcie_known_us) AS pcie_known_us, max(pcie_lacks) AS pcie_lacks,
+           max(nvlink_tx_bytes) AS nvlink_tx_bytes, max(nvlink_tx_capacity_bytes) AS nvlink_tx_capacity_bytes,
+           max(nvlink_rx_bytes) AS nvlink_rx_bytes, max(nvlink_rx_capacity_bytes) AS nvlink_rx_capacity_bytes,
+           max(nvlink_known_us) AS nvlink_known_us, max(nvlink_lacks) AS nvlink_lacks, max(nvlink_most) AS nvlink_most,
+           max(ranks) AS ranks, max(step_us) AS step_us, max(data_wait_us) AS data_wait_us,
+           max(data_wait_known_us) AS data_wait_known_us, max(communication_us) AS communication_us,
+           max(communication_known_us) AS communication_known_us, max(imbalance_us) AS imbalance_us,
+           max(imbalance_known_us) AS imbalance_known_us,
+           coalesce(max(step_us) * 2 >= max(ranks) * 60000000, false) AS has_enough_steps
+    FROM sides
+    GROUP BY window_start, cluster, job_id
 ), shares AS (
     -- The same rows, with the share of time or capacity for each resource, millionths.
     SELECT *,
