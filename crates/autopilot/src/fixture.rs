@@ -123,7 +123,7 @@ pub(crate) fn cluster() -> ClusterState {
     state.pools.insert("train".into(), Pool::default());
     let share =
         |quota_gpus, lendable, demand_gpus| Share { quota_gpus, lendable, demand_gpus, ..Share::default() };
-    let owner = |pool: &str, share| Owner { shares: [(pool.to_owned(), share)].into() };
+    let owner = |pool: &str, share| Owner { shares: [(pool.to_owned(), share)].into(), ..Owner::default() };
     state.owners.insert("serving".into(), owner("serve", share(128, true, Some(40))));
     state.owners.insert("research".into(), owner("train", share(32, false, Some(32))));
     state.sources.insert("slurm".into(), Source { last_event_us: Some(NOW - 5 * S) });

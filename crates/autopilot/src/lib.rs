@@ -32,6 +32,7 @@ pub mod names;
 pub mod pairs;
 pub mod planner;
 pub mod policy;
+pub mod promise;
 pub mod rollout;
 pub mod scorecard;
 pub mod slo;

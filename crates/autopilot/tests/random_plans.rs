@@ -125,7 +125,7 @@ impl Making {
                     let mean = self.rng.random_range(0.0..1.0) * f64::from(quota);
                     demand.insert((name.clone(), pool.clone()), mean);
                 }
-                let owner = Owner { shares: [(pool.clone(), share)].into() };
+                let owner = Owner { shares: [(pool.clone(), share)].into(), ..Owner::default() };
                 self.state.owners.insert(name, owner);
             }
         }

@@ -13,6 +13,7 @@ use tidegate_autopilot::executor::{
 use tidegate_autopilot::guard::{Refusal, Rule};
 use tidegate_autopilot::intent::{IntentEvent, Transition};
 use tidegate_autopilot::planner::{Decision, Predicted};
+use tidegate_autopilot::promise::{PromiseEvent, Promised};
 use tidegate_autopilot::scorecard::Score;
 use tidegate_autopilot::slo::Alert;
 use tidegate_autopilot::state::Object;
@@ -82,6 +83,7 @@ pub fn encode_entry(
         }
         JournalEvent::Switched(switched) => fill_switched(&mut event, switched),
         JournalEvent::Refused(refused) => fill_refused(&mut event, refused),
+        JournalEvent::Promise(promise) => fill_promise(&mut event, promise),
     }
     Ok(Event::Autopilot(event))
 }
@@ -250,6 +252,17 @@ fn fill_switched(event: &mut AutopilotEvent, switched: &Switched) {
 fn fill_refused(event: &mut AutopilotEvent, refused: &EntriesRefused) {
     event.set_kind(EventKind::EntryRefused);
     event.why = Some(describe_refused(refused));
+}
+
+fn fill_promise(event: &mut AutopilotEvent, promise: &PromiseEvent) {
+    event.set_kind(EventKind::Promise);
+    event.object = Some(object(&Object::Owner(promise.owner.clone())));
+    event.firing = match promise.what {
+        Promised::Broken { .. } => Some(true),
+        Promised::Kept => Some(false),
+        Promised::Before(_) | Promised::Unmet { .. } => None,
+    };
+    event.why = Some(promise.describe());
 }
 
 /// Refused entries in words.

@@ -67,6 +67,7 @@ impl Event {
                     | Kind::Cycles
                     | Kind::Switched
                     | Kind::EntryRefused => Ok(()),
+                    Kind::Promise => filled("object", event.object.as_deref().unwrap_or_default()),
                     Kind::Planned => filled("plan", event.plan.as_deref().unwrap_or_default()),
                     Kind::ShadowPolicy => {
                         filled("policy_hash", event.policy_hash.as_deref().unwrap_or_default())

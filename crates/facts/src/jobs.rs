@@ -129,12 +129,20 @@ impl OpenJob {
 
 /// Whether no attempt of the job follows. One whose node failed or that was preempted may come
 /// back, and says nothing of how long such jobs run.
-fn is_over(event: &JobEvent) -> bool {
-    let state = event.final_state.as_deref().and_then(|state| state.parse::<FinalState>().ok());
+pub(crate) fn is_over(event: &JobEvent) -> bool {
     !matches!(
-        state,
+        final_state(event),
         Some(FinalState::Requeued | FinalState::Resized | FinalState::Preempted | FinalState::NodeFail)
     )
+}
+
+/// Whether the job goes back into the queue.
+pub(crate) fn is_requeued(event: &JobEvent) -> bool {
+    matches!(final_state(event), Some(FinalState::Requeued | FinalState::Preempted | FinalState::NodeFail))
+}
+
+fn final_state(event: &JobEvent) -> Option<FinalState> {
+    event.final_state.as_deref().and_then(|state| state.parse().ok())
 }
 
 /// Fields of a family in a snapshot.

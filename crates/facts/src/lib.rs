@@ -10,6 +10,7 @@
 //! | `progress` | step reports | last checkpoint, time to save, restart and resize |
 //! | `curves` | scaling curves of job families | throughput by size, remaining work |
 //! | `node_health` | health and straggler signals | health of nodes |
+//! | `waits` | jobs that could start and did | each owner's waits of thirty days |
 //! | `places` | locations of nodes, the price book | racks, prices of pools |
 
 #![warn(missing_docs)]
@@ -21,10 +22,11 @@ mod node_health;
 mod places;
 mod progress;
 mod run_times;
+mod waits;
 
 use serde::{Deserialize, Serialize};
 use tidegate_autopilot::state::ClusterState;
-use tidegate_events::{Event, SchemaId};
+use tidegate_events::{Event, Micros, SchemaId};
 
 use curves::Curves;
 use jobs::Jobs;
@@ -32,6 +34,7 @@ use node_health::NodeSignals;
 use places::Places;
 use progress::Progress;
 pub use run_times::{Remaining, RunTimes};
+use waits::TeamWaits;
 
 /// Everything learned of one cluster; saved and restored as a whole.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -42,6 +45,7 @@ pub struct Facts {
     curves: Curves,
     progress: Progress,
     places: Places,
+    waits: TeamWaits,
 }
 
 impl Facts {
@@ -61,6 +65,7 @@ impl Facts {
             Event::Job(job) => {
                 self.jobs.observe(job, event.event_time_ms());
                 self.progress.job(job, event.event_time_ms());
+                self.waits.observe(job, event.event_time_ms());
             }
             Event::Step(step) => self.progress.step(step, event.event_time_ms(), &self.jobs),
             Event::Scaling(point) => self.curves.point(point, event.event_time_ms()),
@@ -77,6 +82,7 @@ impl Facts {
         self.signals.enrich(state);
         self.places.enrich(state);
         let at_us = state.at_us;
+        self.waits.enrich(state, Micros(at_us).floor_millis().0);
         for (id, job) in &mut state.jobs {
             if job.curve.is_none() {
                 job.curve = self.curves.of(&self.jobs.family(id));

@@ -166,6 +166,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         if matches!(intent.stage, Stage::Leased { noticed_us: Some(_), acknowledged: false }) {
             self.end_notice(action, target, now_us)?;
         }
+        self.record_waits_before(state, now_us)?;
         self.record_step(&action.id, Transition::Applying, now_us)?;
         self.apply(action, target, now_us)
     }

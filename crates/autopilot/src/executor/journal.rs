@@ -10,6 +10,7 @@ use crate::action::ActionId;
 use crate::intent::{IntentEvent, Lease};
 use crate::planner::{Plan, PlanRecord, Report};
 use crate::policy::{Canary, Policy, PolicyChange};
+use crate::promise::PromiseEvent;
 use crate::rollout::{self, shadow};
 use crate::scorecard::Score;
 use crate::slo::{Alert, Cycles};
@@ -41,6 +42,8 @@ pub enum JournalEvent {
     Switched(Switched),
     /// Entries of the journal that do not count: forged, replayed or out of order.
     Refused(EntriesRefused),
+    /// An owner's promise: what was before, what it lacked, whether it holds.
+    Promise(Box<PromiseEvent>),
 }
 
 /// A signed policy that applies from now on.

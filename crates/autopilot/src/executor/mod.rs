@@ -10,6 +10,7 @@ mod drive;
 mod impact;
 mod journal;
 mod people;
+mod promises;
 mod rollout;
 mod self_check;
 mod state;
@@ -152,6 +153,7 @@ pub struct Executor<J, F> {
     earned_of: (u64, u64, i64),
     refused: BTreeMap<(String, Rule), i64>,
     impacts: BTreeMap<ActionId, Impact>,
+    unmet: promises::Unmet,
     /// When repeated refusals were last forgotten.
     forgot_us: i64,
     steps: Vec<(ActionId, &'static str)>,
@@ -197,6 +199,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             earned_of: (0, 0, 0),
             refused: BTreeMap::new(),
             impacts: BTreeMap::new(),
+            unmet: promises::Unmet::default(),
             forgot_us: 0,
             steps: Vec::new(),
             shadow: None,
@@ -296,6 +299,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
                 self.forecast.observe(&state);
                 self.forecast.annotate(&mut state);
                 self.add_record(&mut state);
+                self.update_promises(&mut state, now_us)?;
                 self.impacts.values_mut().for_each(|meter| meter.observe(&state));
                 self.update_canary(approved, &state, now_us)?;
                 stepped.planned = self.plan(&state, switch(), now_us)?;

@@ -10,6 +10,7 @@ use crate::action::{ActionId, Change, Kind};
 use crate::intent::{self, Intent, IntentEvent, IntentLedger, Lease, Stage};
 use crate::planner::{Plan, with_decisions};
 use crate::policy::{Mode, Policy};
+use crate::promise::Promises;
 use crate::rollout::{Canaries, CanaryEvent};
 use crate::scorecard::{Score, Standings};
 use crate::slo::Slo;
@@ -64,6 +65,9 @@ pub struct ExecutorState {
     /// The kill switch as it was last found, where it is signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switched: Option<Switched>,
+    /// Promises to owners.
+    #[serde(default)]
+    pub promises: Promises,
     /// Entries that do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusals: Option<Refusals>,
@@ -151,6 +155,7 @@ impl ExecutorState {
                 let count = before.saturating_add(last.count);
                 self.refusals = Some(Refusals { count, last_us: at_us, last });
             }
+            JournalEvent::Promise(event) => self.promises.fold(*event, at_us),
             JournalEvent::Shadow(_) => {}
             JournalEvent::Alert(alert) => self.slo.fold(*alert),
             JournalEvent::Cycles(cycles) => self.slo.tallies.cycles(cycles, at_us),
@@ -175,9 +180,12 @@ impl ExecutorState {
         self.canaries.get(&canary.id()).is_none_or(|status| status.beginning() != signed.plan)
     }
 
-    /// Counts an event for the SLOs.
+    /// Counts an event for the SLOs, and notes when the first action begins.
     fn count(&mut self, event: &IntentEvent, before: Option<&Stage>) {
-        let Self { intents, slo, policy, .. } = self;
+        let Self { intents, slo, policy, promises, .. } = self;
+        if let intent::Transition::Applying = event.transition {
+            promises.acted(event.at_us);
+        }
         if let (Some(intent), Some(before)) = (intents.get(&event.action), before) {
             // A decision follows its plan, which holds the policy.
             let within_ms =
@@ -291,6 +299,7 @@ impl ExecutorState {
     fn forget(&mut self, before_us: i64) {
         self.intents.forget(before_us);
         self.slo.tallies.forget(before_us);
+        self.promises.forget(before_us);
         let Self { intents, order, scored, .. } = self;
         order.retain(|id, _| intents.get(id).is_some());
         scored.retain(|id| intents.get(id).is_some());

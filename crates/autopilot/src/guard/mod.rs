@@ -14,6 +14,7 @@ mod evidence;
 mod floors;
 mod footprint;
 mod history;
+mod promise;
 mod rate;
 mod selection;
 mod stability;
@@ -84,6 +85,8 @@ pub enum Rule {
     Oscillation,
     /// Something would fall below its floor.
     Floor,
+    /// The promise to an owner that it takes from does not hold.
+    Promise,
 }
 
 /// A refusal.
@@ -122,7 +125,7 @@ struct Context<'a> {
 type Check = fn(&Context<'_>) -> Option<Refusal>;
 
 /// In order of evaluation; checks that need no knowledge of the cluster come first.
-const CHECKS: [Check; 24] = [
+const CHECKS: [Check; 25] = [
     authority::switch,
     history::duplicate,
     authority::rejected,
@@ -145,6 +148,7 @@ const CHECKS: [Check; 24] = [
     rate::breaker,
     rate::failure_domain,
     rate::owner_loss,
+    promise::promise,
     stability::rests,
     floors::floors,
 ];

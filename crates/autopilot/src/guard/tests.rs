@@ -1,5 +1,6 @@
 //! Each rule by itself, and invariants over whole histories.
 
+mod promises;
 mod rates;
 mod requirements;
 mod rules;

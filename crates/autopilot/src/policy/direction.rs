@@ -116,6 +116,14 @@ const KEYS: &[(&str, Widens)] = &[
     ("preempt.notice_s", Widens::Down),
     ("advice.most", Widens::Never),
     ("advice.keeps_share", Widens::Never),
+    ("promise.keep", Widens::Off),
+    ("promise.wait_longer", Widens::Up),
+    ("promise.wait_slack_s", Widens::Up),
+    ("promise.least_jobs", Widens::Up), // Fewer waits than this break nothing.
+    ("promise.unmet_minutes", Widens::Up),
+    // A name left out falls back on what is derived, which may be more or less.
+    ("promise.owner_wait_p95_s.*", Widens::Any),
+    ("promise.owner_unmet_minutes.*", Widens::Any),
     ("record.decisions", Widens::Any), // Used by promotion and demotion.
     ("record.verified", Widens::Down),
     ("record.realised", Widens::Down),

@@ -20,7 +20,8 @@ pub use error::PolicyError;
 pub use rollout::{Canary, CanaryRules, RollbackRules, ShadowRules};
 pub use sections::{
     AdviceRules, Blast, Budget, DrainRules, Floors, ForecastRules, ForecastSource, Freshness, LendRules,
-    Objective, PreemptRules, RecordRules, ReservationRules, ResizeRules, SloRules, Stability, Worth,
+    Objective, PreemptRules, PromiseRules, RecordRules, ReservationRules, ResizeRules, SloRules, Stability,
+    Worth,
 };
 pub use service::Service;
 
@@ -170,6 +171,9 @@ pub struct Policy {
     /// Advice to people.
     #[serde(default, skip_serializing_if = "AdviceRules::are_default")]
     pub advice: AdviceRules,
+    /// What every owner is promised.
+    #[serde(default, skip_serializing_if = "PromiseRules::are_default")]
+    pub promise: PromiseRules,
     /// Promotion and demotion by scorecard.
     pub record: RecordRules,
     /// Shadow policy, which plans but never acts.

@@ -6,7 +6,14 @@ use toml::{Table, Value};
 use super::{Policy, PolicyError, SHIPPED};
 
 /// Tables whose keys are names given by users: pools, owners, sources.
-const OPEN: [&str; 4] = ["floors.pools", "floors.owners", "freshness.sources", "reservation.ahead"];
+const OPEN: [&str; 6] = [
+    "floors.pools",
+    "floors.owners",
+    "freshness.sources",
+    "reservation.ahead",
+    "promise.owner_wait_p95_s",
+    "promise.owner_unmet_minutes",
+];
 
 pub(super) fn over_shipped(text: &str) -> Result<Policy, PolicyError> {
     let syntax = |e: toml::de::Error| PolicyError::Syntax { why: e.to_string().trim().to_owned() };

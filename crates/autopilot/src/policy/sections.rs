@@ -281,6 +281,33 @@ impl AdviceRules {
     }
 }
 
+/// What every owner is promised while the autopilot acts: [`crate::promise`].
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromiseRules {
+    /// Whether the guard keeps it. `false`: it is measured and shown only.
+    pub keep: bool,
+    /// How much longer the 95th percentile of an owner's waits may be than before the autopilot
+    /// acted, share of it.
+    pub wait_longer: f64,
+    /// So many seconds longer is allowed in any case.
+    pub wait_slack_s: i64,
+    /// Fewest waits in thirty days that say something, before and now.
+    pub least_jobs: u32,
+    /// Most minutes in thirty days in which an owner lacks GPUs that it lent.
+    pub unmet_minutes: u32,
+    /// 95th percentile of the waits promised to an owner, s, instead of the derived one.
+    pub owner_wait_p95_s: BTreeMap<OwnerName, u32>,
+    /// `unmet_minutes` of single owners.
+    pub owner_unmet_minutes: BTreeMap<OwnerName, u32>,
+}
+
+impl PromiseRules {
+    pub(super) fn are_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A service level objective of the autopilot itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -131,6 +131,7 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("reservation.step_gpus", p.reservation.step_gpus),
         ("reservation.term_days", p.reservation.term_days),
         ("drain.families", p.drain.families),
+        ("promise.least_jobs", p.promise.least_jobs),
         ("record.decisions", p.record.decisions),
         ("record.window", p.record.window),
         ("slo.window_days", p.slo.window_days),

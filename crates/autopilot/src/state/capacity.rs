@@ -25,6 +25,34 @@ pub struct Pool {
 pub struct Owner {
     /// Entitlement by pool.
     pub shares: BTreeMap<PoolName, Share>,
+    /// Teams of its jobs in events. Empty: the one of its name.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub teams: BTreeSet<String>,
+    /// How long its jobs waited for capacity in the last thirty days. `None`: unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Waits>,
+    /// What it was promised, and how that stands. `None`: nothing yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub promise: Option<OwnerPromise>,
+}
+
+/// Waits of an owner's jobs, from when they could start until they started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// 95th percentile, ms.
+    pub p95_ms: i64,
+    /// Number of waits.
+    pub jobs: u32,
+}
+
+/// The journal's side of a promise to an owner: [`crate::promise`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OwnerPromise {
+    /// Its waits in the thirty days before the autopilot first acted. `None`: too few were known.
+    pub before: Option<Waits>,
+    /// Time of the last thirty days in which it lacked GPUs that it had lent, ms.
+    pub unmet_ms: i64,
 }
 
 /// An owner's entitlement to a pool.

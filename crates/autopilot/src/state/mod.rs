@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use capacity::{Loan, Owner, Pool, Reservation, Share, Writer};
+pub use capacity::{Loan, Owner, OwnerPromise, Pool, Reservation, Share, Waits, Writer};
 pub use curve::{CurveError, CurvePoint, ScalingCurve};
 pub use forecast_origin::{BoundsDrift, ForecastOrigin};
 pub use job::{Checkpoint, GrowBy, Job, JobKind, JobState};

@@ -74,7 +74,7 @@ fn site() -> ClusterState {
     state.nodes.insert("s".into(), node("serve"));
     let owner = |pool: &str, quota_gpus, lendable| {
         let share = Share { quota_gpus, lendable, demand_gpus: Some(0), ..Share::default() };
-        Owner { shares: [(pool.to_owned(), share)].into() }
+        Owner { shares: [(pool.to_owned(), share)].into(), ..Owner::default() }
     };
     state.owners.insert("ml".into(), owner("train", 48, false));
     state.owners.insert("serving".into(), owner("serve", 8, true));

@@ -95,7 +95,8 @@ impl Target for Still {
         for pool in ["serve", "train"] {
             state.pools.insert(pool.into(), Pool::default());
         }
-        let owner = |pool: &str, share| Owner { shares: [(pool.to_owned(), share)].into() };
+        let owner =
+            |pool: &str, share| Owner { shares: [(pool.to_owned(), share)].into(), ..Owner::default() };
         let share = |quota_gpus, lendable, demand| Share {
             quota_gpus,
             lendable,

@@ -57,7 +57,8 @@ pub(super) fn state(config: &SlurmConfig, cluster: &str, snapshot: &Snapshot) ->
             (pool.clone(), share(config, &state, snapshot, owner, pool, configured))
         });
         let shares = shares.collect();
-        state.owners.insert(owner.clone(), Owner { shares });
+        let teams = config.accounts(owner).into_iter().collect();
+        state.owners.insert(owner.clone(), Owner { shares, teams, ..Owner::default() });
     }
     state
 }

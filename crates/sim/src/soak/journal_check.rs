@@ -81,7 +81,8 @@ impl JournalCheck {
             | JournalEvent::Alert(_)
             | JournalEvent::Cycles(_)
             | JournalEvent::Switched(_)
-            | JournalEvent::Refused(_) => Vec::new(),
+            | JournalEvent::Refused(_)
+            | JournalEvent::Promise(_) => Vec::new(),
         };
         wrong.into_iter().map(|(invariant, what)| (at_us, invariant, what)).collect()
     }

@@ -110,7 +110,7 @@ impl SimTarget {
                 reclaim_took_ms: None,
             };
             let shares = [(spec.pools[team.pool].name.clone(), share)].into();
-            owners.insert(team.name.clone(), Owner { shares });
+            owners.insert(team.name.clone(), Owner { shares, ..Owner::default() });
         }
         for (s, service) in self.sim.services().iter().enumerate() {
             let pool = &spec.pools[service.pool];
@@ -122,7 +122,10 @@ impl SimTarget {
                 demand_gpus: Some(self.sim.demand_gpus(s)),
                 reclaim_took_ms: None,
             };
-            owners.insert(pool.name.clone(), Owner { shares: [(pool.name.clone(), share)].into() });
+            owners.insert(
+                pool.name.clone(),
+                Owner { shares: [(pool.name.clone(), share)].into(), ..Owner::default() },
+            );
         }
         owners
     }

@@ -3,6 +3,7 @@
 
 mod decide;
 mod doctor;
+mod promises;
 mod rehearse;
 mod slo;
 
@@ -319,8 +320,10 @@ fn record(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), CommandErr
             }
         })
         .collect();
+    let owners = promises::lines(data)?;
     if json {
-        say!("{}", serde_json::to_string_pretty(&lines)?);
+        let record = serde_json::json!({ "kinds": lines, "owners": owners });
+        say!("{}", serde_json::to_string_pretty(&record)?);
         return Ok(());
     }
     if lines.is_empty() {
@@ -337,5 +340,6 @@ fn record(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), CommandErr
             line.why
         );
     }
+    promises::print(&owners);
     Ok(())
 }

@@ -26,7 +26,7 @@ pub(super) struct Question {
     line: &'static str,
 }
 
-pub(super) const QUESTIONS: [Question; 4] = [
+pub(super) const QUESTIONS: [Question; 5] = [
     Question {
         kind: "decision",
         sql: "SELECT cluster, action, replace(decision_kind, '_', ' ') AS decision_kind, object, gpus, \
@@ -52,6 +52,14 @@ pub(super) const QUESTIONS: [Question; 4] = [
               WHERE state IN ('BAD', 'FAILED') ORDER BY since_time DESC LIMIT 1000",
         id: &["cluster", "node", "state", "at"],
         line: "{cluster}: node {node} is {state}[, GPU {gpu_index}][: {evidence}]",
+    },
+    Question {
+        kind: "promise",
+        sql: "SELECT cluster, why, source, epoch, seq, to_char(event_time, '%FT%T') AS at FROM autopilot_events \
+              WHERE kind = 'PROMISE' AND firing AND event_time > now() - INTERVAL '1 day' \
+              ORDER BY event_time DESC LIMIT 1000",
+        id: &["cluster", "source", "epoch", "seq"],
+        line: "{cluster}: {why}. `tidegate autopilot record`",
     },
     Question {
         kind: "journal",

@@ -82,11 +82,14 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
     let record =
         succeed(tidegate().args(["autopilot", "record", "--policy", "auto", "--json", "--data"]).arg(data));
     let record: Value = serde_json::from_str(&record).unwrap();
-    let of_lend = record.as_array().unwrap().iter().find(|line| line["kind"] == "lend").unwrap();
+    let of_lend = record["kinds"].as_array().unwrap().iter().find(|line| line["kind"] == "lend").unwrap();
     assert!(
         of_lend["scored"].as_i64().unwrap() > 0 && of_lend["verified_ppm"].as_i64().unwrap() > 900_000,
         "{record}"
     );
+    let owners = record["owners"].as_array().unwrap();
+    let serve = owners.iter().find(|line| line["owner"] == "serve").unwrap();
+    assert!(serve["promise"].is_string() && serve["unmet_limit_ms"].as_i64().unwrap() > 0, "{record}");
 
     // A second site does not begin where one is.
     run(&mut up()).refused(&["holds events already", "--data"]);

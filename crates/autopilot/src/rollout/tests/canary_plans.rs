@@ -11,7 +11,9 @@ fn two_sides() -> ClusterState {
     }
     state.pools.insert("web".into(), Pool::default());
     let share = Share { quota_gpus: 128, lendable: true, demand_gpus: Some(40), ..Share::default() };
-    state.owners.insert("web".into(), Owner { shares: [("web".to_owned(), share)].into() });
+    state
+        .owners
+        .insert("web".into(), Owner { shares: [("web".to_owned(), share)].into(), ..Owner::default() });
     state
 }
 

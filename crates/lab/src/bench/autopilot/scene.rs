@@ -119,7 +119,8 @@ pub fn cluster(nodes: usize, jobs: usize) -> ClusterState {
         ..Share::default()
     };
     let gpus = 8 * nodes as u32;
-    let own = |pool: &str, share: Share| Owner { shares: [(pool.to_owned(), share)].into() };
+    let own =
+        |pool: &str, share: Share| Owner { shares: [(pool.to_owned(), share)].into(), ..Owner::default() };
     let quota = 8 * serving as u32;
     state.owners.insert("serving".to_owned(), own("serve", share(quota, quota / 3, true)));
     for team in 0..40 {
