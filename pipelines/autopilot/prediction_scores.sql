@@ -12,11 +12,15 @@
 --! scored_time   = "Time of the score: the predicted period is over, or the action failed."
 --! verified      = "1 if the action was read back as done."
 --! predicted_gpu_ms  = "Predicted net gain, useful GPU x ms."
---! realised_gpu_ms   = "Measured net gain against doing nothing; negative if doing nothing was better; NULL if it cannot be measured."
+--! realised_gpu_ms   = "Measured net gain against doing nothing; negative if doing nothing was better; NULL if no single value can be measured."
 --! benefit_ratio_ppm = "Realised over predicted benefit, millionths; NULL if it cannot be measured."
 --! within        = "1 if the outcome lies within the bounds of the prediction."
+--! realised_low_gpu_ms  = "Lower bound of the net gain where it is an estimate, e.g. of a drain; equal to it if it is exact; NULL if nothing is known."
+--! realised_high_gpu_ms = "Upper bound of the net gain; see realised_low_gpu_ms."
+--! without_it    = "What would have happened without the action, in words."
 SELECT s.cluster, s.action, s.decision_kind, p.object, p.event_time AS decided_time, s.event_time AS scored_time, s.verified,
-       s.predicted_gpu_ms, s.realised_gpu_ms, s.benefit_ratio_ppm, s.within
+       s.predicted_gpu_ms, s.realised_gpu_ms, s.benefit_ratio_ppm, s.within,
+       s.realised_low_gpu_ms, s.realised_high_gpu_ms, s.why AS without_it
 FROM autopilot_events s
 LEFT JOIN autopilot_events p ON p.cluster = s.cluster AND p.action = s.action AND p.kind = 'PROPOSED'
 WHERE s.kind = 'SCORED'

@@ -78,6 +78,7 @@ pub(crate) fn gang(nodes: &[&str]) -> Job {
             requeue_ms: Some(0),
             resize_ms: Some(20_000),
             on_notice: false,
+            step_us: None,
         },
         curve: None,
         remaining_work_ms: None,

@@ -27,6 +27,7 @@ mod fingerprint;
 mod fixture;
 pub mod forecast;
 pub mod guard;
+pub mod impact;
 pub mod intent;
 pub mod names;
 pub mod pairs;

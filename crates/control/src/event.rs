@@ -73,6 +73,7 @@ pub fn encode_entry(
         JournalEvent::Planned(planned) => fill_plan(&mut event, planned),
         JournalEvent::Step(step) => fill_step(&mut event, step),
         JournalEvent::Scored(score) => fill_score(&mut event, score),
+        JournalEvent::Measured(_) => event.set_kind(EventKind::Measured),
         JournalEvent::Shadow(shadow) => rollout::fill_shadow(&mut event, shadow),
         JournalEvent::Canary(canary) => rollout::fill_canary(&mut event, canary),
         JournalEvent::Policy(taken) => fill_policy(&mut event, taken),
@@ -220,6 +221,10 @@ fn fill_score(event: &mut AutopilotEvent, score: &Score) {
     event.realised_gpu_ms = score.realised_gpu_ms;
     event.benefit_ratio_ppm = score.benefit_ratio_ppm;
     event.within = score.within;
+    let bounds = score.bounds_gpu_ms();
+    event.realised_low_gpu_ms = bounds.map(|bounds| bounds.low_gpu_ms);
+    event.realised_high_gpu_ms = bounds.map(|bounds| bounds.high_gpu_ms);
+    event.why.clone_from(&score.without);
     fill_canary(event, score.canary.as_ref());
 }
 

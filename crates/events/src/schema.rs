@@ -115,7 +115,7 @@ impl SchemaId {
             Self::GpuSampleBatch | Self::StragglerSignal | Self::NodeSignal | Self::AuditEvent => 2,
             Self::JobEvent | Self::NodeEvent => 3,
             Self::CapacityEvent | Self::StepReport => 4,
-            Self::AutopilotEvent => 5,
+            Self::AutopilotEvent => 6,
         }
     }
 

@@ -7,7 +7,7 @@
 //! | module | from | adds |
 //! |---|---|---|
 //! | `run_times` | jobs that ended | expected end, with its uncertainty |
-//! | `progress` | step reports | last checkpoint, time to save, restart and resize |
+//! | `progress` | step reports | last checkpoint, time of a step, to save, restart and resize |
 //! | `curves` | scaling curves of job families | throughput by size, remaining work |
 //! | `node_health` | health and straggler signals | health of nodes |
 //! | `waits` | jobs that could start and did | each owner's waits of thirty days |

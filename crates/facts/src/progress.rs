@@ -42,6 +42,8 @@ struct Run {
     resizes: bool,
     /// Beginning of the last completed save.
     saved_us: Option<i64>,
+    /// Times of the last steps of this attempt, µs, saves and loads apart.
+    steps: Recent,
     newest_ms: i64,
 }
 
@@ -62,6 +64,7 @@ struct Pauses {
     newest_ms: i64,
 }
 
+/// The last measurements of one thing, at most [`KEPT`].
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 struct Recent(VecDeque<i64>);
@@ -78,6 +81,7 @@ impl Progress {
             let run = self.jobs.entry(event.job_id.clone()).or_default();
             let is_resize = event.kind() == Kind::Resized || std::mem::take(&mut run.resizes);
             run.awaits = Some(Awaited { since_ms: at_ms, is_resize });
+            run.steps = Recent::default();
             run.newest_ms = run.newest_ms.max(at_ms);
         } else if event.kind() == Kind::Ended {
             let state = event.final_state.as_deref().and_then(|state| state.parse::<FinalState>().ok());
@@ -114,6 +118,10 @@ impl Progress {
             if awaited.is_resize { &mut pauses.resize } else { &mut pauses.restart }.add(took_ms);
         }
         let save_us = us(step.checkpoint_us);
+        let step_us = us(Some(step.duration_us)) - save_us - us(step.restore_us);
+        if step_us > 0 {
+            run.steps.push(step_us);
+        }
         if save_us > 0 {
             pauses.save.add(Micros(save_us).floor_millis().0);
             // What was done while it saved is not in the checkpoint.
@@ -125,8 +133,9 @@ impl Progress {
     /// Adds a job's last checkpoint and what disturbing it takes.
     pub fn enrich(&self, id: &str, job: &mut Job, jobs: &Jobs) {
         let checkpoint = &mut job.checkpoint;
-        if checkpoint.last_us.is_none() {
-            checkpoint.last_us = self.jobs.get(id).and_then(|run| run.saved_us);
+        if let Some(run) = self.jobs.get(id) {
+            checkpoint.last_us = checkpoint.last_us.or(run.saved_us);
+            checkpoint.step_us = checkpoint.step_us.or(run.steps.median());
         }
         let Some(pauses) = self.families.get(&jobs.family(id)) else { return };
         checkpoint.save_ms = checkpoint.save_ms.or(pauses.save.median());
@@ -138,10 +147,14 @@ impl Progress {
 impl Recent {
     fn add(&mut self, took_ms: i64) {
         if (0..=LONGEST_MS).contains(&took_ms) {
-            self.0.push_back(took_ms);
-            if self.0.len() > KEPT {
-                self.0.pop_front();
-            }
+            self.push(took_ms);
+        }
+    }
+
+    fn push(&mut self, value: i64) {
+        self.0.push_back(value);
+        if self.0.len() > KEPT {
+            self.0.pop_front();
         }
     }
 
@@ -205,6 +218,8 @@ mod tests {
         let pauses = &seen.1.families["t/-/train/-"];
         let medians = [&pauses.save, &pauses.restart, &pauses.resize].map(Recent::median);
         assert_eq!(medians, [Some(20_000), Some(45_000), Some(12_000)]);
+        // One step since the resize; the saves and loads are no part of a step.
+        assert_eq!(seen.1.jobs["1"].steps.0, [10_000_000]);
         // A step of an unknown job, or from before its start, is nobody's.
         seen.step("2", 0, 220_000, 1_000, 0);
         seen.job(started("3", 300_000, Kind::Started));

@@ -135,6 +135,40 @@ fn a_tide_is_lent_and_taken_back_and_every_plan_can_be_made_again() {
     assert!(!known.scores.iter().any(|score| freeing(&score.action)));
 }
 
+#[test]
+fn a_successor_goes_on_measuring_and_every_kind_that_acts_is_scored() {
+    let setting = setting(5);
+    let (mut target, journal) = (cluster(&setting, 17), InMemoryJournal::default());
+    let mut first = Executor::new(Policy::auto(), settings("first"), journal.clone(), warmed(&setting));
+    run(&mut first, &mut target, 20 * HOUR_US + 17 * MINUTE_US).unwrap();
+    let handed_us = EPOCH_US + target.sim().now_us();
+    let mut second = Executor::new(Policy::auto(), settings("second"), journal.reader(), warmed(&setting));
+    run(&mut second, &mut target, 2 * DAY_US).unwrap();
+    let (known, entries) = known(&journal);
+    let spans = |score: &&Score| {
+        let measured = known.intents.get(&score.action).and_then(|intent| intent.measured());
+        measured.is_some_and(|of| of.verified_us < handed_us && of.ends_us() > handed_us)
+    };
+    let spanning: Vec<&Score> = known.scores.iter().filter(spans).collect();
+    assert!(
+        !spanning.is_empty() && spanning.iter().all(|score| score.realised_gpu_ms.is_some()),
+        "{spanning:?}"
+    );
+    assert!(spanning.iter().any(|score| score.realised_gpu_ms > Some(0)), "{spanning:?}");
+    // Reclaims are scored too, and every score says what would have happened.
+    let verified: Vec<&Score> = known.scores.iter().filter(|score| score.verified).collect();
+    assert!(verified.iter().all(|score| score.without.is_some()), "{verified:?}");
+    let reclaims: Vec<&&Score> = verified.iter().filter(|score| score.kind == Kind::Reclaim).collect();
+    assert!(
+        reclaims.len() > 3 && reclaims.iter().all(|score| score.realised_gpu_ms.is_some()),
+        "{reclaims:?}"
+    );
+    // A score ends its measurement, and what is under way is no more than what is not scored.
+    assert!(known.measured.meters.keys().all(|id| !known.is_scored(id)));
+    let written = entries.iter().filter(|entry| matches!(entry.event, JournalEvent::Measured(_))).count();
+    assert!(written > 10, "{written}");
+}
+
 /// A journal whose writer dies at a write, before or after it is stored.
 #[derive(Clone)]
 struct Dying {
@@ -188,6 +222,7 @@ fn killed_at_any_write_the_next_goes_on_and_nothing_is_done_twice_or_left_half_d
             JournalEvent::Planned(_) => "planned",
             JournalEvent::Lease(_) => "lease",
             JournalEvent::Scored(_) => "scored",
+            JournalEvent::Measured(_) => "measured",
             JournalEvent::Shadow(_) | JournalEvent::Canary(_) => "beside",
             JournalEvent::Policy(_) => "policy",
             JournalEvent::Alert(_) => "alert",
@@ -495,6 +530,8 @@ fn what_a_bad_record_took_away_waits_for_a_person_and_is_done_on_their_word() {
         predicted_benefit: None,
         realised_benefit_gpu_ms: Some(0),
         within: Some(false),
+        interval: None,
+        without: None,
         canary: None,
     };
     let scores = (0..10).map(|at| of(JournalEvent::Scored(bad(at))));

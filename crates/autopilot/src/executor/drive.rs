@@ -1,6 +1,6 @@
 //! Drives every open action as far as it can go now.
 
-use super::{Executor, Impact, Journal, OnlineForecast, StepError};
+use super::{Executor, Journal, OnlineForecast, StepError};
 use crate::action::{Action, ActionId};
 use crate::guard::{KillSwitch, Refusal, Rule, Verdict};
 use crate::intent::{Intent, NextStep, Outcome, Stage, Transition};
@@ -227,12 +227,6 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             // A half-applied action is finished regardless of rules that applied before it began.
             (Outcome::Finish, _) if switch() == KillSwitch::On => self.apply(action, target, now_us),
             (Outcome::Finish, _) => Ok(Progress::Waiting),
-            (Outcome::Record(Transition::Verified), state) => {
-                if let Some(state) = state {
-                    self.impacts.insert(action.id.clone(), Impact::new(&intent.decision, state));
-                }
-                self.transition(&action.id, Transition::Verified, now_us)
-            }
             (outcome, _) => self.apply_outcome(&action.id, outcome, now_us),
         }
     }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use crate::action::ActionId;
+use crate::impact::Measurements;
 use crate::intent::{IntentEvent, Lease};
 use crate::planner::{Plan, PlanRecord, Report};
 use crate::policy::{Canary, Policy, PolicyChange};
@@ -40,6 +41,8 @@ pub enum JournalEvent {
     Cycles(Cycles),
     /// The kill switch was switched on or off, where that is signed.
     Switched(Switched),
+    /// Measurements under way, so that a successor goes on with them.
+    Measured(Box<Measurements>),
     /// Entries of the journal that do not count: forged, replayed or out of order.
     Refused(EntriesRefused),
     /// An owner's promise: what was before, what it lacked, whether it holds.

@@ -7,8 +7,8 @@
 //! The same code runs on simulated and real clusters.
 
 mod drive;
-mod impact;
 mod journal;
+mod measure;
 mod people;
 mod promises;
 mod rollout;
@@ -22,16 +22,17 @@ use serde::{Deserialize, Serialize};
 use tidegate_units::Millis;
 
 pub use crate::planner::PlanRecord;
-use impact::Impact;
 pub use journal::{
     AdoptedStatement, EntriesRefused, InMemoryJournal, IssuedPolicy, Journal, JournalEntry, JournalError,
     JournalEvent, MadePlan, PolicyAdopted, Switched,
 };
+use measure::Measuring;
 pub use state::{ExecutorState, Refusals};
 
 use crate::action::{ActionId, Kind};
 use crate::forecast::{DemandForecast, SelectedForecast, Series, Trailing};
 use crate::guard::{self, KillSwitch, PastAction, Rule, Verdict};
+use crate::impact::Basis;
 use crate::intent::{self, IntentEvent, Lease, LeaseHeld, Limits, PersonApproval, PersonRejection};
 use crate::planner::{self, Plan};
 use crate::policy::{Mode, Policy};
@@ -152,8 +153,8 @@ pub struct Executor<J, F> {
     earned: BTreeMap<Kind, Mode>,
     earned_of: (u64, u64, i64),
     refused: BTreeMap<(String, Rule), i64>,
-    impacts: BTreeMap<ActionId, Impact>,
     unmet: promises::Unmet,
+    measuring: Measuring,
     /// When repeated refusals were last forgotten.
     forgot_us: i64,
     steps: Vec<(ActionId, &'static str)>,
@@ -198,8 +199,8 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             earned: BTreeMap::new(),
             earned_of: (0, 0, 0),
             refused: BTreeMap::new(),
-            impacts: BTreeMap::new(),
             unmet: promises::Unmet::default(),
+            measuring: Measuring::default(),
             forgot_us: 0,
             steps: Vec::new(),
             shadow: None,
@@ -300,10 +301,11 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
                 self.forecast.annotate(&mut state);
                 self.add_record(&mut state);
                 self.update_promises(&mut state, now_us)?;
-                self.impacts.values_mut().for_each(|meter| meter.observe(&state));
+                self.measure(&state);
                 self.update_canary(approved, &state, now_us)?;
                 stepped.planned = self.plan(&state, switch(), now_us)?;
                 self.drive_all(target, switch, Some(&state), now_us)?;
+                self.measure_verified(&state);
                 self.score(now_us)?;
             }
             Err(error) => {
@@ -528,8 +530,10 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             let past = Box::new(PastAction::begun(action, state, lost_gpu_ms, now_us));
             let event =
                 |transition| IntentEvent { action: action.id.clone(), at_us: now_us, generation, transition };
+            let basis = Basis::of(decision, plan, state, self.policy_of(decision)).map(Box::new);
             let decision = Box::new(decision.clone());
-            events.push(event(intent::Transition::Proposed { decision, plan: plan.id.clone(), past }));
+            let plan = plan.id.clone();
+            events.push(event(intent::Transition::Proposed { decision, plan, past, basis }));
             match refusal {
                 Some(refusal) => {
                     events.push(event(intent::Transition::Dropped { refusal: Some(refusal) }));

@@ -7,6 +7,7 @@ use tidegate_units::{Micros, Millis};
 
 use super::journal::{AdoptedStatement, EntriesRefused, JournalEntry, JournalEvent, Switched};
 use crate::action::{ActionId, Change, Kind};
+use crate::impact::Measurements;
 use crate::intent::{self, Intent, IntentEvent, IntentLedger, Lease, Stage};
 use crate::planner::{Plan, with_decisions};
 use crate::policy::{Mode, Policy};
@@ -71,6 +72,9 @@ pub struct ExecutorState {
     /// Entries that do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusals: Option<Refusals>,
+    /// Measurements of verified actions that are under way.
+    #[serde(default)]
+    pub measured: Measurements,
 }
 
 /// Entries of the journal that were refused, as far as a leader recorded it.
@@ -131,6 +135,7 @@ impl ExecutorState {
             }
             JournalEvent::Scored(score) if self.scored.insert(score.action.clone()) => {
                 self.scores_seen += 1;
+                self.measured.meters.remove(&score.action);
                 self.scores.push(score);
                 self.judge();
             }
@@ -156,6 +161,11 @@ impl ExecutorState {
                 self.refusals = Some(Refusals { count, last_us: at_us, last });
             }
             JournalEvent::Promise(event) => self.promises.fold(*event, at_us),
+            JournalEvent::Measured(measured) => {
+                let Measurements { meters, suspects } = *measured;
+                self.measured.meters.extend(meters);
+                self.measured.suspects = suspects.or(self.measured.suspects.take());
+            }
             JournalEvent::Shadow(_) => {}
             JournalEvent::Alert(alert) => self.slo.fold(*alert),
             JournalEvent::Cycles(cycles) => self.slo.tallies.cycles(cycles, at_us),
@@ -300,7 +310,8 @@ impl ExecutorState {
         self.intents.forget(before_us);
         self.slo.tallies.forget(before_us);
         self.promises.forget(before_us);
-        let Self { intents, order, scored, .. } = self;
+        let Self { intents, order, scored, measured, .. } = self;
+        measured.meters.retain(|id, _| intents.get(id).is_some());
         order.retain(|id, _| intents.get(id).is_some());
         scored.retain(|id| intents.get(id).is_some());
         if let Some(policy) = &self.policy {

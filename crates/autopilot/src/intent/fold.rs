@@ -44,7 +44,7 @@ pub enum FoldError {
 impl Intent {
     /// The intent that a proposal opens.
     pub fn proposed(event: &IntentEvent) -> Result<Self, FoldError> {
-        let Transition::Proposed { decision, plan, past } = &event.transition else {
+        let Transition::Proposed { decision, plan, past, basis } = &event.transition else {
             return Err(FoldError::Unknown { action: event.action.clone() });
         };
         if decision.action.id != event.action {
@@ -56,6 +56,8 @@ impl Intent {
             stage: Stage::Proposed,
             approved_by: None,
             generation: event.generation,
+            basis: basis.clone(),
+            saved_us: None,
             past: (**past).clone(),
         })
     }
@@ -85,6 +87,7 @@ impl Intent {
             Transition::Approved { by, .. } if self.approved_by.is_none() => {
                 self.approved_by = Some(by.clone());
             }
+            Transition::Acknowledged { .. } => self.saved_us = Some(event.at_us),
             Transition::Applying if self.past.at_us < event.at_us => self.past.at_us = event.at_us,
             _ => {}
         }

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{FoldError, Intent, IntentEvent, POLICY_APPROVER, Stage, Transition};
 use crate::action::{Action, ActionId, Change};
 use crate::guard::{ActionStatus, Approval, History, KillSwitch, PastAction, Rejection};
+use crate::impact::Measured;
+use crate::state::Object;
 
 const DAY_US: i64 = 86_400_000_000;
 
@@ -75,6 +77,22 @@ impl IntentLedger {
         self.intents.values()
     }
 
+    /// Whether an action is part of another, which is charged what it loses and scored for both: it
+    /// frees GPUs of a loan that is being reclaimed, or moves a gang off a drained node.
+    pub fn is_part(&self, intent: &Intent) -> bool {
+        let of_another = matches!(intent.decision.serves, Some(Object::Loan(_) | Object::Node(_)));
+        of_another || self.frees_a_loan(&intent.decision.action)
+    }
+
+    /// Verified actions that moved gangs off a node, begun from `from_us` on.
+    pub fn moved_off<'a>(&'a self, node: &'a str, from_us: i64) -> impl Iterator<Item = &'a Intent> {
+        self.intents.values().filter(move |intent| {
+            matches!(&intent.decision.serves, Some(Object::Node(of)) if of == node)
+                && matches!(intent.stage, Stage::Verified { .. })
+                && intent.past().at_us >= from_us
+        })
+    }
+
     /// Whether an action frees GPUs of a loan that is being reclaimed.
     pub fn frees_a_loan(&self, action: &Action) -> bool {
         action.after.iter().any(|id| self.loan_of(id).is_some())
@@ -87,8 +105,14 @@ impl IntentLedger {
         let begun = self.intents.values().filter(|intent| outcome(&intent.stage).is_some());
         let lost = begun.filter(|intent| (from_us..until_us).contains(&intent.past().at_us)).map(|intent| {
             let after = intent.decision.action.after.iter();
-            let loans: BTreeSet<&str> = after.filter_map(|id| self.loan_of(id)).collect();
-            if loans.contains(loan) { intent.past().lost_gpu_ms / loans.len() as i64 } else { 0 }
+            let mut loans: BTreeSet<&str> = after.filter_map(|id| self.loan_of(id)).collect();
+            if let Some(Object::Loan(loan)) = &intent.decision.serves {
+                loans.insert(loan);
+            }
+            // Older versions recorded only a sum with the time that the job would stand idle.
+            let lost = intent.basis.as_ref().and_then(|basis| basis.expected_loss_gpu_ms());
+            let lost = lost.unwrap_or(intent.past().lost_gpu_ms);
+            if loans.contains(loan) { lost / loans.len() as i64 } else { 0 }
         });
         lost.sum()
     }
@@ -123,9 +147,15 @@ impl IntentLedger {
         History { switch, past, approvals, rejections, earned: BTreeMap::new() }
     }
 
-    /// Forgets intents that ended before `before_us`, and older rejections. The log keeps them.
+    /// Forgets intents that ended before `before_us`, and older rejections. The log keeps them. What
+    /// is measured for longer is kept as long.
     pub fn forget(&mut self, before_us: i64) {
-        self.intents.retain(|_, intent| !intent.is_over() || intent.past().at_us >= before_us);
+        self.intents.retain(|_, intent| {
+            let is_measured = |of: Measured<'_>| of.ends_us() >= before_us;
+            !intent.is_over()
+                || intent.past().at_us >= before_us
+                || intent.measured().is_some_and(is_measured)
+        });
         let Self { intents, approvals, rejections, .. } = self;
         rejections.retain(|rejection| rejection.at_us >= before_us);
         approvals.retain(|id, _| intents.contains_key(id));

@@ -25,6 +25,7 @@ pub use step::{Limits, NextStep, Outcome};
 
 use crate::action::{Action, ActionId};
 use crate::guard::{PastAction, Refusal};
+use crate::impact::{Basis, Measured};
 use crate::planner::Decision;
 use crate::target::Receipt;
 
@@ -64,6 +65,9 @@ pub enum Transition {
         plan: String,
         /// Record for the guard's history once it begins.
         past: Box<PastAction>,
+        /// What its effect is measured against. `None`: nothing is known, or it needs nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        basis: Option<Box<Basis>>,
     },
     /// It may begin.
     Approved {
@@ -201,6 +205,12 @@ pub struct Intent {
     pub approved_by: Option<String>,
     /// Newest generation that wrote to it.
     pub generation: u64,
+    /// What its effect is measured against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Box<Basis>>,
+    /// When its job acknowledged that it had saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_us: Option<i64>,
     past: PastAction,
 }
 
@@ -213,6 +223,19 @@ impl Intent {
     /// When it was decided; once begun, when it began.
     pub fn at_us(&self) -> i64 {
         self.past.at_us
+    }
+
+    /// It as something to measure. `None`: it is not verified.
+    pub fn measured(&self) -> Option<Measured<'_>> {
+        let Stage::Verified { at_us } = self.stage else { return None };
+        Some(Measured {
+            change: &self.decision.action.change,
+            basis: self.basis.as_deref(),
+            begun_us: self.at_us(),
+            verified_us: at_us,
+            saved_us: self.saved_us,
+            predicted: &self.decision.predicted,
+        })
     }
 
     /// Whether it is finished.

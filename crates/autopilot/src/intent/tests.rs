@@ -24,7 +24,17 @@ fn decision(mode: Mode, notice_ms: i64) -> Decision {
     };
     let kind = action.change.kind();
     let (footprint, predicted) = (Footprint::default(), Predicted::default());
-    Decision { action, kind, mode, canary: None, footprint, gpus: 8, predicted, reason: "ecc".into() }
+    Decision {
+        action,
+        kind,
+        mode,
+        canary: None,
+        serves: None,
+        footprint,
+        gpus: 8,
+        predicted,
+        reason: "ecc".into(),
+    }
 }
 
 fn event(generation: u64, at_s: i64, transition: Transition) -> IntentEvent {
@@ -33,7 +43,16 @@ fn event(generation: u64, at_s: i64, transition: Transition) -> IntentEvent {
 
 fn proposed(decision: Decision) -> IntentEvent {
     let past = PastAction::begun(&decision.action, &cluster(), 0, NOW);
-    event(1, 0, Transition::Proposed { decision: Box::new(decision), plan: "p".into(), past: Box::new(past) })
+    event(
+        1,
+        0,
+        Transition::Proposed {
+            decision: Box::new(decision),
+            plan: "p".into(),
+            past: Box::new(past),
+            basis: None,
+        },
+    )
 }
 
 fn receipt() -> Receipt {
@@ -423,8 +442,12 @@ fn a_loans_cost_is_the_work_lost_to_its_reclaim_shared_among_loans() {
             generation: 1,
             transition,
         };
-        let proposed =
-            Transition::Proposed { decision: Box::new(begun), plan: "p".into(), past: Box::new(past) };
+        let proposed = Transition::Proposed {
+            decision: Box::new(begun),
+            plan: "p".into(),
+            past: Box::new(past),
+            basis: None,
+        };
         for what in [proposed, approved(), leased(), Transition::Applying] {
             intents.fold(&of(at_s, what)).unwrap();
         }

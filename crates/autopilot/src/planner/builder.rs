@@ -279,9 +279,14 @@ impl<'a> PlanBuilder<'a> {
         worth.missing_micros_per_gpu_hour as f64 / (worth.useful_micros_per_gpu_hour.max(1)) as f64
     }
 
-    /// Decides on an action and returns its id. If the parent plan holds the same unexpired
-    /// decision, its action is kept.
-    pub(super) fn decide(&mut self, mut wanted: ActionSpec) -> String {
+    /// Decides on an action that stands for itself, and returns its id. If the parent plan holds the
+    /// same unexpired decision, its action is kept.
+    pub(super) fn decide(&mut self, wanted: ActionSpec) -> String {
+        self.decide_for(None, wanted)
+    }
+
+    /// The same, for an action that makes room for `serves`.
+    pub(super) fn decide_for(&mut self, serves: Option<Object>, mut wanted: ActionSpec) -> String {
         let kind = wanted.change.kind();
         let footprint = footprint(&wanted.change, self.state);
         // Restoring actions, and those that follow another, are not held back by the kind's
@@ -333,7 +338,17 @@ impl<'a> PlanBuilder<'a> {
         let gpus = crate::guard::gpus_touched(&action.change, self.state);
         let (predicted, reason) = (wanted.predicted, wanted.reason);
         let canary = self.canary.map(str::to_owned);
-        self.decisions.push(Decision { action, kind, mode, canary, footprint, gpus, predicted, reason });
+        self.decisions.push(Decision {
+            action,
+            kind,
+            mode,
+            canary,
+            serves,
+            footprint,
+            gpus,
+            predicted,
+            reason,
+        });
         id
     }
 

@@ -100,7 +100,14 @@ fn defragment(builder: &mut PlanBuilder<'_>, pool: &PoolName, id: &JobId, gang: 
         let ways = victim_options(builder, mover, job, &wanted, true, 0, |node| job.placement[node]);
         let Some(way) = ways.iter().find(|way| way.to_gpus == 0) else { continue };
         let part = benefit * f64::from(job.held_gpus()) / f64::from(held.max(1));
-        let cause = Cause { benefit: part, after: Vec::new(), why: &why, alternatives: Vec::new() };
+        let cause = Cause {
+            serves: Some(Object::Job(id.clone())),
+            over_ms: hold_ms,
+            benefit: part,
+            after: Vec::new(),
+            why: &why,
+            alternatives: Vec::new(),
+        };
         disturb(builder, mover, job, way, cause);
     }
     Ok(())

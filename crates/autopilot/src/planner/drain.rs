@@ -232,7 +232,8 @@ fn move_gang(builder: &mut PlanBuilder<'_>, candidate: &DrainCandidate<'_>, afte
         0.8,
         candidate.predicted.over_ms,
     );
-    builder.decide(ActionSpec {
+    let serves = Some(Object::Node(candidate.name.clone()));
+    let spec = ActionSpec {
         change: Change::Preempt { job: id.clone(), frees_gpus: job.held_gpus() },
         inverse: None,
         preconditions: vec![Precondition::job_unchanged(id, job)],
@@ -241,7 +242,8 @@ fn move_gang(builder: &mut PlanBuilder<'_>, candidate: &DrainCandidate<'_>, afte
         predicted,
         reason: format!("moves off node {}, which {}", candidate.name, candidate.reason),
         alternatives: Vec::new(),
-    });
+    };
+    builder.decide_for(serves, spec);
 }
 
 /// Retries moving gangs off slow nodes we drained: the first move was refused or came too late.

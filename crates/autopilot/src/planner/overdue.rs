@@ -94,6 +94,13 @@ fn leave(
         job_id,
         job,
         way,
-        Cause { benefit, after: Vec::new(), why: &why, alternatives: Vec::new() },
+        Cause {
+            serves: Some(Object::Loan(id.clone())),
+            over_ms: 0,
+            benefit,
+            after: Vec::new(),
+            why: &why,
+            alternatives: Vec::new(),
+        },
     );
 }

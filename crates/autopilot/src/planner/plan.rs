@@ -56,6 +56,10 @@ pub struct Decision {
     /// Name of the canary policy that decided it for its owners. `None`: the base policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<String>,
+    /// What it makes room for: a waiting job, a loan that is being taken back, or a slow node that
+    /// its job leaves. `None`: it stands for itself, or [`Action::after`] names what it is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serves: Option<Object>,
     /// Objects it touches.
     #[serde(rename = "reach")]
     pub footprint: Footprint,

@@ -129,7 +129,14 @@ fn make_room<'a>(
     for (victim, way) in picked {
         let part = benefit * f64::from(way.choice.frees) / f64::from(freed.max(1));
         let other = &builder.state.jobs[victim];
-        let cause = Cause { benefit: part, after: Vec::new(), why: &why, alternatives: alternatives.clone() };
+        let cause = Cause {
+            serves: Some(Object::Job(id.clone())),
+            over_ms: hold_ms,
+            benefit: part,
+            after: Vec::new(),
+            why: &why,
+            alternatives: alternatives.clone(),
+        };
         disturb(builder, victim, other, &way, cause);
     }
     if let Some(left) = builder.free.get_mut(&job.pool) {

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate_units::Millis;
+use tidegate_units::{Micros, Millis};
 
 use super::builder::{ActionSpec, PlanBuilder};
 use super::cover::{Group, cheapest};
@@ -339,20 +339,32 @@ fn decide(
     let taken: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
     let alternatives = alternatives(&options, &taken);
     let why = format!("{} takes back {} nodes, {free} of them free", of.owner, back.len());
+    let lasts_ms = loans.iter().map(|(_, loan)| lasts_ms(builder, loan)).max().unwrap_or(0);
     for (id, way) in picked {
-        let benefit = owner_gain(builder, need, way.choice.frees);
-        let cause = Cause { benefit, after: after.clone(), why: &why, alternatives: alternatives.clone() };
+        let benefit = owner_gain(builder, need, way.choice.frees, lasts_ms);
+        let cause = Cause {
+            serves: None,
+            over_ms: 0,
+            benefit,
+            after: after.clone(),
+            why: &why,
+            alternatives: alternatives.clone(),
+        };
         disturb(builder, id, &state.jobs[id], &way, cause);
     }
 }
 
-/// Value to the owner of getting `gpus` back until the loan would have ended: what it lacks now for
-/// certain, the rest with the probability the level leaves.
-fn owner_gain(builder: &PlanBuilder<'_>, need: &Need, gpus: u32) -> f64 {
+/// Value to the owner of getting `gpus` back for `lasts_ms`, until the loan would have ended: what
+/// it lacks now for certain, the rest with the probability the level leaves.
+fn owner_gain(builder: &PlanBuilder<'_>, need: &Need, gpus: u32, lasts_ms: i64) -> f64 {
     let surely = f64::from(need.short_now.min(gpus));
     let maybe = f64::from(gpus) - surely;
-    let hours_ms = Millis::from_secs(builder.policy.lend.term_s).0 as f64;
-    (surely + maybe * (1.0 - need.level)) * hours_ms * builder.missing_ratio()
+    (surely + maybe * (1.0 - need.level)) * lasts_ms as f64 * builder.missing_ratio()
+}
+
+/// Time for which the loan would go on, ms.
+fn lasts_ms(builder: &PlanBuilder<'_>, loan: &Loan) -> i64 {
+    Micros(loan.expires_us - builder.now_us).floor_millis().0.max(0)
 }
 
 fn reclaim(
@@ -363,13 +375,8 @@ fn reclaim(
     gpus: u32,
     nodes: BTreeSet<NodeName>,
 ) -> String {
-    let predicted = builder.predict(
-        owner_gain(builder, need, gpus),
-        0.0,
-        None,
-        0.95,
-        Millis::from_secs(builder.policy.lend.term_s).0,
-    );
+    let lasts_ms = lasts_ms(builder, loan);
+    let predicted = builder.predict(owner_gain(builder, need, gpus, lasts_ms), 0.0, None, 0.95, lasts_ms);
     builder.decide(ActionSpec {
         change: Change::Reclaim { loan: id.clone(), from_gpus: loan.gpus, to_gpus: loan.gpus - gpus, nodes },
         inverse: None,
@@ -413,10 +420,16 @@ fn from_number(builder: &mut PlanBuilder<'_>, need: &Need, id: &LoanId, loan: &L
     let taken: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
     let alternatives = alternatives(&options, &taken);
     for (job_id, way) in picked {
-        let benefit = owner_gain(builder, need, way.choice.frees);
+        let benefit = owner_gain(builder, need, way.choice.frees, lasts_ms(builder, loan));
         let why = format!("{} takes back {gpus} GPUs", loan.from);
-        let cause =
-            Cause { benefit, after: vec![action.clone()], why: &why, alternatives: alternatives.clone() };
+        let cause = Cause {
+            serves: None,
+            over_ms: 0,
+            benefit,
+            after: vec![action.clone()],
+            why: &why,
+            alternatives: alternatives.clone(),
+        };
         disturb(builder, job_id, &state.jobs[job_id], &way, cause);
     }
     wanted - gpus

@@ -10,7 +10,7 @@ use super::cover::Choice;
 use super::plan::{Alternative, Predicted};
 use crate::action::{Change, Kind, Precondition};
 use crate::state::interruption;
-use crate::state::{GrowBy, Job, JobId, JobKind, NodeName};
+use crate::state::{GrowBy, Job, JobId, JobKind, NodeName, Object};
 
 /// One way to take GPUs from a job.
 #[derive(Debug, Clone)]
@@ -116,6 +116,10 @@ fn shrinks(
 
 /// Purpose of a disturbance.
 pub(super) struct Cause<'r> {
+    /// What it makes room for. `None`: the actions that must come first say so.
+    pub(super) serves: Option<Object>,
+    /// Time over which that counts, ms.
+    pub(super) over_ms: i64,
     /// Value of what it frees, useful GPU time.
     pub(super) benefit: f64,
     /// Actions that must come first.
@@ -132,9 +136,9 @@ pub(super) fn disturb(
     way: &VictimOption,
     cause: Cause<'_>,
 ) -> String {
-    let Cause { benefit, after, why, alternatives } = cause;
+    let Cause { serves, over_ms, benefit, after, why, alternatives } = cause;
     let held = job.held_gpus();
-    let predicted: Predicted = builder.predict(benefit, way.choice.cost as f64, None, 0.9, 0);
+    let predicted: Predicted = builder.predict(benefit, way.choice.cost as f64, None, 0.9, over_ms);
     let runs = Precondition::job_unchanged(id, job);
     let (change, inverse, what) = if way.to_gpus == 0 {
         let change = Change::Preempt { job: id.clone(), frees_gpus: held };
@@ -163,7 +167,7 @@ pub(super) fn disturb(
         });
         (change, back, format!("this job shrinks from {held} to {} GPUs", way.to_gpus))
     };
-    builder.decide(ActionSpec {
+    let spec = ActionSpec {
         change,
         inverse,
         preconditions: vec![runs],
@@ -172,7 +176,8 @@ pub(super) fn disturb(
         predicted,
         reason: format!("{why}: {what}"),
         alternatives,
-    })
+    };
+    builder.decide_for(serves, spec)
 }
 
 /// Options not chosen, cheapest first, for the report.

@@ -108,7 +108,7 @@ fn is_late(intent: &Intent, intents: &IntentLedger, now_us: i64) -> bool {
 /// Sum of its determinable net results, GPUs × ms.
 fn loss(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
     let own = record.scores.iter().filter(|score| record.is_own(score.canary.as_ref(), score.decided_us));
-    let net: i64 = own.filter_map(|score| score.realised_gpu_ms).fold(0, i64::saturating_add);
+    let net: i64 = own.filter_map(Score::known_net_gpu_ms).fold(0, i64::saturating_add);
     let hours = net as f64 / 3.6e6;
     (net < 0 && -hours >= rules.loss_gpu_hours).then(|| {
         format!(
@@ -137,7 +137,7 @@ fn worse(rules: &RollbackRules, record: &CanaryRecord<'_>) -> Option<String> {
 fn share(record: &CanaryRecord<'_>, of: impl Fn(&Score) -> bool) -> Option<(f64, usize)> {
     let newest = record.scores.iter().rev().filter(|score| of(score));
     let said: Vec<(i64, i64)> = newest
-        .filter_map(|score| Some((score.realised_gpu_ms?, score.predicted_gpu_ms)))
+        .filter_map(|score| Some((score.known_net_gpu_ms()?, score.predicted_gpu_ms)))
         .take(record.window as usize)
         .collect();
     let sum = |of: fn(&(i64, i64)) -> i64| said.iter().map(|pair| of(pair) as f64).sum::<f64>();

@@ -87,7 +87,7 @@ pub fn summary<'a>(
         }
     }
     for score in scores {
-        let Some((kind, realised)) = taken.get(&score.action).zip(score.realised_gpu_ms) else { continue };
+        let Some((kind, realised)) = taken.get(&score.action).zip(score.known_net_gpu_ms()) else { continue };
         let side = out.kinds.entry(*kind).or_default();
         side.scored += 1;
         side.realised_gpu_ms += realised;

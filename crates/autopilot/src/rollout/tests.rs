@@ -52,6 +52,8 @@ fn scored(at: i64, by: Option<&str>, realised: i64) -> Score {
         predicted_benefit: None,
         realised_benefit_gpu_ms: None,
         within: None,
+        interval: None,
+        without: None,
         canary: by.map(str::to_owned),
     }
 }

@@ -19,7 +19,7 @@ const LEAST_FACTOR: f64 = 0.1;
 const MOST_FACTOR: f64 = 2.0;
 
 /// Result of a decision over its prediction period.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Realised {
     /// Read back as done.
     pub verified: bool,
@@ -28,6 +28,23 @@ pub struct Realised {
     pub benefit_gpu_ms: Option<i64>,
     /// Useful GPU time it cost. `None`: cannot be determined.
     pub cost_gpu_ms: Option<i64>,
+    /// Bounds of benefit less cost, where these are estimates. `None`: there are none but the point
+    /// itself.
+    pub interval: Option<Interval>,
+    /// What would have happened without it, in words.
+    pub without: Option<String>,
+}
+
+impl Realised {
+    /// A result that was read back as done, without bounds.
+    pub fn verified(benefit_gpu_ms: Option<i64>, cost_gpu_ms: Option<i64>) -> Self {
+        Self { verified: true, benefit_gpu_ms, cost_gpu_ms, interval: None, without: None }
+    }
+
+    /// A decision that did not take effect. What it cost is unknown.
+    pub fn without_effect() -> Self {
+        Self { verified: false, ..Self::verified(Some(0), None) }
+    }
 }
 
 /// Score of a decision.
@@ -57,9 +74,80 @@ pub struct Score {
     pub realised_benefit_gpu_ms: Option<i64>,
     /// Whether the realised net was between the cautious end of the prediction and its mirror.
     pub within: Option<bool>,
+    /// Bounds of the realised net at 95 %, where it is an estimate. `None`: it is exact, or nothing
+    /// is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
+    /// What would have happened without it, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without: Option<String>,
     /// Name of the canary policy that decided it for its owners. `None`: the base policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<String>,
+}
+
+impl Score {
+    /// Realised net as far as it speaks for or against the decision: the point, or of an interval
+    /// the end nearest to the prediction. `None`: nothing is known, or the interval includes the
+    /// prediction.
+    pub fn known_net_gpu_ms(&self) -> Option<i64> {
+        let Some(Interval { low_gpu_ms, high_gpu_ms }) = self.interval else { return self.realised_gpu_ms };
+        if high_gpu_ms < self.predicted_gpu_ms {
+            Some(high_gpu_ms)
+        } else {
+            Some(low_gpu_ms).filter(|low| *low > self.predicted_gpu_ms)
+        }
+    }
+
+    /// Bounds of the realised net; equal if it is exact. `None`: nothing is known.
+    pub fn bounds_gpu_ms(&self) -> Option<Interval> {
+        self.interval.or(self.realised_gpu_ms.map(Interval::point))
+    }
+
+    /// Realised over predicted, millionths: of the benefit, or where that is an estimate of the
+    /// known net.
+    fn known_ratio_ppm(&self) -> Option<i64> {
+        if self.interval.is_none() {
+            return self.benefit_ratio_ppm;
+        }
+        let net = self.known_net_gpu_ms().filter(|_| self.predicted_gpu_ms > 0)?;
+        Some(ratio_ppm(net, self.predicted_gpu_ms))
+    }
+}
+
+/// Lower and upper end, useful GPU time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Lower end.
+    pub low_gpu_ms: i64,
+    /// Upper end.
+    pub high_gpu_ms: i64,
+}
+
+impl Interval {
+    /// An interval of one value.
+    pub fn point(gpu_ms: i64) -> Self {
+        Self { low_gpu_ms: gpu_ms, high_gpu_ms: gpu_ms }
+    }
+
+    /// Its value, if it has only one.
+    pub fn as_point(self) -> Option<i64> {
+        (self.low_gpu_ms == self.high_gpu_ms).then_some(self.low_gpu_ms)
+    }
+
+    /// Sum of two.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            low_gpu_ms: self.low_gpu_ms.saturating_add(other.low_gpu_ms),
+            high_gpu_ms: self.high_gpu_ms.saturating_add(other.high_gpu_ms),
+        }
+    }
+}
+
+/// `part` over `whole`, millionths.
+fn ratio_ppm(part: i64, whole: i64) -> i64 {
+    i64::try_from(i128::from(part) * 1_000_000 / i128::from(whole.max(1))).unwrap_or(i64::MAX)
 }
 
 /// A predicted benefit, useful GPU time.
@@ -74,11 +162,18 @@ pub struct Benefit {
 /// Scores a decision.
 pub fn score(action: &str, kind: Kind, decided_us: i64, predicted: &Predicted, realised: &Realised) -> Score {
     let net = realised.benefit_gpu_ms.zip(realised.cost_gpu_ms).map(|(benefit, cost)| benefit - cost);
-    let ratio = |benefit: i64| {
-        let ppm = i128::from(benefit) * 1_000_000 / i128::from(predicted.benefit_gpu_ms.max(1));
-        i64::try_from(ppm).unwrap_or(i64::MAX)
-    };
     let (expected, low) = (predicted.net_gpu_ms(), predicted.net_low_gpu_ms());
+    let is_within = |net: i64| net >= low && net - expected <= expected - low;
+    // A benefit that is an estimate corrects no prediction.
+    let benefit = realised.benefit_gpu_ms.filter(|_| realised.interval.is_none());
+    let within = match realised.interval {
+        None => net.map(is_within),
+        Some(interval) => {
+            let ends = [interval.low_gpu_ms, interval.high_gpu_ms];
+            let apart = ends[1] < low || ends[0] - expected > expected - low;
+            if apart { Some(false) } else { ends.into_iter().all(is_within).then_some(true) }
+        }
+    };
     Score {
         action: action.to_owned(),
         kind,
@@ -86,13 +181,17 @@ pub fn score(action: &str, kind: Kind, decided_us: i64, predicted: &Predicted, r
         verified: realised.verified,
         predicted_gpu_ms: expected,
         realised_gpu_ms: net,
-        benefit_ratio_ppm: realised.benefit_gpu_ms.filter(|_| predicted.benefit_gpu_ms > 0).map(ratio),
+        benefit_ratio_ppm: benefit
+            .filter(|_| predicted.benefit_gpu_ms > 0)
+            .map(|benefit| ratio_ppm(benefit, predicted.benefit_gpu_ms)),
         predicted_benefit: Some(Benefit {
             stated_gpu_ms: predicted.benefit_gpu_ms,
             raw_gpu_ms: predicted.raw_benefit_gpu_ms.unwrap_or(predicted.benefit_gpu_ms),
         }),
-        realised_benefit_gpu_ms: realised.benefit_gpu_ms,
-        within: net.map(|net| net >= low && net - expected <= expected - low),
+        realised_benefit_gpu_ms: benefit,
+        within,
+        interval: realised.interval,
+        without: realised.without.clone(),
         canary: None,
     }
 }
@@ -104,8 +203,12 @@ pub struct Summary {
     pub kind: Kind,
     /// Number of decisions.
     pub decisions: u32,
-    /// Number with a determinable net.
+    /// Number with a known net.
     pub scored: u32,
+    /// Number whose net is known between bounds that include the prediction: they count neither for
+    /// nor against the kind.
+    #[serde(default)]
+    pub undecided: u32,
     /// Share that took effect, millionths. `None`: no decisions.
     pub verified_ppm: Option<u32>,
     /// Median of realised over predicted benefit, millionths.
@@ -114,8 +217,12 @@ pub struct Summary {
     /// can be determined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration_ppm: Option<i64>,
-    /// Sum of the determinable nets, compared with doing nothing.
+    /// Sum of the known nets, compared with doing nothing. Of an interval the end nearest to the
+    /// prediction counts.
     pub net_gpu_ms: i64,
+    /// Bounds of the sum over all decisions of which anything is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub net_bounds: Option<Interval>,
     /// Decisions that doing nothing would have beaten.
     pub worse_than_noop: u32,
 }
@@ -133,8 +240,10 @@ pub struct Trust {
 pub fn summary(kind: Kind, scores: &[Score], window: u32) -> Summary {
     let newest: Vec<&Score> =
         scores.iter().rev().filter(|score| score.kind == kind).take(window as usize).collect();
-    let nets: Vec<i64> = newest.iter().filter_map(|score| score.realised_gpu_ms).collect();
-    let mut ratios: Vec<i64> = newest.iter().filter_map(|score| score.benefit_ratio_ppm).collect();
+    let nets: Vec<i64> = newest.iter().filter_map(|score| score.known_net_gpu_ms()).collect();
+    let undecided =
+        newest.iter().filter(|score| score.interval.is_some() && score.known_net_gpu_ms().is_none());
+    let mut ratios: Vec<i64> = newest.iter().filter_map(|score| score.known_ratio_ppm()).collect();
     ratios.sort_unstable();
     let decisions = u32::try_from(newest.len()).unwrap_or(u32::MAX);
     let verified = newest.iter().filter(|score| score.verified).count() as u64;
@@ -143,11 +252,13 @@ pub fn summary(kind: Kind, scores: &[Score], window: u32) -> Summary {
         kind,
         decisions,
         scored: count(nets.len()),
+        undecided: count(undecided.count()),
         // A share of at most a million.
         verified_ppm: (decisions > 0).then(|| (verified * 1_000_000 / u64::from(decisions)) as u32),
         median_ratio_ppm: ratios.get(ratios.len() / 2).copied(),
         calibration_ppm: calibration_ppm(&newest),
         net_gpu_ms: nets.iter().fold(0, |sum: i64, net| sum.saturating_add(*net)),
+        net_bounds: newest.iter().filter_map(|score| score.bounds_gpu_ms()).reduce(Interval::plus),
         worse_than_noop: count(nets.iter().filter(|net| **net < 0).count()),
     }
 }
@@ -215,30 +326,39 @@ pub fn trust(mode: Mode, summary: &Summary, rules: &RecordRules) -> Trust {
 /// Judges a kind by its record, with the reason.
 pub fn judge(summary: &Summary, rules: &RecordRules) -> (Verdict, String) {
     let ppm = |share: f64| (share * 1e6).round() as i64;
-    let (Some(verified), Some(ratio)) = (summary.verified_ppm.map(i64::from), summary.median_ratio_ppm)
-    else {
+    let Some(verified) = summary.verified_ppm.map(i64::from) else {
         return (Verdict::Stays, "nothing scored yet".to_owned());
     };
+    let ratio = summary.median_ratio_ppm;
+    let bounds =
+        summary.net_bounds.filter(|bounds| bounds.as_point().is_none()).map_or_else(String::new, |b| {
+            format!(" ({:.1} to {:.1})", b.low_gpu_ms as f64 / 3.6e6, b.high_gpu_ms as f64 / 3.6e6)
+        });
+    let share =
+        |ppm: Option<i64>| ppm.map_or_else(|| "-".to_owned(), |ppm| format!("{:.2}", ppm as f64 / 1e6));
     let figures = format!(
-        "{} decisions, {:.3} took effect, realised over predicted {:.2} in the median and {} in sum, net {:.1} GPU-hours",
+        "{} decisions, {:.3} took effect, realised over predicted {} in the median and {} in sum, net {:.1}{bounds} GPU-hours",
         summary.decisions,
         verified as f64 / 1e6,
-        ratio as f64 / 1e6,
-        summary.calibration_ppm.map_or_else(|| "-".to_owned(), |sum| format!("{:.2}", sum as f64 / 1e6)),
+        share(ratio),
+        share(summary.calibration_ppm),
         summary.net_gpu_ms as f64 / 3.6e6
     );
     let is_calibrated = |sum: i64| sum >= ppm(rules.calibrated_least) && sum <= ppm(rules.calibrated_most);
-    let badly =
-        verified < ppm(rules.verified_down) || ratio < ppm(rules.realised_down) || summary.net_gpu_ms < 0;
+    let badly = verified < ppm(rules.verified_down)
+        || ratio.is_some_and(|ratio| ratio < ppm(rules.realised_down))
+        || summary.net_gpu_ms < 0;
     // A fifth of the decisions required for trust suffices for distrust.
-    let are_enough = summary.decisions >= (rules.decisions / 5).max(1);
+    let are_enough = summary.decisions.saturating_sub(summary.undecided) >= (rules.decisions / 5).max(1);
     if badly && are_enough {
         return (Verdict::Down, format!("goes badly: {figures}"));
     }
     if are_enough && summary.calibration_ppm.is_some_and(|sum| !is_calibrated(sum)) {
         return (Verdict::Doubtful, format!("gains, but not what was predicted: {figures}"));
     }
-    let well = verified >= ppm(rules.verified) && ratio >= ppm(rules.realised) && summary.net_gpu_ms > 0;
+    let well = verified >= ppm(rules.verified)
+        && ratio.is_some_and(|ratio| ratio >= ppm(rules.realised))
+        && summary.net_gpu_ms > 0;
     if well && summary.scored >= rules.decisions {
         return (Verdict::Up, format!("goes well: {figures}"));
     }

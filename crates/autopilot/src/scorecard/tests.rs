@@ -14,8 +14,7 @@ fn predicted() -> Predicted {
 }
 
 pub(super) fn scored(benefit: i64, cost: i64, verified: bool) -> Score {
-    let realised =
-        Realised { verified, benefit_gpu_ms: Some(benefit * HOUR), cost_gpu_ms: Some(cost * HOUR) };
+    let realised = Realised { verified, ..Realised::verified(Some(benefit * HOUR), Some(cost * HOUR)) };
     score("a", Kind::Lend, 0, &predicted(), &realised)
 }
 
@@ -30,7 +29,7 @@ fn a_score_compares_with_the_prediction_and_with_doing_nothing() {
     assert_eq!(scored(15, 2, true).within, Some(false));
     let worse = summary(Kind::Lend, &[fine, scored(1, 4, true)], 10);
     assert_eq!((worse.worse_than_noop, worse.net_gpu_ms), (1, 2 * HOUR));
-    let unknown = Realised { verified: true, benefit_gpu_ms: None, cost_gpu_ms: Some(0) };
+    let unknown = Realised::verified(None, Some(0));
     let unknown = score("a", Kind::Lend, 0, &predicted(), &unknown);
     assert_eq!((unknown.realised_gpu_ms, unknown.benefit_ratio_ppm, unknown.within), (None, None, None));
 }
@@ -59,4 +58,63 @@ fn a_good_record_earns_the_next_mode_and_a_bad_one_loses_it() {
     mended.extend(vec![scored(9, 2, true); 200]);
     assert_eq!(trusted(&mended, Mode::Approve), Mode::Act);
     assert_eq!(trusted(&[], Mode::Act), Mode::Act);
+}
+
+/// A drain of which ten GPU-hours less two were predicted, and whose net is between two bounds.
+fn between(low: i64, high: i64) -> Score {
+    let interval = Some(Interval { low_gpu_ms: low * HOUR, high_gpu_ms: high * HOUR });
+    let realised = Realised { interval, ..Realised::verified(None, Some(HOUR)) };
+    score("d", Kind::DrainNode, 0, &predicted(), &realised)
+}
+
+#[test]
+fn an_interval_counts_by_its_end_nearest_to_the_prediction_or_not_at_all() {
+    // Predicted 8, at worst 4, at best 12.
+    let known = |low, high| between(low, high).known_net_gpu_ms().map(|net| net / HOUR);
+    assert_eq!([known(-3, 8), known(8, 20), known(-3, 20)], [None; 3]);
+    assert_eq!([known(-3, -1), known(-3, 7), known(9, 20)], [Some(-1), Some(7), Some(9)]);
+    let within = |low, high| between(low, high).within;
+    assert_eq!(
+        [within(5, 11), within(-3, 3), within(13, 20), within(0, 20)],
+        [Some(true), Some(false), Some(false), None]
+    );
+    // An estimate corrects no prediction.
+    let point = Realised {
+        interval: Some(Interval { low_gpu_ms: 0, high_gpu_ms: 4 * HOUR }),
+        ..Realised::verified(Some(3 * HOUR), Some(HOUR))
+    };
+    let point = score("d", Kind::DrainNode, 0, &predicted(), &point);
+    assert_eq!((point.realised_gpu_ms, point.realised_benefit_gpu_ms), (Some(2 * HOUR), None));
+    assert_eq!(correction_ppm(Kind::DrainNode, &[point], 10), None);
+}
+
+#[test]
+fn only_what_is_certain_moves_a_kind() {
+    let rules = Policy::shipped().record;
+    let of = |scores: &[Score]| summary(Kind::DrainNode, scores, rules.window);
+    let moved = |scores: &[Score]| trust(Mode::Approve, &of(scores), &rules).mode;
+    // Bounds that include the prediction speak neither for it nor against it, however many.
+    assert_eq!(moved(&vec![between(-9, 9); 200]), Mode::Approve);
+    // Ten that cannot have gained lose the mode, also among undecided ones; nine do not.
+    let mut bad = vec![between(-9, -1); 10];
+    bad.extend(vec![between(-9, 9); 100]);
+    assert_eq!(moved(&bad), Mode::Suggest);
+    assert_eq!(moved(&bad[1..]), Mode::Approve);
+    let summed = of(&bad[9..11]);
+    assert_eq!((summed.decisions, summed.scored, summed.undecided), (2, 1, 1));
+    assert_eq!(summed.net_bounds, Some(Interval { low_gpu_ms: -18 * HOUR, high_gpu_ms: 8 * HOUR }));
+    // Fifty that certainly gained more than was predicted earn the next one.
+    assert_eq!(moved(&vec![between(9, 12); 50]), Mode::Act);
+    // What is not known at all stays as it is.
+    let unknown = score("d", Kind::DrainNode, 0, &predicted(), &Realised::verified(None, None));
+    assert_eq!(moved(&vec![unknown; 200]), Mode::Approve);
+}
+
+#[test]
+fn scores_of_older_versions_are_read() {
+    let old = r#"{"action":"lend-1","kind":"lend","decided_us":5,"verified":true,"predicted_gpu_ms":8,
+        "realised_gpu_ms":6,"benefit_ratio_ppm":800000,"within":true}"#;
+    let read: Score = serde_json::from_str(old).unwrap();
+    assert_eq!((read.known_net_gpu_ms(), read.bounds_gpu_ms()), (Some(6), Some(Interval::point(6))));
+    assert_eq!(read.without, None);
 }

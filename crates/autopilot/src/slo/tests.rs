@@ -136,6 +136,7 @@ fn reclaim() -> Decision {
         predicted: Predicted::default(),
         reason: "demand".into(),
         canary: None,
+        serves: None,
     }
 }
 

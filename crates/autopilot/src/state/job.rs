@@ -115,7 +115,8 @@ pub enum JobState {
     Unknown,
 }
 
-/// A job's checkpoints and interruption costs. Durations are measured for the job's family.
+/// A job's checkpoints, its steps, and what interrupting it costs. Durations other than that of a
+/// step are measured for the job's family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Checkpoint {
@@ -131,6 +132,10 @@ pub struct Checkpoint {
     pub resize_ms: Option<i64>,
     /// It writes a checkpoint on notice and acknowledges it.
     pub on_notice: bool,
+    /// Time of a training step of this attempt, checkpoints apart, µs: the median of the last ones.
+    /// `None`: it reports none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_us: Option<i64>,
 }
 
 impl Job {

@@ -448,5 +448,7 @@ fn autopilot(envelope: Option<v1::Envelope>) -> v1::AutopilotEvent {
         same_as: Some("0123456789abcdee-0".into()),
         refused_why: Some("4 of 4 actions of the hour are used".into()),
         canary: Some("canary-0123456789abcdef".into()),
+        realised_low_gpu_ms: Some(198_000_000),
+        realised_high_gpu_ms: Some(231_000_000),
     }
 }

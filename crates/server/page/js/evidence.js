@@ -15,7 +15,9 @@ export async function evidence(place, row, { steering, signal, again }) {
     sql(`SELECT * FROM actions WHERE ${of} LIMIT 1`, { signal }),
     sql(
       `SELECT *, CAST(predicted_gpu_ms AS DOUBLE) / 3600000.0 AS predicted,
-        CAST(realised_gpu_ms AS DOUBLE) / 3600000.0 AS realised FROM prediction_scores
+        CAST(realised_gpu_ms AS DOUBLE) / 3600000.0 AS realised,
+        CAST(realised_low_gpu_ms AS DOUBLE) / 3600000.0 AS low,
+        CAST(realised_high_gpu_ms AS DOUBLE) / 3600000.0 AS high FROM prediction_scores
         WHERE ${of} LIMIT 1`,
       { signal },
     ),
@@ -41,6 +43,7 @@ export async function evidence(place, row, { steering, signal, again }) {
       fact('Sure', row.sure === null ? '–' : percent(row.sure, 100)),
       action?.why && fact('What was found', action.why),
       score && fact('Outcome', outcome(score)),
+      score?.without_it && fact('Without it', capital(score.without_it)),
     ),
     h('h3', { class: 'above' }, 'What happened when'),
     steps(row, action, people),
@@ -83,6 +86,10 @@ function guard(row) {
 }
 
 function outcome(score) {
+  if (score.low !== null && score.low < score.high) {
+    const most = score.realised === null ? '' : `, most likely ${number(score.realised)}`;
+    return `Between ${number(score.low)} and ${number(score.high)} GPU-h${most}, of ${number(score.predicted)} predicted`;
+  }
   if (score.realised === null) return 'It cannot be measured';
   return `${number(score.realised)} GPU-h of ${number(score.predicted)} predicted; ${score.within === 1 ? 'within' : 'outside'} the bounds`;
 }

@@ -17,9 +17,14 @@ use tidegate_autopilot::state::ClusterState;
 use tidegate_events::{Event, Micros, v1};
 use tidegate_facts::Facts;
 
-use crate::{AttemptEnd, JobState, Sim, SimEvent, observe};
+use crate::{AttemptEnd, JobState, PPM, Sim, SimEvent, observe};
 use curves::FamilyCurves;
 use stragglers::Stragglers;
+
+/// Time of a step at full speed, µs.
+const STEP_US: u64 = 10_000_000;
+/// Steps that a job reports at each speed: as many as are needed to know their time.
+const STEPS: u32 = 9;
 
 /// What the jobs of a site report of their steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -57,6 +62,9 @@ struct Reported {
     saved_us: i64,
     /// When it was last resized, µs.
     resized_us: Option<i64>,
+    /// Speed at which its last steps ran, and how many of them it reported.
+    step_rate_ppm: u32,
+    steps: u32,
 }
 
 impl Reporter {
@@ -118,6 +126,7 @@ impl Reporter {
             SimEvent::Started { job, .. } => {
                 let reported = self.jobs.entry(*job).or_default();
                 (reported.stepped, reported.saved_us) = (false, at_us);
+                reported.step_rate_ppm = 0;
             }
             SimEvent::Ended { job, how: AttemptEnd::Resized, .. } => {
                 self.jobs.entry(*job).or_default().resized_us = Some(at_us);
@@ -130,7 +139,7 @@ impl Reporter {
         }
     }
 
-    /// The first step of a job since it started, and its last save.
+    /// The first step of a job since it started, its last save, and a few steps at each speed.
     fn steps(&mut self, sim: &Sim, number: u32, events: &mut Vec<(i64, Event)>) {
         let (job, reported) = (&sim.jobs()[number as usize], self.jobs.entry(number).or_default());
         let from_us = job.segment.from_us;
@@ -149,6 +158,20 @@ impl Reporter {
         if !reported.stepped {
             reported.stepped = true;
             events.push(report(from_us, 0));
+        }
+        let rate_ppm = job.segment.rate_ppm;
+        if reported.step_rate_ppm != rate_ppm {
+            (reported.step_rate_ppm, reported.steps) = (rate_ppm, 0);
+        }
+        if reported.steps < STEPS {
+            reported.steps += 1;
+            let duration_us = STEP_US * u64::from(PPM) / u64::from(rate_ppm.max(1));
+            let step = v1::StepReport {
+                job_id: sim.spec().job_id(number),
+                duration_us,
+                ..v1::StepReport::default()
+            };
+            events.push((sim.now_us(), Event::Step(step)));
         }
         let saved = job.last_save_us(sim.now_us()).filter(|saved_us| *saved_us > reported.saved_us);
         if let Some((saved_us, checkpoint)) = saved.zip(job.spec.checkpoint)

@@ -77,6 +77,7 @@ impl JournalCheck {
             }
             JournalEvent::Lease(_)
             | JournalEvent::Scored(_)
+            | JournalEvent::Measured(_)
             | JournalEvent::Policy(_)
             | JournalEvent::Alert(_)
             | JournalEvent::Cycles(_)

@@ -4,6 +4,7 @@
 mod decide;
 mod doctor;
 mod promises;
+mod record;
 mod rehearse;
 mod slo;
 
@@ -12,15 +13,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
-
-use tidegate_autopilot::action::Kind;
-use tidegate_autopilot::executor::{ExecutorState, JournalEntry, JournalEvent};
 use tidegate_autopilot::policy::Policy;
-use tidegate_autopilot::scorecard::{summary, trust};
+use tidegate_control::ControlFolder;
 use tidegate_control::authority::{self, SignedText, SwitchStatement};
 use tidegate_control::service::{Service, ServiceConfig};
-use tidegate_control::{ControlFolder, PlanArchive};
 use tidegate_lake::catalog::CatalogSource;
 use tidegate_server::audit::Auditor;
 use tidegate_server::{Metrics, QueryLimits, serve};
@@ -149,7 +145,12 @@ It takes no signature. For 24 hours the guard refuses the same kind of action on
     /// Compare predictions and results by kind of decision, and show the earned mode
     #[command(after_help = "Examples:
   tidegate autopilot record
-  tidegate autopilot record --policy site.toml --json")]
+  tidegate autopilot record --policy site.toml --json
+  tidegate sql \"SELECT decision_kind, object, realised_low_gpu_ms, realised_high_gpu_ms, without_it FROM prediction_scores\"
+
+A result is an interval where what would have happened without the action can only be estimated, as
+for a drained node. A decision whose interval includes its prediction counts neither for nor
+against its kind.")]
     Record {
         /// Policy whose rules apply [default: the shipped one]
         #[arg(long, value_name = "FILE|NAME")]
@@ -217,7 +218,7 @@ pub fn run(args: AutopilotArgs) -> CommandResult {
         Command::Canary(args) => rollout::canary(&args, &user_name())?,
         Command::Approve { action, key, data } => decide::approve(&action, key.as_deref(), &data)?,
         Command::Reject { action, why, data } => decide::reject(&action, why.as_deref(), &data)?,
-        Command::Record { policy, json, data } => record(&named(policy.as_deref())?, json, &data)?,
+        Command::Record { policy, json, data } => record::run(&named(policy.as_deref())?, json, &data)?,
         Command::Slo { policy, json, data } => slo::run(&named(policy.as_deref())?, json, &data)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -270,76 +271,7 @@ fn now() -> String {
     chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
 }
 
-#[derive(Debug, Serialize)]
-struct Line {
-    kind: Kind,
-    decisions: u32,
-    scored: u32,
-    verified_ppm: Option<u32>,
-    median_ratio_ppm: Option<i64>,
-    net_gpu_ms: i64,
-    worse_than_noop: u32,
-    mode: &'static str,
-    why: String,
-}
-
 /// The policy of that name or file; the shipped one where none is named.
 fn named(name: Option<&str>) -> Result<Policy, CommandError> {
     name.map_or_else(|| Ok(Policy::shipped()), policy::named)
-}
-
-fn record(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), CommandError> {
-    let entries: Vec<JournalEntry> = block_on(async {
-        let service = committed(data).await?;
-        let archive = PlanArchive::in_data(&data.data);
-        crate::autopilot::record::entries(&service, &archive, "kind IN ('SCORED', 'ALERT')").await
-    })??;
-    let mut known = ExecutorState::default();
-    known.policy = Some(policy.clone());
-    entries
-        .into_iter()
-        .filter(|entry| matches!(entry.event, JournalEvent::Scored(_) | JournalEvent::Alert(_)))
-        .for_each(|entry| known.fold(entry));
-    let earned = known.earned(policy);
-    let lines: Vec<Line> = Kind::ALL
-        .into_iter()
-        .filter(|kind| known.scores.iter().any(|score| score.kind == *kind))
-        .map(|kind| {
-            let of = summary(kind, &known.scores, policy.record.window);
-            let mode = earned.get(&kind).copied().unwrap_or(tidegate_autopilot::policy::Mode::Observe);
-            Line {
-                kind,
-                decisions: of.decisions,
-                scored: of.scored,
-                verified_ppm: of.verified_ppm,
-                median_ratio_ppm: of.median_ratio_ppm,
-                net_gpu_ms: of.net_gpu_ms,
-                worse_than_noop: of.worse_than_noop,
-                mode: mode.name(),
-                why: trust(mode, &of, &policy.record).why,
-            }
-        })
-        .collect();
-    let owners = promises::lines(data)?;
-    if json {
-        let record = serde_json::json!({ "kinds": lines, "owners": owners });
-        say!("{}", serde_json::to_string_pretty(&record)?);
-        return Ok(());
-    }
-    if lines.is_empty() {
-        say!("nothing is scored yet: a decision is when the time of its prediction is over");
-    }
-    for line in &lines {
-        say!(
-            "{:18} {:4} decisions, {:+.1} GPU-hours net of doing nothing, {} would better not have been; may {} ({})",
-            line.kind.name(),
-            line.decisions,
-            line.net_gpu_ms as f64 / 3.6e6,
-            line.worse_than_noop,
-            line.mode,
-            line.why
-        );
-    }
-    promises::print(&owners);
-    Ok(())
 }

@@ -372,6 +372,7 @@ fn jobs_on_reclaimed_capacity_are_asked_again() {
     let (plan, _) = planned(&state, &FixedForecast::highest(80.0));
     assert!(of_kind(&plan, Kind::Reclaim).is_empty());
     assert_eq!(of_kind(&plan, Kind::Preempt)[0].action.change.object(), Object::Job("b".into()));
+    assert_eq!(of_kind(&plan, Kind::Preempt)[0].serves, Some(Object::Loan("lend-1".into())));
     let Change::ResizeJob { to_gpus, keep_nodes, .. } = &of_kind(&plan, Kind::ResizeJob)[0].action.change
     else {
         panic!()

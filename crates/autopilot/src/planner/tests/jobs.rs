@@ -97,6 +97,10 @@ fn room_is_made_by_shrinking_before_stopping() {
     let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
     assert_eq!(sizes(&plan), [("e".into(), 8)]);
     assert_eq!(of_kind(&plan, Kind::Preempt)[0].action.change.object(), Object::Job("g".into()));
+    // Both name the job that waits, and speak of the time for which it gets them.
+    let serves = |d: &Decision| (d.serves.clone(), d.predicted.over_ms);
+    let for_w = (Some(Object::Job("w".into())), 3_600_000);
+    assert!(plan.decisions.iter().all(|decision| serves(decision) == for_w));
     // Nobody is stopped for equal priority, or before the wait is over.
     state.jobs.get_mut("w").unwrap().priority = 0;
     let (plan, report) = planned(&state, &FixedForecast::highest(128.0));

@@ -60,6 +60,7 @@ fn a_straggler_goes_when_what_is_left_outweighs_moving() {
     assert_eq!(drained(&plan), [Object::Node("s02".into())]);
     let moved = of_kind(&plan, Kind::Preempt)[0];
     assert_eq!(moved.action.after, [plan.decisions[0].action.id.clone()]);
+    assert_eq!(moved.serves, Some(Object::Node("s02".into())));
     assert_eq!((moved.predicted.benefit_gpu_ms, moved.predicted.cost_gpu_ms), (64_000_000, 21_120_000));
     // Drained, but the gang is still there, so the move is tried again.
     let by = DrainedBy::Autopilot { action: "drain_node-1".into(), generation: 2 };

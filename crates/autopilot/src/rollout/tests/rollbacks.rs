@@ -59,13 +59,14 @@ fn acted(intents: &mut IntentLedger, at: i64, change: Change, ends: &[Transition
         action,
         mode: Mode::Act,
         canary: Some("candidate".to_owned()),
+        serves: None,
         footprint: Footprint::default(),
         gpus: 8,
         predicted: Predicted::default(),
         reason: String::new(),
     };
     let begun = [
-        Transition::Proposed { decision: Box::new(decision), plan: "p".into(), past },
+        Transition::Proposed { decision: Box::new(decision), plan: "p".into(), past, basis: None },
         Transition::approved_by_policy(),
         Transition::Leased { holder: "h".into() },
         Transition::Applying,

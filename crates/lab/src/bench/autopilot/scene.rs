@@ -81,6 +81,7 @@ fn job(at: usize, nodes: &[String], gpus_each: u32) -> Job {
             requeue_ms: Some(0),
             resize_ms: Some(30_000),
             on_notice: at.is_multiple_of(4),
+            step_us: None,
         },
         curve: ScalingCurve::new(points.collect()).ok(),
         remaining_work_ms: Some(1_000_000_000),

@@ -10,7 +10,7 @@ pub(in crate::raw) const EVENT: Columns<AutopilotEvent> = &[
     (
         "kind",
         Read::Text(|e| Some(AutopilotEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
-        "LEASE_TAKEN, PLANNED, POLICY_TAKEN, ALERT, CYCLES, or a step of an action: PROPOSED, APPROVED, APPROVAL_REFUSED, REJECTED, LEASED, \
+        "LEASE_TAKEN, PLANNED, POLICY_TAKEN, ALERT, CYCLES, MEASURED, or a step of an action: PROPOSED, APPROVED, APPROVAL_REFUSED, REJECTED, LEASED, \
          NOTICED, ACKNOWLEDGED, NOTICE_IGNORED, APPLYING, APPLIED, VERIFIED, DROPPED, ACTION_FAILED, YIELDED, COMPENSATING, COMPENSATED, SCORED; \
          SHADOW_POLICY, SHADOW_PLANNED, SHADOW_DECIDED; CANARY_BEGAN, CANARY_ENDED; SWITCHED, ENTRY_REFUSED; PROMISE.",
     ),
@@ -64,7 +64,11 @@ pub(in crate::raw) const EVENT: Columns<AutopilotEvent> = &[
     ("expires_time", Read::Time(|e| e.expires_ms), "It must start by then."),
     ("effect_ends_time", Read::Time(|e| e.effect_ends_ms), "When its effect ends on its own."),
     ("rule", Read::Text(|e| e.rule.as_deref()), "DROPPED: the guard's rule that refused it."),
-    ("why", Read::Text(|e| e.why.as_deref()), "Reason, in words."),
+    (
+        "why",
+        Read::Text(|e| e.why.as_deref()),
+        "Reason, in words; for SCORED what would have happened without the action.",
+    ),
     ("verified", Read::Int(|e| e.verified.map(i64::from)), "SCORED: 1 if reading it back showed it done."),
     ("predicted_gpu_ms", Read::Int(|e| e.predicted_gpu_ms), "SCORED: net useful GPU x ms expected."),
     (
@@ -81,6 +85,16 @@ pub(in crate::raw) const EVENT: Columns<AutopilotEvent> = &[
         "within",
         Read::Int(|e| e.within.map(i64::from)),
         "SCORED: 1 if the result was within the bounds of the prediction.",
+    ),
+    (
+        "realised_low_gpu_ms",
+        Read::Int(|e| e.realised_low_gpu_ms),
+        "SCORED: lower bound of realised_gpu_ms; equal to it if it is exact.",
+    ),
+    (
+        "realised_high_gpu_ms",
+        Read::Int(|e| e.realised_high_gpu_ms),
+        "SCORED: upper bound of realised_gpu_ms; equal to it if it is exact.",
     ),
     ("signed_by", Read::Lines(|e| &e.signed_by), "POLICY_TAKEN: principals and key of each signer."),
     (

@@ -10,7 +10,7 @@ use tidegate_autopilot::executor::{JournalEvent, PlanRecord};
 use tidegate_autopilot::intent::Transition;
 use tidegate_autopilot::planner::{Considered, Decision};
 use tidegate_autopilot::rollout::shadow::ID_PREFIX;
-use tidegate_autopilot::scorecard::Score;
+use tidegate_autopilot::scorecard::{Interval, Score};
 use tidegate_autopilot::state::ForecastOrigin;
 use tidegate_control::PlanArchive;
 use tidegate_server::QueryService;
@@ -263,11 +263,22 @@ fn print(explanation: &Explanation) {
         say!("{head} {}  {}{rule}{why}", step.event_time, step.kind.to_lowercase());
     }
     if let Some(score) = score {
-        let realised = score.realised_gpu_ms.map_or_else(
-            || "what it came to cannot be said".to_owned(),
-            |gpu_ms| format!("came to {:+.1} GPU-hours net", hours(gpu_ms)),
-        );
+        let point = score.realised_gpu_ms.map(|gpu_ms| format!("{:+.1}", hours(gpu_ms)));
+        let realised = match score.interval {
+            Some(Interval { low_gpu_ms, high_gpu_ms }) => {
+                let point = point.map_or_else(String::new, |point| format!(", most likely {point}"));
+                let (low, high) = (hours(low_gpu_ms), hours(high_gpu_ms));
+                format!("came to between {low:+.1} and {high:+.1} GPU-hours net{point}")
+            }
+            None => point.map_or_else(
+                || "what it came to cannot be said".to_owned(),
+                |point| format!("came to {point} GPU-hours net"),
+            ),
+        };
         say!("score   {realised}; {:+.1} were predicted", hours(score.predicted_gpu_ms));
+        if let Some(without) = &score.without {
+            say!("without {without}");
+        }
     }
     say!(
         "again   {}",
