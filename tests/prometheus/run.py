@@ -10,6 +10,7 @@ the servers.
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -94,6 +95,41 @@ def imports(tidegate: Path, folder: Path, server: servers.Server, devices: list[
     return f"{len(wanted)} rows as expected"
 
 
+def reads(tidegate: Path, folder: Path, server: servers.Server, devices: list[history.Device]) -> str:
+    """The same rows by remote read, where the server has it; a clear refusal where it has none."""
+    site = Importer(tidegate, folder)
+    if server.process.args[0] != "prometheus":
+        at = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(history.BEGIN_S + hour * history.HOUR_S)) for hour in (0, 1)]
+        command = [tidegate, "import", "samples", "--prometheus", server.url, "--remote-read", "--from", at[0], "--to", at[1],
+                   "--cluster", "site", "--data", folder]
+        done = subprocess.run(command, env=site.environment, capture_output=True, text=True)
+        said = "leave out --remote-read"
+        if done.returncode != 1 or said not in done.stderr:
+            raise AssertionError(f"status {done.returncode}, without {said!r}: {done.stdout}{done.stderr}")
+        return "refused with advice, as it has none"
+    report = site.samples(server.url, 0, history.HOURS, EXIT_REJECTS, "--remote-read")
+    expect(report["series rejected"], "2", "series that name no GPU")
+    wanted = history.expected(devices)
+    expect(site.rows(), wanted, "rows by remote read")
+    # What queries give is there already, event for event.
+    again = site.samples(server.url, 0, history.HOURS, EXIT_REJECTS)
+    expect(again["events written"], "0", "events written by queries after a remote read")
+    # Matchers are taken apart here, and by the server for queries.
+    for matcher in ('{instance="n1:9400"}', '{instance=~"n[12]:.+", Hostname!~"n\\\\d", gpu!="7",}'):
+        both = []
+        for name, more in (("read", ["--remote-read"]), ("asked", [])):
+            one = Importer(tidegate, folder.with_name(f"{folder.name}-{name}"))
+            one.run("import", "samples", "--prometheus", server.url, "--cluster", "site", "--matcher", matcher, *more,
+                    "--from", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(history.BEGIN_S)),
+                    "--to", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(history.BEGIN_S + history.HOUR_S)), "--allow-rejects")
+            both.append(one.rows())
+            shutil.rmtree(one.data)
+        expect(both[0], both[1], f"rows with {matcher}")
+        if not both[0] or len(both[0]) == len(history.expected(devices, 0, 1)):
+            raise AssertionError(f"{matcher} chooses nothing, or everything")
+    return f"{len(wanted)} rows as expected"
+
+
 def chooses(tidegate: Path, folder: Path, server: servers.Server, devices: list[history.Device]) -> str:
     """One node, by a matcher and another label for its name."""
     site = Importer(tidegate, folder)
@@ -115,7 +151,7 @@ def main() -> int:
             folder = Path(scratch) / start.__name__
             server = start(folder, history.openmetrics(devices))
             try:
-                for check in (imports, chooses):
+                for check in (imports, chooses, reads):
                     since = time.monotonic()
                     try:
                         outcome, said = "passed", check(options.tidegate.resolve(), folder / check.__name__, server, devices)

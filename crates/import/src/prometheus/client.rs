@@ -7,6 +7,7 @@ use ureq::Agent;
 use ureq::tls::{RootCerts, TlsConfig};
 
 use super::answer::{Answer, Matrix, Series, error_text};
+use super::remote::{self, StepSeries, Wanted};
 
 /// Longest answer, bytes: some 10,000 series of an hour.
 const ANSWER_BYTES: u64 = 32 << 20;
@@ -100,6 +101,23 @@ impl Client {
         matrix.result.into_iter().try_for_each(use_series)
     }
 
+    /// The same by remote read.
+    pub(super) fn read_last_values(
+        &mut self,
+        wanted: &Wanted<'_>,
+        use_series: &mut dyn FnMut(Series<'_>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let body = wanted.body()?;
+        let all = self.ask(|client| client.read_once(wanted, &body))?;
+        if all.len() > MOST_SERIES {
+            return Err(Refusal::TooMuch(format!("the answer has more than {MOST_SERIES} series")));
+        }
+        all.into_iter().try_for_each(|StepSeries { labels, values }| {
+            let values = values.iter().map(|(at_ms, text)| (*at_ms as f64 / 1e3, text.as_str())).collect();
+            use_series(Series { metric: labels, values })
+        })
+    }
+
     /// What is in an answer. Its warnings and a partial answer are failures, unless allowed.
     fn data<'a, D: Deserialize<'a>>(&mut self, body: &'a str) -> Result<D, Refusal> {
         let answer: Answer<D> = serde_json::from_str(body).map_err(|error| {
@@ -123,13 +141,17 @@ impl Client {
         }
     }
 
-    /// Asks again after a failure that may pass.
     fn get(&mut self, path: &str, pairs: &[(&str, &str)]) -> Result<String, Refusal> {
+        self.ask(|client| client.get_once(path, pairs))
+    }
+
+    /// Asks again after a failure that may pass.
+    fn ask<T>(&mut self, once: impl Fn(&Self) -> Result<T, (Refusal, bool)>) -> Result<T, Refusal> {
         let mut waits = RETRY_AFTER.iter();
         loop {
             self.queries += 1;
-            match self.get_once(path, pairs) {
-                Ok(body) => return Ok(body),
+            match once(self) {
+                Ok(answer) => return Ok(answer),
                 Err((refusal, passes)) => match waits.next() {
                     Some(wait) if passes => std::thread::sleep(*wait),
                     _ => return Err(refusal),
@@ -144,7 +166,46 @@ impl Client {
         if let Some(authorization) = &self.authorization {
             request = request.header("Authorization", authorization);
         }
-        let failed = |error: ureq::Error| match error {
+        let mut response = request.call().map_err(|error| self.failed(error))?;
+        let status = response.status().as_u16();
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES).read_to_string();
+        let body = body.map_err(|error| self.failed(error))?;
+        match status {
+            200 => Ok(body),
+            _ => Err(refused(status, error_text(&body))),
+        }
+    }
+
+    /// The series of a remote read; or why not, and whether that may pass.
+    fn read_once(&self, wanted: &Wanted<'_>, body: &[u8]) -> Result<Vec<StepSeries>, (Refusal, bool)> {
+        let mut request = self.agent.post(format!("{}{}", self.base, remote::PATH));
+        for (name, value) in remote::HEADERS {
+            request = request.header(name, value);
+        }
+        if let Some(authorization) = &self.authorization {
+            request = request.header("Authorization", authorization);
+        }
+        let mut response = request.send(body).map_err(|error| self.failed(error))?;
+        let status = response.status().as_u16();
+        if status == 200 {
+            return wanted.series(response).map_err(|refusal| (refusal, false));
+        }
+        let said = response.body_mut().with_config().limit(ANSWER_BYTES).read_to_string().unwrap_or_default();
+        let said = error_text(&said).or_else(|| plain(&said));
+        Err(match status {
+            // Servers without it say so in each of these ways.
+            400 | 404 | 405 | 501 => {
+                let what = said.map_or_else(String::new, |text| format!(": {text}"));
+                let what = format!("the answer to {} is {status}{what}", remote::PATH);
+                (Refusal::Failed(format!("{what}; if it has no remote read, leave out --remote-read")), false)
+            }
+            status => refused(status, said),
+        })
+    }
+
+    /// Why there is no answer, and whether that may pass.
+    fn failed(&self, error: ureq::Error) -> (Refusal, bool) {
+        match error {
             ureq::Error::Timeout(_) => {
                 (Refusal::TooMuch(format!("no answer within {} s", self.patience.as_secs())), true)
             }
@@ -152,27 +213,31 @@ impl Client {
                 (Refusal::TooMuch(format!("the answer is longer than {} MiB", ANSWER_BYTES >> 20)), false)
             }
             error => (Refusal::Failed(error.to_string()), true),
-        };
-        let mut response = request.call().map_err(failed)?;
-        let status = response.status().as_u16();
-        let body = response.body_mut().with_config().limit(ANSWER_BYTES).read_to_string().map_err(failed)?;
-        if status == 200 {
-            return Ok(body);
         }
-        let said = error_text(&body).map_or_else(String::new, |text| format!(": {text}"));
-        let what = format!("the answer is {status}{said}");
-        Err(match status {
-            401 | 403 => {
-                (Refusal::Failed(format!("{what}; give a token with --bearer-token-file, or --user")), false)
-            }
-            300..=399 => (Refusal::Failed(format!("{what}; give the address that it leads to")), false),
-            404 => (Refusal::Failed(format!("{what}; give the address before /api/v1")), false),
-            // Too many samples, or too long a query.
-            422 => (Refusal::TooMuch(what), false),
-            503 | 504 => (Refusal::TooMuch(what), true),
-            429 | 500..=599 => (Refusal::Failed(what), true),
-            _ => (Refusal::Failed(what), false),
-        })
+    }
+}
+
+/// The first words of an answer that is plain text.
+fn plain(body: &str) -> Option<String> {
+    let line: String = body.trim().chars().filter(|letter| !letter.is_control()).take(300).collect();
+    (!line.is_empty() && !line.starts_with('<')).then_some(line)
+}
+
+/// Why an answer of this status is none, and whether that may pass.
+fn refused(status: u16, said: Option<String>) -> (Refusal, bool) {
+    let said = said.map_or_else(String::new, |text| format!(": {text}"));
+    let what = format!("the answer is {status}{said}");
+    match status {
+        401 | 403 => {
+            (Refusal::Failed(format!("{what}; give a token with --bearer-token-file, or --user")), false)
+        }
+        300..=399 => (Refusal::Failed(format!("{what}; give the address that it leads to")), false),
+        404 => (Refusal::Failed(format!("{what}; give the address before /api/v1")), false),
+        // Too many samples, or too long a query.
+        422 => (Refusal::TooMuch(what), false),
+        503 | 504 => (Refusal::TooMuch(what), true),
+        429 | 500..=599 => (Refusal::Failed(what), true),
+        _ => (Refusal::Failed(what), false),
     }
 }
 

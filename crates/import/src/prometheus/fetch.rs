@@ -8,6 +8,8 @@ use tidegate_readings::dcgm::fields::Named;
 
 use super::answer::Series;
 use super::client::{Client, Refusal};
+use super::remote::Wanted;
+use super::remote::message::LabelMatcher;
 use crate::error::{Reject, RejectCode};
 use crate::rows::RAW_LIMIT_BYTES;
 use crate::samples::held::{HeldSamples, NodeName};
@@ -25,6 +27,8 @@ pub(super) struct Asked {
     pub names: Vec<(String, Named)>,
     pub names_unused: Vec<String>,
     pub matchers: String,
+    /// The same taken apart, where remote read is used.
+    pub read_matchers: Option<Vec<LabelMatcher>>,
     pub step_ms: i64,
     pub node_label: Option<String>,
     pub cluster: String,
@@ -60,10 +64,16 @@ impl Asked {
         let mut window = Window::default();
         let span = (from_ms - self.step_ms, to_ms - self.step_ms, self.step_ms);
         for (name, named) in &self.names {
-            let selector = format!("{name}{{{}}}", self.matchers);
-            client.last_values(&selector, span, &mut |series| {
-                self.take(&mut window, name, *named, span, &series)
-            })?;
+            let mut take = |series: Series<'_>| self.take(&mut window, name, *named, span, &series);
+            match &self.read_matchers {
+                Some(matchers) => {
+                    client.read_last_values(&Wanted { name, matchers, span }, &mut take)?;
+                }
+                None => {
+                    let selector = format!("{name}{{{}}}", self.matchers);
+                    client.last_values(&selector, span, &mut take)?;
+                }
+            }
         }
         Ok(window)
     }

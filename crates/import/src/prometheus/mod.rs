@@ -3,6 +3,7 @@
 mod answer;
 mod client;
 mod fetch;
+mod remote;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub struct PrometheusOptions {
     pub step_ms: i64,
     /// Selector of series, `{label="value",…}`.
     pub matcher: Option<String>,
+    /// Values by remote read in place of queries.
+    pub remote_read: bool,
     /// Label that names the node; by default `Hostname`, else `instance` without its port.
     pub node_label: Option<String>,
     /// Cluster of all samples.
@@ -148,6 +151,8 @@ pub fn import_prometheus(
     // Without the address: it may hold a password.
     let mut client = client.map_err(|what| ImportError::Span(format!("--prometheus: {what}")))?;
     let matchers = matchers(options.matcher.as_deref())?;
+    let read_matchers = options.remote_read.then(|| remote::matchers::parse(&matchers)).transpose();
+    let read_matchers = read_matchers.map_err(|what| ImportError::Span(format!("--matcher: {what}")))?;
     let mut asked = asked(&mut client, &matchers, (from_ms, to_ms)).map_err(refused)?;
     if asked.names.is_empty() {
         return Err(server(
@@ -156,6 +161,7 @@ pub fn import_prometheus(
                 .into(),
         ));
     }
+    asked.read_matchers = read_matchers;
     asked.step_ms = options.step_ms;
     asked.node_label.clone_from(&options.node_label);
     asked.cluster.clone_from(&options.cluster);

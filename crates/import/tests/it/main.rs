@@ -9,6 +9,7 @@ mod fleet;
 mod mappings;
 mod prometheus;
 mod rejects;
+mod remote_read;
 mod repeats;
 mod sacct;
 mod samples;

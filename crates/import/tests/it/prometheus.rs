@@ -95,6 +95,7 @@ fn options(url: &str, hours: i64) -> PrometheusOptions {
         to_ms: BEGIN_MS + hours * HOUR_MS,
         step_ms: 60_000,
         matcher: None,
+        remote_read: false,
         node_label: None,
         cluster: "c".into(),
         patience: Duration::from_secs(20),
