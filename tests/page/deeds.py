@@ -221,6 +221,40 @@ def _standing(run) -> dict:
         return json.load(answer)
 
 
+def a_rehearsal_shows_each_owners_changes(run, addresses):
+    """What the page draws is what the server tells, and without one the page names the command."""
+    with urllib.request.urlopen(f"{run.demo.address}/v1/autopilot/rehearsal", timeout=60) as answer:
+        told = json.load(answer)["rehearsal"]
+    must(told["policy"] == "auto" and told["owners"], f"it was not kept: {told}")
+    tab = run.browser.tab()
+    opened(tab, addresses["autopilot"])
+    panel = "[...document.querySelectorAll('.panel')].find(one => one.textContent.includes('Rehearsed'))"
+    tab.wait_for(f"{panel}.querySelectorAll('tbody tr').length === {len(told['owners'])}")
+    names = tab.evaluate(f"[...{panel}.querySelectorAll('tbody tr')].map(row => row.cells[0].firstElementChild.firstChild.textContent)")
+    must(names == [owner["owner"] for owner in told["owners"]], f"owners {names}")
+    # Where a dot stands, from the scale of its column.
+    spots = tab.evaluate(f"[...{panel}.querySelectorAll('tbody tr')].map(row => [...row.querySelectorAll('svg')].map(one => "
+                         "[one.querySelector('circle'), one.querySelectorAll('line')[1], one.querySelectorAll('line')[2]].map("
+                         "part => ['cx', 'x1', 'x2'].map(name => part.getAttribute(name)).filter(Boolean).map(Number))))")
+    for at, key in enumerate(("longer_hours", "more_gpu_hours", "more_preemptions")):
+        changes = [owner[key] for owner in told["owners"]]
+        low = min(0, *(change["low"] for change in changes))
+        high = max(0, *(change["high"] for change in changes))
+        low, high = (-1, 1) if low == high else (low, high)
+        for change, row in zip(changes, spots):
+            dot, zero, line = row[at]
+            wanted = [6 + 188 * (value - low) / (high - low) for value in (change["value"], 0, change["low"], change["high"])]
+            must(all(abs(a - b) < 1e-6 for a, b in zip([dot[0], zero[0], *line], wanted)), f"{key}: {row[at]}, not {wanted}")
+    tab.evaluate(f"{panel}.scrollIntoView()")
+    _kept(run, tab, "rehearsal")
+    quiet(tab)
+    tab.evaluate(f"location = '{run.day.address}/#/autopilot'")
+    tab.wait_for("document.querySelector('main').textContent.includes('Nothing was rehearsed yet')")
+    must("tidegate autopilot rehearse" in tab.evaluate(f"{panel}.textContent"), "the command is not named")
+    quiet(tab)
+    tab.close()
+
+
 def without_a_token_and_without_rows(run, addresses):
     tokens = run.folder / "tokens.toml"
     new = [run.args.tidegate, "token", "new", "--tokens", tokens, "--id", "ann", "--role", "viewer", "--team", "vision"]
@@ -256,5 +290,5 @@ ALL = [
     a_leak_opens_its_rows_and_its_query, a_query_is_written_completed_and_run_by_keys, an_answer_is_downloaded_and_plotted,
     a_link_runs_nothing_by_itself, long_work_says_how_long_and_is_cancelled, text_stays_text, whole_numbers_stay_exact, mistakes_are_named, a_trace_is_what_perfetto_reads,
     keys_do_what_they_say, every_number_has_its_formula, approvals_say_why_they_are_not_to_be_had,
-    somebody_pauses_the_autopilot_and_resumes_it, without_a_token_and_without_rows,
+    somebody_pauses_the_autopilot_and_resumes_it, a_rehearsal_shows_each_owners_changes, without_a_token_and_without_rows,
 ]

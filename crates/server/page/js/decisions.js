@@ -5,6 +5,7 @@ import { control } from './autopilot.js';
 import { badge, figure, h, head, panel, prose, segments, select } from './dom.js';
 import { evidence } from './evidence.js';
 import { duration, number, percent, time, words } from './format.js';
+import { rehearsal } from './rehearsal.js';
 import { scorePlot } from './scores.js';
 import { confirm } from './steering.js';
 import { empty, fill, loading } from './states.js';
@@ -35,6 +36,7 @@ export async function show(root, { params, signal }) {
   const detail = panel('Decision');
   const scores = panel('Predicted against realised');
   const plans = panel('Why it did nothing', { flush: true });
+  const rehearsed = panel('Rehearsed: what a policy would have changed');
   root.append(
     head('Autopilot', 'What it decided and why, what a rule stopped, and what came of it', steer),
     figures,
@@ -43,6 +45,7 @@ export async function show(root, { params, signal }) {
       { class: 'stack' },
       h('div', { class: 'grid wide-left' }, list.element, detail.element),
       h('div', { class: 'grid two' }, scores.element, plans.element),
+      rehearsed.element,
     ),
   );
   for (const [place, lines] of [
@@ -50,6 +53,7 @@ export async function show(root, { params, signal }) {
     [detail, 8],
     [scores, 6],
     [plans, 4],
+    [rehearsed, 4],
   ])
     place.body.append(loading(lines));
 
@@ -131,6 +135,7 @@ export async function show(root, { params, signal }) {
       decisions(isNews),
       fill(scores.body, () => scorePlot(signal), { lines: 6, signal, isNews }),
       fill(plans.body, () => idle(signal), { lines: 4, signal, isNews }),
+      fill(rehearsed.body, () => rehearsal(signal), { lines: 4, signal, isNews }),
     ]);
   };
   await refresh();

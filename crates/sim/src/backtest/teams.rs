@@ -22,6 +22,8 @@ pub struct TeamRow {
     pub more_gpu_hours: Interval,
     /// Preemptions, mean over seeds.
     pub preemptions: f64,
+    /// How many more these are than with the first contender.
+    pub more_preemptions: Interval,
 }
 
 /// One seed of a team: under this contender, and under the first.
@@ -32,6 +34,7 @@ struct Seeds {
     longer: Vec<f64>,
     more: Vec<f64>,
     preemptions: Vec<f64>,
+    more_preemptions: Vec<f64>,
 }
 
 /// Compares the teams of `runs` with those of `base`, seed by seed. Waits are those at the end,
@@ -52,6 +55,8 @@ pub(super) fn compare(runs: &[Run], base: &[Run]) -> Vec<TeamRow> {
             seeds.longer.push(hours(Some(team)) - hours(find(&before.at_end.teams, &team.team)));
             seeds.more.push(useful(&run.at_span.teams) - useful(&before.at_span.teams));
             seeds.preemptions.push(team.preemptions as f64);
+            let preempted = find(&before.at_end.teams, &team.team).map_or(0, |team| team.preemptions);
+            seeds.more_preemptions.push(team.preemptions as f64 - preempted as f64);
         }
     }
     let row = |(team, seeds): (&str, Seeds)| TeamRow {
@@ -61,6 +66,7 @@ pub(super) fn compare(runs: &[Run], base: &[Run]) -> Vec<TeamRow> {
         longer_hours: bootstrap(&seeds.longer, None),
         more_gpu_hours: bootstrap(&seeds.more, None),
         preemptions: mean(&seeds.preemptions),
+        more_preemptions: bootstrap(&seeds.more_preemptions, None),
     };
     teams.into_iter().map(row).collect()
 }
@@ -78,13 +84,13 @@ mod tests {
     use super::*;
     use crate::Outcome;
 
-    fn run(teams: &[(&str, i64, i128)]) -> Run {
+    fn run(teams: &[(&str, i64, i128)], preemptions: u64) -> Run {
         let team = |(name, p95_hours, useful_hours): &(&str, i64, i128)| TeamOutcome {
             team: (*name).to_owned(),
             jobs: 10,
             queue_p95_us: p95_hours * HOUR_US,
             useful_gpu_us: useful_hours * i128::from(HOUR_US),
-            preemptions: 2,
+            preemptions,
         };
         let outcome = Outcome { teams: teams.iter().map(team).collect(), ..Outcome::default() };
         Run { at_span: outcome.clone(), at_end: outcome, span_us: HOUR_US, price_micros: None }
@@ -93,12 +99,14 @@ mod tests {
     #[test]
     fn changes_are_paired_by_seed() {
         // Team a waits an hour longer with either seed, though seeds differ by ten; b waits less.
-        let base = [run(&[("a", 1, 5), ("b", 8, 5)]), run(&[("a", 11, 5), ("b", 8, 5)])];
-        let runs = [run(&[("a", 2, 9), ("b", 3, 5)]), run(&[("a", 12, 9), ("b", 5, 5)])];
+        let base = [run(&[("a", 1, 5), ("b", 8, 5)], 2), run(&[("a", 11, 5), ("b", 8, 5)], 7)];
+        let runs = [run(&[("a", 2, 9), ("b", 3, 5)], 5), run(&[("a", 12, 9), ("b", 5, 5)], 10)];
         let rows = compare(&runs, &base);
         let longer = rows[0].longer_hours;
         assert_eq!((rows[0].team.as_str(), longer.low, longer.value, longer.high), ("a", 1.0, 1.0, 1.0));
         assert_eq!((rows[0].more_gpu_hours.value, rows[0].queue_p95_hours.value), (4.0, 7.0));
+        let more = rows[0].more_preemptions;
+        assert_eq!((rows[0].preemptions, more.low, more.value, more.high), (7.5, 3.0, 3.0, 3.0));
         assert!(rows[1].longer_hours.high <= -3.0 && rows[1].longer_hours.low >= -5.0);
         assert!(compare(&base, &base).iter().all(|row| row.longer_hours.value == 0.0));
     }

@@ -3,12 +3,14 @@
 
 use std::process::ExitCode;
 
+use chrono::{DateTime, SecondsFormat, Utc};
 use clap::Args;
 use serde::Serialize;
 use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::policy::{Mode, Policy};
 use tidegate_evaluation::trace::site::{Provenance, Site, SiteOptions};
 use tidegate_evaluation::trace::{autopilot, scheduler};
+use tidegate_server::rehearsal::{OwnerChange, Rehearsal as Rehearsed, Spread, WholeChange};
 use tidegate_sim::Reports;
 use tidegate_sim::backtest::{Interval, Metric, Row, TeamRow, backtest};
 
@@ -30,6 +32,8 @@ act that the policy does not let yet. Each owner's 95th percentile of the wait, 
 preemptions are compared, with 95 % intervals over seeds; a seed draws what the log lacks (`tidegate
 backtest --help` says what). The exit status is 1 if an owner would have waited longer than
 --longer-at-most, or online demand would have been unmet that is not today.
+
+The result is kept in the data folder, and shown on the page Autopilot of its servers.
 
 The simulated scheduler is not yours. Compare the wait that the log recorded with the one simulated
 as today: where they differ much, the rest is as far off.")]
@@ -72,6 +76,7 @@ struct Rehearsal<'a> {
 pub fn run(args: &RehearseArgs) -> CommandResult {
     let policy = acting(named(Some(&args.policy))?, &args.act)?;
     let acts: Vec<&str> = acts(&policy).map(Kind::name).collect();
+    let name = policy.name.clone();
     let history = args.site.since(MONTH_US)?;
     let options = SiteOptions { serves: history.serves.clone(), ..SiteOptions::default() };
     let site = Site::new(&history.history, &options)?;
@@ -90,12 +95,60 @@ pub fn run(args: &RehearseArgs) -> CommandResult {
         harmed: harmed.map(|team| team.team.as_str()).collect(),
         unmet_minutes: value(rehearsed, Metric::UnmetMinutes) - value(today, Metric::UnmetMinutes),
     };
+    // What took minutes is shown even where it cannot be kept.
+    let file = Rehearsed::file(args.site.folder());
+    if let Err(error) = kept(&rehearsal, args, name).save(&file) {
+        tracing::warn!(
+            "the page will not show this rehearsal: it cannot be saved as {}: {error}",
+            file.display()
+        );
+    }
     match args.json {
         true => say!("{}", serde_json::to_string(&rehearsal)?),
         false => print(&rehearsal, args.longer_at_most),
     }
     let is_harmless = rehearsal.harmed.is_empty() && rehearsal.unmet_minutes <= 0.0;
     Ok(if is_harmless { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What servers of the data folder show.
+fn kept(rehearsal: &Rehearsal<'_>, args: &RehearseArgs, policy: String) -> Rehearsed {
+    let Rehearsal { about, acts, rehearsed, harmed, unmet_minutes, .. } = rehearsal;
+    let time = |at_us: i64| {
+        let at = DateTime::from_timestamp_micros(at_us).unwrap_or_default();
+        at.to_rfc3339_opts(SecondsFormat::Secs, true)
+    };
+    let spread = |of: Interval| Spread::new(of.value, of.low, of.high);
+    let owner = |row: &TeamRow| OwnerChange {
+        owner: row.team.clone(),
+        jobs: row.jobs,
+        wait_p95_hours: spread(row.queue_p95_hours),
+        longer_hours: spread(row.longer_hours),
+        more_gpu_hours: spread(row.more_gpu_hours),
+        preemptions: row.preemptions,
+        more_preemptions: spread(row.more_preemptions),
+        harmed: harmed.contains(&row.team.as_str()),
+    };
+    let (first, end) = args.seeds;
+    let reports = match args.reports {
+        Reports::None => "none",
+        Reports::Durations => "durations",
+        Reports::All => "all",
+    };
+    Rehearsed {
+        made: Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true),
+        policy,
+        acts: acts.iter().map(|kind| (*kind).to_owned()).collect(),
+        cluster: about.cluster.clone(),
+        from: time(about.from_us),
+        to: time(about.to_us),
+        seeds: end - first,
+        reports: reports.to_owned(),
+        longer_at_most_minutes: args.longer_at_most,
+        owners: rehearsed.teams.iter().map(owner).collect(),
+        whole: Some(WholeChange { unmet_minutes: *unmet_minutes }),
+        ..Rehearsed::default()
+    }
 }
 
 fn kind(text: &str) -> Result<Kind, String> {
