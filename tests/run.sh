@@ -260,6 +260,7 @@ section "page" page
 section "clients at the doors" tests/clients/run.py --tidegate "$tidegate"
 section "Superset at the Postgres door" tests/superset/run.py --tidegate "$tidegate"
 section "monitoring" tests/monitoring/run.py --tidegate "$tidegate"
+section "OTLP" tests/otlp/run.py --tidegate "$tidegate"
 section "history of servers" tests/prometheus/run.py --tidegate "$tidegate"
 section "python client" python3 -m unittest discover -s deploy/clients/python
 # Before the suites, whose clusters must come up in time.

@@ -67,8 +67,10 @@ WITH sides AS (
            fp32_active_us, fp32_active_known_us, fp16_active_us, fp16_active_known_us, dram_active_us, dram_active_known_us,
            pcie_tx_bytes, pcie_tx_capacity_bytes, pcie_rx_bytes, pcie_rx_capacity_bytes, pcie_known_us, pcie_lacks, nvlink_tx_bytes,
            nvlink_tx_capacity_bytes, nvlink_rx_bytes, nvlink_rx_capacity_bytes, nvlink_known_us, nvlink_lacks, nvlink_most,
-           NULL AS ranks, NULL AS step_us, NULL AS data_wait_us, NULL AS data_wait_known_us, NULL AS communication_us,
-           NULL AS communication_known_us, NULL AS imbalance_us, NULL AS imbalance_known_us
+           CAST(NULL AS BIGINT) AS ranks, CAST(NULL AS BIGINT) AS step_us, CAST(NULL AS BIGINT) AS data_wait_us,
+           CAST(NULL AS BIGINT) AS data_wait_known_us, CAST(NULL AS BIGINT) AS communication_us,
+           CAST(NULL AS BIGINT) AS communication_known_us, CAST(NULL AS BIGINT) AS imbalance_us,
+           CAST(NULL AS BIGINT) AS imbalance_known_us
     FROM job_counters_1m
     UNION ALL
     SELECT window_start, cluster, job_id,

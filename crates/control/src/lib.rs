@@ -13,6 +13,7 @@
 //! | [`authority`] | whose SSH signatures on policies and approvals count |
 //! | [`Pager`] | alerts to Alertmanager |
 //! | [`policy_file`] | policies and rollout candidates from files |
+//! | [`spans`] | spans of steps and actions, for whoever traces the program |
 //! | [`service`] | the loop that puts all of it together |
 //!
 //! ```no_run
@@ -50,6 +51,7 @@ mod plan_archive;
 pub mod policy_file;
 pub mod service;
 pub mod slurm;
+pub mod spans;
 mod tail;
 
 pub use control_folder::{Approval, ControlFolder, Rejection, SwitchText};

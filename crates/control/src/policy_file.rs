@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tidegate_autopilot::policy::Policy;
+use tidegate_autopilot::policy::{NAMED, Policy};
 use tidegate_autopilot::rollout::Rollout;
 
 use crate::error::ServiceError;
@@ -28,6 +28,13 @@ pub(crate) fn parse_policy(file: &Path, text: &str) -> Result<Policy, ServiceErr
 pub fn find_policy(name: &str) -> Result<Policy, ServiceError> {
     match Policy::named(name) {
         Some(policy) => Ok(policy),
+        None if !Path::new(name).exists() => {
+            let shipped = NAMED.map(|(name, _)| name).join(", ");
+            let why = format!(
+                "there is no policy {name}: it is neither a file nor one of those shipped, which are {shipped}"
+            );
+            Err(why.into())
+        }
         None => read_policy(Path::new(name)),
     }
 }

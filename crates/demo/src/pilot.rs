@@ -10,6 +10,7 @@ use tidegate_autopilot::intent::{Intent, PersonApproval, Stage};
 use tidegate_autopilot::policy::{Mode, Policy};
 use tidegate_autopilot::target::Target;
 use tidegate_control::service::ServiceStatus;
+use tidegate_control::spans::{self, Traced};
 use tidegate_control::{Approval, ControlFolder, LogJournal, PlanArchive, Rejection};
 use tidegate_log::EventLog;
 
@@ -86,7 +87,9 @@ impl Pilot {
             None => {
                 self.next_ms = now_ms + EVERY_MS;
                 let approved = self.waiting();
-                self.executor.step(target, &mut || KillSwitch::On, &approved, now_us)?
+                let step =
+                    || self.executor.step(&mut Traced(target), &mut || KillSwitch::On, &approved, now_us);
+                spans::step(CLUSTER, step)?
             }
             Some(people) => {
                 self.next_ms = now_ms + ANSWERS_EVERY_MS;
@@ -95,7 +98,9 @@ impl Pilot {
                     |Approval { action, by, .. }: &Approval| PersonApproval::unsigned(&**action, &**by);
                 let approved: Vec<PersonApproval> = given.iter().map(approved).collect();
                 self.executor.reject(rejected.iter().cloned().map(Rejection::into).collect());
-                let step = self.executor.step(target, &mut || people.switch(), &approved, now_us)?;
+                let step =
+                    || self.executor.step(&mut Traced(target), &mut || people.switch(), &approved, now_us);
+                let step = spans::step(CLUSTER, step)?;
                 people.discard(&given, &rejected);
                 step
             }

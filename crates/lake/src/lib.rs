@@ -44,6 +44,7 @@ pub mod maintenance;
 pub mod pipeline;
 pub mod raw;
 pub mod runner;
+mod spans;
 pub mod state;
 pub mod table;
 pub mod testing;

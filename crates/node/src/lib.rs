@@ -22,6 +22,7 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use tidegate_telemetry::SpanLayer;
 use tidegate_text::{LinesOf, shown_lines};
 pub use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -31,6 +32,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 mod commands;
 mod destination;
 mod error;
+mod otlp_args;
 mod private_files;
 mod sources;
 mod units;
@@ -38,6 +40,7 @@ mod units;
 pub use commands::{agent, doctor, event, watch};
 pub use destination::{Destination, DestinationArgs};
 pub use error::{CommandError, CommandResult, chain};
+pub use otlp_args::OtlpArgs;
 pub use private_files::keep_files_private;
 
 /// The commands. A variant's text is its `--help`.
@@ -83,5 +86,6 @@ pub fn init_logging(least: LevelFilter) {
     let usual = || Targets::new().with_default(least.min(LevelFilter::WARN)).with_target("tidegate", least);
     let lines = tracing_subscriber::fmt::layer().with_target(false).with_ansi(false);
     let lines = lines.with_writer(|| LinesOf(std::io::stderr()));
-    tracing_subscriber::registry().with(lines.with_filter(asked.unwrap_or_else(usual))).init();
+    let lines = lines.with_filter(asked.unwrap_or_else(usual));
+    tracing_subscriber::registry().with(lines).with(SpanLayer::filtered()).init();
 }

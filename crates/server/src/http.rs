@@ -2,6 +2,7 @@
 //! what people tell the autopilot by `steering.rs`.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ use tokio::sync::mpsc;
 
 use crate::access::{Access, Forbidden, Principal};
 use crate::answers::{Answer, Answers};
-use crate::asked::Asked;
-use crate::audit::{Actor, Begun, NotRecorded, Outcome, Peer};
+use crate::asked::{Asked, QueryRecord};
+use crate::audit::{Actor, NotRecorded, Outcome, Peer};
 use crate::door::limits::MAX_BODY_BYTES;
 use crate::error::QueryError;
 use crate::format::Format;
@@ -33,6 +34,7 @@ use crate::query::Overrides;
 use crate::question::Question;
 use crate::readiness::Readiness;
 use crate::reference;
+use crate::rehearsal;
 use crate::steering::{self, Steering};
 
 /// A response is held back up to this size, bytes, so that a query that fails early is answered
@@ -45,6 +47,7 @@ pub(crate) fn router(
     metrics: Arc<Metrics>,
     access: Access,
     steering: Option<Arc<dyn Steering>>,
+    rehearsal: Option<PathBuf>,
 ) -> Router {
     let readiness = Arc::<Readiness>::default();
     Router::new()
@@ -56,6 +59,7 @@ pub(crate) fn router(
         .route("/v1/openapi.json", get(|| async { Json(openapi::openapi()) }))
         .route("/v1/sql", post(post_sql).get(get_sql))
         .merge(steering::routes(steering, asked.audit.clone()))
+        .merge(rehearsal::routes(rehearsal))
         .fallback(|| async {
             HttpError::new(StatusCode::NOT_FOUND, "not_found", "there is no such path; GET / lists them")
         })
@@ -95,6 +99,7 @@ const POINTER: &str = "Tidegate
   GET  /metrics/cluster  figures of the cluster, by pool, team and class; asks the tables
   GET  /metrics/gpus     GPUs, by the names of dcgm-exporter; asks the tables
   GET  /v1/autopilot            its switch, and what waits for people; with an autopilot in this process
+  GET  /v1/autopilot/rehearsal  the last rehearsal: what a policy would have changed for each owner
   GET  /v1/autopilot/statement  ?approve=ACTION or ?switch=on: the text to sign
   POST /v1/autopilot/approve    or reject, pause, resume: {\"action\", \"why\"?, \"statement\"?, \"signature\"?}
   POST /v1/events   appends events, as agents do; with `tidegate up --ingest` (GET /v1/log: topics)
@@ -169,29 +174,23 @@ async fn post_sql(
         SqlRequest { sql: sql.to_owned(), ..SqlRequest::default() }
     };
     let actor = Actor::at_door(&principal, peer, door_of(&headers, "/v1/sql"));
-    let begun = asked.record(principal.role, &actor, &request.sql).await?;
+    let record = asked.record(&actor, &request.sql, Some(&headers)).await?;
     let answered = async {
         let answers = asked.answers.seen_with(principal.sight())?;
         respond(&answers, request, &headers).await
     };
     match answered.await {
         Ok(Responding::Whole(response, outcome)) => {
-            end(begun, &outcome);
+            record.end(&outcome);
             Ok(response)
         }
         Ok(Responding::Begun(head, rest, format)) => {
-            Ok(([(CONTENT_TYPE, format.media_type())], streamed(head, rest, begun)).into_response())
+            Ok(([(CONTENT_TYPE, format.media_type())], streamed(head, rest, record)).into_response())
         }
         Err(error) => {
-            end(begun, &Outcome::failed(error.code));
+            record.end(&Outcome::failed(error.code));
             Err(error)
         }
-    }
-}
-
-fn end(begun: Option<Begun>, outcome: &Outcome<'_>) {
-    if let Some(begun) = begun {
-        begun.end(outcome);
     }
 }
 
@@ -254,12 +253,12 @@ async fn respond(
 
 /// The response from its first bytes on. A separate task writes it and ends in time: a client that
 /// stalls holds the pieces in flight, not the query's rows.
-fn streamed(head: Vec<u8>, encoded: Answer, begun: Option<Begun>) -> Body {
+fn streamed(head: Vec<u8>, encoded: Answer, record: QueryRecord) -> Body {
     let (sender, receiver) = mpsc::channel(1);
     let bytes = head.len() as u64;
     tokio::spawn(async move {
         let outcome = write(encoded, bytes, sender).await;
-        end(begun, &outcome);
+        record.end(&outcome);
     });
     let rest = stream::try_unfold(receiver, |mut receiver| async move {
         match receiver.recv().await {

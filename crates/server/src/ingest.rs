@@ -2,6 +2,7 @@
 
 mod body;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -14,8 +15,11 @@ use axum::{Json, Router};
 use tidegate_log::wire::{self, AppendAnswer, LogAnswer, Refusal, TopicAnswer};
 use tidegate_log::{EventLog, LogError};
 use tokio::sync::Semaphore;
+use tracing::Span;
+use tracing::field::Empty;
 
 use crate::access::{Action, Forbidden, Principal};
+use crate::asked::{belong_to_trace, note_outcome};
 use crate::audit::{Actor, Auditor, Deed, NotRecorded, Outcome, Peer};
 use body::{Decoded, Memory};
 
@@ -86,6 +90,37 @@ async fn append(
     Extension(Peer(peer)): Extension<Peer>,
     request: Request,
 ) -> Result<Response, Refused> {
+    let span = tracing::info_span!(
+        target: tidegate_telemetry::TARGET,
+        "append",
+        otel.kind = "server",
+        traceparent = Empty,
+        tracestate = Empty,
+        tidegate.role = principal.role.name(),
+        tidegate.topic = Empty,
+        tidegate.records = Empty,
+        tidegate.duplicates = Empty,
+        tidegate.outcome = Empty,
+        tidegate.rows = Empty,
+        error.type = Empty,
+    );
+    belong_to_trace(&span, Some(request.headers()));
+    let answered = append_request(ingest, principal, peer, request, &span).await;
+    let outcome = match &answered {
+        Ok(appended) => Outcome { rows: Some(appended.written), ..Outcome::failed("ok") },
+        Err(refused) => Outcome::failed(&refused.refusal.code),
+    };
+    note_outcome(&span, &outcome);
+    answered.map(|appended| Json(appended).into_response())
+}
+
+async fn append_request(
+    ingest: Ingest,
+    principal: Principal,
+    peer: SocketAddr,
+    request: Request,
+    span: &Span,
+) -> Result<AppendAnswer, Refused> {
     let (head, body) = request.into_parts();
     // A web page may send a form or text to an address that its user reaches, but not this without
     // asking first.
@@ -98,6 +133,8 @@ async fn append(
     let sent = ingest.memory.read(body).await?;
     let turn = ingest.turns.acquire().await;
     let Decoded { request, prices, held } = ingest.memory.decode(sent, &principal)?;
+    span.record("tidegate.topic", request.topic.as_str());
+    span.record("tidegate.records", request.records.len());
     let begun = match (&ingest.audit, prices) {
         (Some(audit), Some(prices)) => {
             let actor = Actor::at_door(&principal, peer, "/v1/events");
@@ -118,12 +155,12 @@ async fn append(
         });
     }
     let appended = appended?;
-    let answer = AppendAnswer {
+    span.record("tidegate.duplicates", appended.duplicates);
+    Ok(AppendAnswer {
         first_offset: appended.first_offset,
         written: appended.written,
         duplicates: appended.duplicates,
-    };
-    Ok(Json(answer).into_response())
+    })
 }
 
 /// Every refusal and failure as JSON.

@@ -57,6 +57,7 @@ mod query;
 mod question;
 mod readiness;
 pub mod reference;
+pub mod rehearsal;
 mod row_width;
 mod serve;
 pub mod steering;

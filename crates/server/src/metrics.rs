@@ -2,12 +2,13 @@
 
 mod autopilot;
 mod doors;
+mod otlp;
 mod plain_text;
 mod signals;
 mod webhook;
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -49,6 +50,7 @@ pub struct Metrics {
     signals: signals::Gauges,
     doors: doors::Doors,
     webhook: webhook::Counters,
+    otlp: otlp::Counters,
 }
 
 impl Default for Metrics {
@@ -58,6 +60,7 @@ impl Default for Metrics {
         let signals = signals::Gauges::register(&mut whole);
         let doors = doors::Doors::register(&mut whole);
         let webhook = webhook::Counters::register(&mut whole);
+        let otlp = otlp::Counters::register(&mut whole);
         let registry = whole.sub_registry_with_prefix("tidegate_pipeline");
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
@@ -86,6 +89,7 @@ impl Default for Metrics {
             signals,
             doors,
             webhook,
+            otlp,
             registry: whole,
             last: Mutex::default(),
             records,
@@ -195,8 +199,15 @@ impl Metrics {
                "commits": last.commits, "rebalances": last.rebalances, "fenced": last.fenced, "partitions": partitions})
     }
 
-    /// All metrics as text.
+    /// What gives all metrics as text, whenever it is called.
+    pub fn page(self: &Arc<Self>) -> impl Fn() -> String + Send + 'static + use<> {
+        let metrics = Arc::clone(self);
+        move || metrics.text()
+    }
+
+    /// All metrics as text, in OpenMetrics' format.
     pub(crate) fn text(&self) -> String {
+        self.otlp.observe(&tidegate_telemetry::counts());
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a string takes any text");
         text

@@ -183,6 +183,15 @@ fn operations() -> Vec<Operation> {
             )
         },
         Operation {
+            refusals: &[(500, "Its file cannot be used; `message` says what to do")],
+            ..reads(
+                "/v1/autopilot/rehearsal",
+                "The last rehearsal of a policy: what it would have changed for each owner; null before the first",
+                Action::Rehearsal,
+                vec![("application/json", object())],
+            )
+        },
+        Operation {
             refusals: OF_AUTOPILOT,
             ..reads(
                 "/v1/autopilot/statement",

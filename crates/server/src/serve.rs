@@ -33,7 +33,7 @@ pub async fn serve(
     ingest: Option<Ingest>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    let Door { listener, access, names, tls, limits, audit, steering, postgres, flight } = door;
+    let Door { listener, access, names, tls, limits, audit, steering, rehearsal, postgres, flight } = door;
     let asked = Asked { answers: answers.into(), audit: audit.clone() };
     let (stop, stopped) = watch::channel(false);
     let until = |mut stopped: watch::Receiver<bool>| async move {
@@ -58,8 +58,9 @@ pub async fn serve(
     let simulated = steering.as_ref().is_some_and(|steering| steering.is_simulated());
     let told = page_door::router(asked.answers.clone());
     let scraped = metrics_door::router(Arc::clone(&metrics), asked.answers.clone());
-    let mut app =
-        http::router(asked, Arc::clone(&metrics), access.clone(), steering).merge(told).merge(scraped);
+    let mut app = http::router(asked, Arc::clone(&metrics), access.clone(), steering, rehearsal)
+        .merge(told)
+        .merge(scraped);
     let guard = Arc::new(Guard::new(names, access, Arc::clone(&metrics), audit.clone(), simulated));
     if let Some(ingest) = ingest {
         app = app.merge(ingest.router(audit.clone()));

@@ -97,7 +97,8 @@ impl DoorArgs {
         let access = access.unwrap_or(Access::Open);
         let names = HostNames::new(self.hosts.iter().cloned());
         let limits = ConnectionLimits::of_process();
-        Ok(Door { listener, access, names, tls, limits, audit: None, steering: None, postgres, flight })
+        let (audit, steering, rehearsal) = (None, None, None);
+        Ok(Door { listener, access, names, tls, limits, audit, steering, rehearsal, postgres, flight })
     }
 
     /// Refuses doors beside a listener of HTTP where there is none.

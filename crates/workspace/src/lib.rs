@@ -44,7 +44,7 @@ mod process;
 mod query;
 mod workspace;
 
-pub use tidegate_node::{CommandError, CommandResult, chain};
+pub use tidegate_node::{CommandError, CommandResult, OtlpArgs, chain};
 pub use tidegate_text::shown_lines;
 
 pub use args::{CommitArgs, DataArgs, KeepArgs, PaceArgs, query_memory, seeds, time_ms};

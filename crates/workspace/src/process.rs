@@ -6,10 +6,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tidegate_log::LogError;
+use tidegate_telemetry::SpanLayer;
 use tidegate_text::{LinesOf, shown_lines};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::{CommandError, CommandResult, chain};
 
@@ -18,8 +21,9 @@ use crate::{CommandError, CommandResult, chain};
 pub fn init_logging() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,tidegate=info,deltalake_core=off"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(false);
-    lines.with_writer(|| LinesOf(std::io::stderr())).init();
+    let lines = tracing_subscriber::fmt::layer().with_target(false).with_ansi(false);
+    let lines = lines.with_writer(|| LinesOf(std::io::stderr())).with_filter(filter);
+    tracing_subscriber::registry().with(lines).with(SpanLayer::filtered()).init();
 }
 
 /// Runs an async command to completion.

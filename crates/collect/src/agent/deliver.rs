@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use tidegate_events::v1::{NodeEvent, NodeEventKind};
 use tidegate_events::{Event, SchemaId};
-use tidegate_log::{Batch, LogError, Producer, Record, TopicPartition, partition_for};
+use tidegate_log::{Appended, Batch, LogError, Producer, Record, TopicPartition, partition_for};
+use tracing::field::Empty;
 
 use super::spool::{Position, Spooled};
 use super::{Connect, End, Shared, events, lock};
@@ -42,6 +43,26 @@ impl From<LogError> for DeliveryError {
             error => Self::Later(error),
         }
     }
+}
+
+/// Appends a batch within a span. A log behind HTTP continues its trace.
+fn append(log_sink: &dyn LogSink, at: &TopicPartition, batch: Batch) -> Result<Appended, LogError> {
+    let span = tracing::info_span!(
+        target: tidegate_telemetry::TARGET,
+        "deliver",
+        otel.kind = "client",
+        tidegate.topic = at.topic.as_str(),
+        tidegate.records = batch.records.len(),
+        tidegate.duplicates = Empty,
+        error.type = Empty,
+    );
+    let appended = span.in_scope(|| log_sink.append(at, batch));
+    match &appended {
+        Ok(appended) => span.record("tidegate.duplicates", appended.duplicates),
+        Err(error) if error.is_passing() => span.record("error.type", "unavailable"),
+        Err(_) => span.record("error.type", "refused"),
+    };
+    appended
 }
 
 pub(super) struct Deliverer {
@@ -151,7 +172,7 @@ impl Deliverer {
             let producer = Producer { source: self.producer(), epoch };
             self.unsent = self.unsent.max(until);
             let batch = Batch { producer, first_seq, records };
-            match self.log_sink()?.append(&at, batch) {
+            match append(self.log_sink()?, &at, batch) {
                 Ok(appended) if is_new && appended.duplicates > 0 => {
                     return Err(DeliveryError::Conflict(
                         "it has used the same numbers, as a clone of this machine does".into(),

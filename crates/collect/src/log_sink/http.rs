@@ -186,6 +186,9 @@ impl LogSink for HttpLogSink {
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
+        if let Some(traceparent) = tidegate_telemetry::current_traceparent() {
+            request = request.header("traceparent", traceparent);
+        }
         let response = request.send(&body).map_err(|error| self.unavailable(&doing, &error))?;
         let (status, text) = self.read(&doing, response)?;
         let refusal = match self.parse(&doing, status, &text) {

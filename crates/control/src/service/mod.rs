@@ -36,6 +36,7 @@ use crate::newest_plan::NewestPlanFile;
 use crate::pager::Pager;
 use crate::plan_archive::PlanArchive;
 use crate::slurm::{SlurmConfig, SlurmTarget};
+use crate::spans::{self, Traced};
 
 pub use crate::error::ServiceError;
 pub use config::ServiceConfig;
@@ -316,7 +317,8 @@ impl Service {
                 switch::find(control, signers, &config.cluster, last.as_ref(), chrono::Utc::now()).switch
             }
         };
-        match executor.step(target, &mut switch, &approved, now_us) {
+        let step = || executor.step(&mut Traced(target), &mut switch, &approved, now_us);
+        match spans::step(&config.cluster, step) {
             Ok(step) => {
                 let leads = matches!(step.role, Role::Leading { .. });
                 if leads {

@@ -14,6 +14,7 @@ use hashbrown::HashSet;
 use super::data_files::DataFile;
 use super::{DeltaStore, Pending, delta_error};
 use crate::error::{LakeError, Result};
+use crate::spans;
 use crate::window::Span;
 
 /// This process's claim on a log partition.
@@ -88,6 +89,17 @@ impl DeltaStore {
     /// Commits actions for log partitions of this process, on top of what others committed
     /// meanwhile.
     pub(super) async fn commit_claimed(
+        &mut self,
+        actions: Vec<Action>,
+        change: &Change,
+        operation: DeltaOperation,
+    ) -> Result<()> {
+        let files = actions.iter().filter(|action| matches!(action, Action::Add(_))).count();
+        let table = self.spec.name.clone();
+        spans::commit(&table, files, self.commit_until_done(actions, change, operation)).await
+    }
+
+    async fn commit_until_done(
         &mut self,
         actions: Vec<Action>,
         change: &Change,

@@ -8,6 +8,7 @@ use super::{Cursor, PartitionProgress, Runner, topic_group, topics};
 use crate::error::{LakeError, Result};
 use crate::lake::CommitStats;
 use crate::maintenance;
+use crate::spans;
 use crate::state::GroupState;
 
 /// How often the progress of each partition is recorded.
@@ -36,14 +37,14 @@ impl Runner {
     /// Updates joined tables with all that is committed, by this process and others.
     pub(super) async fn update_joined_or_rejoin(&mut self) -> Result<()> {
         self.lake.refresh_snapshots().await?;
-        let updated = self.lake.update_joined().await;
+        let updated = spans::step("update", self.lake.update_joined()).await;
         self.count_or_rejoin(updated).await
     }
 
     /// As [`Self::update_joined_or_rejoin`], only the newest windows.
     pub(super) async fn update_live_or_rejoin(&mut self) -> Result<()> {
         self.lake.refresh_snapshots().await?;
-        let updated = self.lake.update_live().await;
+        let updated = spans::step("update", self.lake.update_live()).await;
         self.count_or_rejoin(updated).await
     }
 
@@ -54,7 +55,8 @@ impl Runner {
             return Ok(false);
         }
         let begun = Instant::now();
-        let repaired = self.lake.repair_joined(self.repair_pace.slice_us()).await;
+        let repaired = self.lake.repair_joined(self.repair_pace.slice_us());
+        let repaired = spans::step("repair", repaired).await;
         self.repair_pace.record(begun.elapsed(), Instant::now());
         self.count_or_rejoin(repaired).await?;
         let is_behind = self.lake.has_pending().await?;

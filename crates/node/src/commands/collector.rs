@@ -9,10 +9,12 @@ use std::time::Duration;
 use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
 use tidegate_collect::agent::spool::SpoolOptions;
-use tidegate_collect::agent::{Agent, AgentOptions, End};
+use tidegate_collect::agent::{Agent, AgentOptions, AgentStats, End};
+use tidegate_telemetry::Telemetry;
 
 use crate::destination::DestinationArgs;
 use crate::error::{CommandError, CommandResult};
+use crate::otlp_args::OtlpArgs;
 use crate::units::size;
 
 /// Exit status: another collector reports under this name.
@@ -35,6 +37,8 @@ pub(super) struct CollectorArgs {
     /// Report under this name even if another collector did so last; the log then refuses that one
     #[arg(long)]
     take_over: bool,
+    #[command(flatten)]
+    otlp: OtlpArgs,
 }
 
 /// A name that is not empty.
@@ -61,10 +65,14 @@ impl CollectorArgs {
         options: AgentOptions,
         start: impl FnOnce(&Arc<Agent>) -> Result<S, CommandError>,
     ) -> CommandResult {
+        let otlp = self.otlp.settings()?;
         let signals = block_signals()?;
         let spool = options.spool.dir.clone();
         let agent = Arc::new(Agent::start(options, self.destination.connect()?)?);
         wait_for_signals(signals, Arc::clone(&agent))?;
+        let watched = Arc::clone(&agent);
+        let export = otlp.map(|otlp| Telemetry::start(otlp, move || page(&watched.stats()))).transpose()?;
+        export.iter().for_each(|export| tracing::info!("exports {}", export.describe()));
         let running = start(&agent)?;
         let end = agent.wait();
         drop(running);
@@ -73,6 +81,9 @@ impl CollectorArgs {
             End::Conflict(_) => "another collector reports under its name",
         };
         let delivered = agent.stop(PATIENCE, reason);
+        if let Some(export) = export {
+            export.end();
+        }
         match end {
             // The agent has logged it, with advice.
             End::Conflict(_) => Ok(ExitCode::from(EXIT_CONFLICT)),
@@ -84,6 +95,24 @@ impl CollectorArgs {
             }
         }
     }
+}
+
+/// What the agent counts, as a page in OpenMetrics' text format.
+fn page(stats: &AgentStats) -> String {
+    let mut page = String::new();
+    for (name, help, count) in [
+        ("records", "Records written to the spool", stats.records),
+        ("delivered", "Records that the log has", stats.delivered),
+        ("dropped", "Records dropped because the spool was full", stats.dropped),
+        ("late_readings", "Readings that came after their batch", stats.late_readings),
+        ("dead_letters", "Events that do not fit the contract", stats.dead_letters),
+        ("overrun_events", "Events dropped because too many waited", stats.overrun_events),
+        ("failed_attempts", "Deliveries that failed and are tried again", stats.failed_attempts),
+    ] {
+        let family = format!("tidegate_agent_{name}");
+        page.push_str(&format!("# HELP {family} {help}.\n# TYPE {family} counter\n{family}_total {count}\n"));
+    }
+    page
 }
 
 /// Blocks SIGTERM and SIGINT in this thread and in all that it starts, to be waited for.

@@ -114,6 +114,8 @@ pub enum Action {
     AuditRecords,
     /// Read the autopilot's switch and what waits for people.
     Autopilot,
+    /// Read the last rehearsal of the autopilot, of one's own teams.
+    Rehearsal,
     /// Approve and reject actions of the autopilot.
     Decide,
     /// Pause the autopilot.
@@ -124,7 +126,7 @@ pub enum Action {
 
 impl Action {
     /// Every action, in the order of the reference.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Query,
         Self::Status,
         Self::Topics,
@@ -142,6 +144,7 @@ impl Action {
         Self::Audit,
         Self::AuditRecords,
         Self::Autopilot,
+        Self::Rehearsal,
         Self::Decide,
         Self::Pause,
         Self::Resume,
@@ -151,7 +154,7 @@ impl Action {
     pub const fn roles(self) -> &'static [Role] {
         use Role::{Administrator, Agent, Local, Operator, Service, Viewer, Watcher};
         match self {
-            Self::Query | Self::Status | Self::Autopilot => {
+            Self::Query | Self::Status | Self::Autopilot | Self::Rehearsal => {
                 &[Service, Viewer, Operator, Administrator, Local]
             }
             Self::Topics => &[Agent, Watcher, Service, Operator, Administrator, Local],
@@ -204,7 +207,7 @@ impl Action {
     pub const fn topic(self) -> Option<&'static str> {
         let schema = match self {
             Self::Query | Self::Status | Self::Topics | Self::Audit => return None,
-            Self::Autopilot | Self::Decide | Self::Pause | Self::Resume => return None,
+            Self::Autopilot | Self::Rehearsal | Self::Decide | Self::Pause | Self::Resume => return None,
             Self::Samples => SchemaId::GpuSampleBatch,
             Self::Steps => SchemaId::StepReport,
             Self::Nodes => SchemaId::NodeEvent,
@@ -239,6 +242,7 @@ impl Action {
             Self::Audit => "query what people did (audit)",
             Self::AuditRecords => "append audit records",
             Self::Autopilot => "read what the autopilot waits for",
+            Self::Rehearsal => "read the last rehearsal",
             Self::Decide => "approve and reject actions of the autopilot",
             Self::Pause => "pause the autopilot",
             Self::Resume => "resume the autopilot",
@@ -252,6 +256,7 @@ impl Action {
             Self::Status => "/v1/status, /metrics, /metrics/cluster, /metrics/gpus",
             Self::Topics => "/v1/log",
             Self::Autopilot => "/v1/autopilot, /v1/autopilot/statement",
+            Self::Rehearsal => "/v1/autopilot/rehearsal",
             Self::Decide => "/v1/autopilot/approve, /v1/autopilot/reject",
             Self::Pause => "/v1/autopilot/pause",
             Self::Resume => "/v1/autopilot/resume",
@@ -266,7 +271,7 @@ pub fn permissions_page() -> String {
         "<!-- Generated from crates/server/src/access/permission.rs; do not edit. -->\n\n# Permissions\n\n\
          What each role may do, and at which door. Agents are bound to their nodes and watchers to\n\
          their cluster; viewers may be bound to teams, and then see neither metrics nor progress\n\
-         nor what the autopilot waits for. `local` is whoever reaches a loopback address of a server\n\
+         nor what the autopilot waits for, and of a rehearsal their teams alone. `local` is whoever reaches a loopback address of a server\n\
          without a token file; on a simulated cluster it may steer the autopilot too. Everybody may read\n\
          `/`, `/page/…`, `/healthz` and `/readyz`. `tidegate token` makes principals\n\
          ([guide](../guide/access.md)).\n\n",

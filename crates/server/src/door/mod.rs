@@ -11,6 +11,7 @@ pub(crate) mod stream;
 pub(crate) mod tls;
 mod verifier;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -40,6 +41,8 @@ pub struct Door {
     pub audit: Option<Auditor>,
     /// The autopilot of this process, if one runs.
     pub steering: Option<Arc<dyn Steering>>,
+    /// The file of the last rehearsal, if there may be one.
+    pub rehearsal: Option<PathBuf>,
     /// The address for clients of Postgres, if they are answered.
     pub postgres: Option<TcpListener>,
     /// The address for clients of Arrow Flight SQL, if they are answered.
@@ -58,6 +61,7 @@ impl Door {
             limits,
             audit: None,
             steering: None,
+            rehearsal: None,
             postgres: None,
             flight: None,
         }

@@ -14,13 +14,11 @@ use crate::audit::Outcome;
 /// The answer of a query, message by message. A separate task reads it from the worker, within the
 /// query's time limit, so a slow client does not keep the worker. If the client disconnects, the
 /// query ends.
-pub(super) fn stream(Started { answer, begun }: Started) -> Data {
+pub(super) fn stream(Started { answer, record }: Started) -> Data {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         let outcome = pass(answer, &sender).await;
-        if let Some(begun) = begun {
-            begun.end(&outcome);
-        }
+        record.end(&outcome);
     });
     let next = |receiver: Option<mpsc::Receiver<Part>>| async move {
         let mut receiver = receiver?;

@@ -14,6 +14,7 @@ use arrow_flight::sql::{
 use arrow_flight::{Action, FlightDescriptor, FlightInfo, HandshakeRequest, HandshakeResponse, Ticket};
 use async_trait::async_trait;
 use axum::Router;
+use axum::http::HeaderMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
@@ -51,13 +52,15 @@ pub(super) struct Service {
 /// What a call came with.
 struct Call<'a> {
     authorization: Option<&'a [u8]>,
+    headers: &'a HeaderMap,
     extensions: &'a Extensions,
 }
 
 impl<'a, T> From<&'a Request<T>> for Call<'a> {
     fn from(request: &'a Request<T>) -> Self {
         let authorization = request.metadata().get("authorization").map(|value| value.as_encoded_bytes());
-        Self { authorization, extensions: request.extensions() }
+        let headers = request.metadata().as_ref();
+        Self { authorization, headers, extensions: request.extensions() }
     }
 }
 
@@ -94,7 +97,8 @@ impl Service {
         };
         let actor = Actor::at_door(&principal, *peer, "flight");
         let question = handle.question(only_describe);
-        let started = self.asked.start(&principal, &actor, &question, Overrides::default());
+        let headers = Some(call.headers);
+        let started = self.asked.start(&principal, &actor, &question, Overrides::default(), headers);
         started.await.map_err(status::of_start)
     }
 
@@ -126,7 +130,7 @@ impl Service {
         call: &Call<'_>,
         handle: Handle,
     ) -> Result<(bytes::Bytes, bytes::Bytes), Status> {
-        let Started { mut answer, begun } = self.start(call, handle, true).await?;
+        let Started { mut answer, record } = self.start(call, handle, true).await?;
         let mut messages = Messages::default();
         let ended = async {
             while let Some(piece) = answer.next().await? {
@@ -135,9 +139,7 @@ impl Service {
             Ok::<_, QueryError>(())
         };
         let ended = ended.await;
-        if let Some(begun) = begun {
-            begun.end(&Outcome::failed(ended.as_ref().err().map_or("ok", QueryError::code)));
-        }
+        record.end(&Outcome::failed(ended.as_ref().err().map_or("ok", QueryError::code)));
         ended.map_err(|error| status::of_query(&error))?;
         Ok((messages.next_framed()?, messages.next_framed()?))
     }

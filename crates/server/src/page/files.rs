@@ -52,6 +52,7 @@ pub(super) const FILES: &[File] = files![
     "js/money.js",
     "js/now.js",
     "js/picker.js",
+    "js/rehearsal.js",
     "js/route.js",
     "js/scores.js",
     "js/states.js",

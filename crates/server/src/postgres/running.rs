@@ -7,7 +7,8 @@ use super::failure::Failure;
 use super::keys::Key;
 use super::wire::{Unread, Wire};
 use crate::answers::Answer;
-use crate::audit::{Begun, Outcome};
+use crate::asked::QueryRecord;
+use crate::audit::Outcome;
 use crate::error::QueryError;
 
 /// Kind and length of a message.
@@ -17,7 +18,7 @@ const HEAD_BYTES: usize = 5;
 pub(super) struct Running {
     answer: Answer,
     /// Its record, until it has ended.
-    begun: Option<Begun>,
+    record: Option<QueryRecord>,
     pieces: BytesMut,
     is_whole: bool,
     bytes: u64,
@@ -56,8 +57,8 @@ pub(super) enum Passed {
 }
 
 impl Running {
-    pub fn new(answer: Answer, begun: Option<Begun>) -> Self {
-        Self { answer, begun, pieces: BytesMut::new(), is_whole: false, bytes: 0 }
+    pub fn new(answer: Answer, record: QueryRecord) -> Self {
+        Self { answer, record: Some(record), pieces: BytesMut::new(), is_whole: false, bytes: 0 }
     }
 
     /// Passes on the message that describes the columns, or leaves it out where the client knows
@@ -94,8 +95,8 @@ impl Running {
             self.answer.in_time(wire.send_if_much()).await??;
         }
         let outcome = Outcome { code: "ok", rows: self.answer.rows(), bytes: Some(self.bytes) };
-        if let Some(begun) = self.begun.take() {
-            begun.end(&outcome);
+        if let Some(record) = self.record.take() {
+            record.end(&outcome);
         }
         Ok(Passed::All(rows))
     }
@@ -114,8 +115,8 @@ impl Running {
 
     /// Notes in the record how the query ended.
     pub fn end(mut self, code: &'static str) {
-        if let Some(begun) = self.begun.take() {
-            begun.end(&Outcome { bytes: Some(self.bytes), ..Outcome::failed(code) });
+        if let Some(record) = self.record.take() {
+            record.end(&Outcome { bytes: Some(self.bytes), ..Outcome::failed(code) });
         }
     }
 

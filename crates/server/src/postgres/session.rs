@@ -252,10 +252,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         let actor = Actor::at_door(&principal, self.peer, "postgres");
         let time_max = self.state.time_max.map(|asked| asked.min(served.most_time));
         let overrides = Overrides { rows_max: None, time_max };
-        let started = served.asked.start(&principal, &actor, &question, overrides);
+        let started = served.asked.start(&principal, &actor, &question, overrides, None);
         tokio::select! {
             started = started => match started {
-                Ok(Started { answer, begun }) => Ok(Running::new(answer, begun)),
+                Ok(Started { answer, record }) => Ok(Running::new(answer, record)),
                 Err(error) => Err(Stopped::Failed(error.into())),
             },
             () = self.key.cancelled() => Err(Stopped::Failed(Failure::cancelled())),

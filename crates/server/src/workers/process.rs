@@ -23,6 +23,14 @@ const CHARGE_EVERY: Duration = Duration::from_millis(200);
 /// Lines of a worker's standard error are cut to so many bytes.
 const LINE_BYTES: usize = 400;
 
+/// What the server was told in secret, and a process that runs what users wrote need not hold.
+const SECRETS: [&str; 4] = [
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
+    "TIDEGATE_WEBHOOK_URL",
+];
+
 /// How to start a worker of the program whose queries may hold so many bytes, and whether it begins
 /// in the background.
 pub type Program = Arc<dyn Fn(usize, bool) -> Command + Send + Sync>;
@@ -72,7 +80,11 @@ impl Worker {
         here.set_nonblocking(true)?;
         let spill = tempfile::Builder::new().prefix("tidegate-query-").tempdir()?;
         let yields = !allowance.has_recovered();
-        let mut child = program(memory_bytes, yields)
+        let mut command = program(memory_bytes, yields);
+        SECRETS.iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        let mut child = command
             .env("TMPDIR", spill.path())
             .stdin(Stdio::from(OwnedFd::from(there)))
             .stdout(Stdio::null())

@@ -19,12 +19,14 @@ use tidegate_control::authority::{self, SignedText, SwitchStatement};
 use tidegate_control::service::{Service, ServiceConfig};
 use tidegate_lake::catalog::CatalogSource;
 use tidegate_server::audit::Auditor;
+use tidegate_server::rehearsal::Rehearsal;
 use tidegate_server::{Metrics, QueryLimits, serve};
+use tidegate_telemetry::{Settings, Telemetry};
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, DoorArgs, LogArgs, Workspace, block_on, chain, committed, policy,
-    query_worker, rollout, stop_on_signals, user_name,
+    CommandError, CommandResult, DataArgs, DoorArgs, LogArgs, OtlpArgs, Workspace, block_on, chain,
+    committed, policy, query_worker, rollout, stop_on_signals, user_name,
 };
 use crate::autopilot::service;
 use crate::autopilot::steering::LiveSteering;
@@ -80,6 +82,8 @@ policy only suggests.")]
         listen: Option<String>,
         #[command(flatten)]
         door: Box<DoorArgs>,
+        #[command(flatten)]
+        otlp: OtlpArgs,
         #[command(flatten)]
         data: DataArgs,
         #[command(flatten)]
@@ -187,12 +191,13 @@ alert: in its journal, on /metrics, and through the [pager] of the deployment fi
 
 pub fn run(args: AutopilotArgs) -> CommandResult {
     match args.command {
-        Command::Run { config, once, shadow, listen, door, data, log } => {
+        Command::Run { config, once, shadow, listen, door, otlp, data, log } => {
             if listen.is_none() {
                 door.without_listener()?;
             }
             let config = ServiceConfig::read(&config)?.shadowed_by(shadow);
-            act(config, once, listen.as_deref().map(|listen| (listen, door.as_ref())), &data, &log)?;
+            let listen = listen.as_deref().map(|listen| (listen, door.as_ref()));
+            act(config, once, listen, otlp.settings()?, &data, &log)?;
         }
         Command::Doctor(args) => return doctor::run(&args),
         Command::Rehearse(args) => return rehearse::run(&args),
@@ -228,6 +233,7 @@ fn act(
     config: ServiceConfig,
     once: bool,
     listen: Option<(&str, &DoorArgs)>,
+    otlp: Option<Settings>,
     data: &DataArgs,
     log: &LogArgs,
 ) -> Result<(), CommandError> {
@@ -240,6 +246,8 @@ fn act(
         let (stop, stopped) = watch::channel(false);
         stop_on_signals(stop)?;
         let metrics = Arc::new(Metrics::default());
+        let export = otlp.map(|otlp| Telemetry::start(otlp, metrics.page())).transpose()?;
+        export.iter().for_each(|export| say!("otlp    {}", export.describe()));
         let steering = Arc::new(LiveSteering::new(&autopilot, &data.data));
         let last_step = steering.last_step();
         match committed(data).await {
@@ -248,6 +256,7 @@ fn act(
                 if let Some((listen, door)) = listen {
                     let mut door = door.open(listen).await?;
                     door.audit = Some(Auditor::start(Arc::clone(&workspace.log))?);
+                    door.rehearsal = Some(Rehearsal::file(&data.data));
                     door.steering = Some(steering);
                     say!("metrics {}://{}/metrics", door.scheme(), door.listener.local_addr()?);
                     door.psql().iter().for_each(|psql| say!("psql    {psql}"));
@@ -262,8 +271,14 @@ fn act(
             Err(error) if listen.is_some() => return Err(error),
             Err(error) => tracing::warn!("the forecast begins with nothing: {}", chain(error.as_ref())),
         }
-        tokio::task::spawn_blocking(move || service::run(autopilot, &stopped, once, &metrics, &last_step))
-            .await?
+        tokio::task::spawn_blocking(move || {
+            let ended = service::run(autopilot, &stopped, once, &metrics, &last_step);
+            if let Some(export) = export {
+                export.end();
+            }
+            ended
+        })
+        .await?
     })?
 }
 

@@ -14,12 +14,14 @@ use tidegate_lake::pipeline::graph::duration;
 use tidegate_lake::pipeline::{Pipeline, Plan, Shape};
 use tidegate_lake::runner::{Pace, Progress};
 use tidegate_server::audit::Auditor;
+use tidegate_server::rehearsal::Rehearsal;
 use tidegate_server::{Metrics, QueryLimits, serve};
+use tidegate_telemetry::Telemetry;
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, DataArgs, DoorArgs, KeepArgs, LogArgs, PaceArgs, Workspace, block_on,
-    block_on_one_thread, name_full_disk, query_worker, stop_on_signals,
+    CommandError, CommandResult, DataArgs, DoorArgs, KeepArgs, LogArgs, OtlpArgs, PaceArgs, Workspace,
+    block_on, block_on_one_thread, name_full_disk, query_worker, stop_on_signals,
 };
 
 /// List, draw, check, run, backfill and test pipelines
@@ -78,6 +80,8 @@ enum PipelineCommand {
         pace: PaceArgs,
         #[command(flatten)]
         keep: KeepArgs,
+        #[command(flatten)]
+        otlp: OtlpArgs,
     },
     /// Rebuild every table from the log; queries see the old tables until the new ones are complete
     #[command(after_help = "Examples:
@@ -108,15 +112,22 @@ pub fn run(args: PipelineArgs) -> CommandResult {
         PipelineCommand::List { data } => list(&data),
         PipelineCommand::Graph(args) => graph::run(&args),
         PipelineCommand::Check { files, data } => check(&files, &data),
-        PipelineCommand::Run { data, log, follow: false, door, pace, keep, .. } => {
-            door.without_listener()?;
-            catch_up(&data, &log, pace.pace(), &keep)
-        }
-        PipelineCommand::Run { data, log, follow: true, listen, door, pace, keep } => {
+        PipelineCommand::Run { data, log, follow, listen, door, pace, keep, otlp } => {
             if listen.is_none() {
                 door.without_listener()?;
             }
-            follow(&data, &log, listen.as_deref().map(|listen| (listen, &*door)), pace.pace(), &keep)
+            let metrics = Arc::new(Metrics::default());
+            let export = otlp.settings()?.map(|otlp| Telemetry::start(otlp, metrics.page())).transpose()?;
+            export.iter().for_each(|export| say!("otlp    {}", export.describe()));
+            let listen = listen.as_deref().map(|listen| (listen, &*door));
+            let ended = match follow {
+                true => self::follow(&data, &log, listen, pace.pace(), &keep, metrics),
+                false => catch_up(&data, &log, pace.pace(), &keep, &metrics),
+            };
+            if let Some(export) = export {
+                export.end();
+            }
+            ended
         }
         PipelineCommand::Backfill { data, log, from_what_is_left, ratio_step } => {
             backfill::run(&data, &log, from_what_is_left, ratio_step)
@@ -153,7 +164,7 @@ fn check(files: &[PathBuf], data: &DataArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn catch_up(data: &DataArgs, log: &LogArgs, pace: Pace, keep: &KeepArgs) -> CommandResult {
+fn catch_up(data: &DataArgs, log: &LogArgs, pace: Pace, keep: &KeepArgs, metrics: &Metrics) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let maintenance = block_on(keep.maintenance(&pipelines))??;
     let workspace = Workspace::open(&data.data, log)?;
@@ -161,7 +172,7 @@ fn catch_up(data: &DataArgs, log: &LogArgs, pace: Pace, keep: &KeepArgs) -> Comm
         // No query is served before it ends.
         let pace = Pace { refresh_every: None, maintenance, ..pace };
         let mut runner = workspace.runner(pipelines, pace).await?;
-        let progress = runner.catch_up(&mut |_| {}).await?;
+        let progress = runner.catch_up(&mut |p| metrics.observe(p)).await?;
         runner.maintain().await?;
         Ok::<_, CommandError>(progress)
     })?
@@ -176,6 +187,7 @@ fn follow(
     listen: Option<(&str, &DoorArgs)>,
     pace: Pace,
     keep: &KeepArgs,
+    metrics: Arc<Metrics>,
 ) -> CommandResult {
     let pipelines = data.load_pipelines()?;
     let maintenance = block_on(keep.maintenance(&pipelines))??;
@@ -187,10 +199,10 @@ fn follow(
         // Without an address no query is served, so the catalog is never refreshed for one.
         let refresh_every = listen.and(pace.refresh_every);
         let mut runner = workspace.runner(pipelines, Pace { refresh_every, maintenance, ..pace }).await?;
-        let metrics = Arc::new(Metrics::default());
         if let Some((listen, door)) = listen {
             let mut door = door.open(listen).await?;
             door.audit = Some(Auditor::start(Arc::clone(&workspace.log))?);
+            door.rehearsal = Some(Rehearsal::file(&data.data));
             say!("SQL     {}://{}/v1/sql", door.scheme(), door.listener.local_addr()?);
             door.psql().iter().for_each(|psql| say!("psql    {psql}"));
             door.flight_uri().iter().for_each(|flight| say!("flight  {flight}"));

@@ -19,13 +19,15 @@ use tidegate_events::SchemaId;
 use tidegate_lake::runner::Pace;
 use tidegate_log::{EventLog, TopicPartition};
 use tidegate_server::audit::Auditor;
+use tidegate_server::rehearsal::Rehearsal;
 use tidegate_server::steering::Steering;
 use tidegate_server::{Ingest, Metrics, QueryLimits, QueryService, serve};
+use tidegate_telemetry::Telemetry;
 use tokio::sync::watch;
 
 use super::{
-    CommandError, CommandResult, CommitArgs, DataArgs, DoorArgs, KeepArgs, LogArgs, Workspace, block_on,
-    insight, name_full_disk, query_memory, query_worker, stop_on_signals,
+    CommandError, CommandResult, CommitArgs, DataArgs, DoorArgs, KeepArgs, LogArgs, OtlpArgs, Workspace,
+    block_on, insight, name_full_disk, query_memory, query_worker, stop_on_signals,
 };
 use crate::autopilot::service as autopilot_service;
 use crate::autopilot::steering::LiveSteering;
@@ -56,6 +58,7 @@ const ONE_TOKEN: &str = "--ingest-token-file is no more: its one token let every
   tidegate up --demo philly --speed 1d/s --data demo-data
   tidegate up --postgres --flight
   tidegate up --webhook-url-file /etc/tidegate/webhook
+  tidegate up --otlp http://127.0.0.1:4318
   tidegate up --data tidegate-data --listen 127.0.0.1:9000
   tidegate up --data tidegate-data --ingest --keep gpu_samples=30 --keep gpu_1m=400
   tidegate up --data tidegate-data --ingest --listen 0.0.0.0:8433 --tokens tokens.toml \\
@@ -107,6 +110,8 @@ pub struct UpArgs {
     #[arg(long, value_name = "BYTES", value_parser = query_memory)]
     query_memory: Option<usize>,
     #[command(flatten)]
+    otlp: OtlpArgs,
+    #[command(flatten)]
     signals_memory: insight::MemoryArgs,
     /// Also run the autopilot with this TOML file, like `tidegate autopilot run --config FILE`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["demo", "demo_speed", "trace", "speed"])]
@@ -137,6 +142,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     if args.ingest_token_file.is_some() {
         return Err(ONE_TOKEN.into());
     }
+    let otlp = args.otlp.settings()?;
     let webhook = webhook::Address::find(args.webhook_url_file.as_deref())?;
     let mut door = args.door.open(&args.listen).await?;
     let url = format!("{}://{}", door.scheme(), door.listener.local_addr()?);
@@ -147,6 +153,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let demo = args.demo(workspace.log.as_ref())?;
     workspace.create_topics()?;
     door.audit = Some(Auditor::start(Arc::clone(&workspace.log))?);
+    door.rehearsal = Some(Rehearsal::file(&args.data.data));
     let live = match &args.autopilot {
         Some(file) => {
             let group = workspace.reader_group("autopilot")?;
@@ -175,6 +182,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     let mut until = stopped.clone();
     let until = async move { until.wait_for(|stop| *stop).await.map_or((), |_| ()) };
     let metrics = Arc::new(Metrics::default());
+    let export = otlp.map(|otlp| Telemetry::start(otlp, metrics.page())).transpose()?;
     let workers = query_worker::workers(&args.data, runner.catalog(), limits)?;
     let server = tokio::spawn(serve(door, workers, Arc::clone(&metrics), ingest, until));
 
@@ -184,6 +192,7 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     greeting::greet(args, &url, demo, &service).await?;
     psql.iter().for_each(|psql| say!("psql    {psql}"));
     flight.iter().for_each(|flight| say!("flight  {flight}"));
+    export.iter().for_each(|export| say!("otlp    {}", export.describe()));
     for line in live.iter().flat_map(Service::describe) {
         say!("{line}");
     }
@@ -238,6 +247,9 @@ async fn up(args: &UpArgs, stopped: &watch::Receiver<bool>, stop: &watch::Sender
     }
     stop.send_replace(true);
     server.await?;
+    if let Some(export) = export {
+        tokio::task::spawn_blocking(|| export.end()).await?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

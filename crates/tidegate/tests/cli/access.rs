@@ -146,7 +146,8 @@ fn event_for(action: Action, source: &str) -> Option<Event> {
     let node = || Some("n1".to_owned());
     let schema = match action {
         Action::Query | Action::Status | Action::Topics | Action::Audit => return None,
-        Action::Autopilot | Action::Decide | Action::Pause | Action::Resume => return None,
+        Action::Autopilot | Action::Rehearsal => return None,
+        Action::Decide | Action::Pause | Action::Resume => return None,
         Action::Samples => SchemaId::GpuSampleBatch,
         Action::Steps => SchemaId::StepReport,
         Action::Nodes => return Some(node_event(source, "n1")),

@@ -16,6 +16,7 @@ mod tokens;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("tidegate-units", &[]),
     ("tidegate-text", &[]),
+    ("tidegate-telemetry", &[]),
     ("tidegate-events", &["tidegate-units"]),
     ("tidegate-log", &["tidegate-events"]),
     ("tidegate-readings", &["tidegate-events"]),
@@ -27,6 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "tidegate-events",
             "tidegate-log",
+            "tidegate-telemetry",
             "tidegate-readings",
             "tidegate-slurm",
             "tidegate-import",
@@ -36,9 +38,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("tidegate-import", &["tidegate-events", "tidegate-log", "tidegate-readings", "tidegate-slurm"]),
     ("tidegate-slurm", &["tidegate-events"]),
-    ("tidegate-node", &["tidegate-events", "tidegate-log", "tidegate-text", "tidegate-collect"]),
+    (
+        "tidegate-node",
+        &["tidegate-events", "tidegate-log", "tidegate-telemetry", "tidegate-text", "tidegate-collect"],
+    ),
     ("tidegate-lake", &["tidegate-events", "tidegate-log"]),
-    ("tidegate-server", &["tidegate-events", "tidegate-log", "tidegate-text", "tidegate-lake"]),
+    (
+        "tidegate-server",
+        &["tidegate-events", "tidegate-log", "tidegate-telemetry", "tidegate-text", "tidegate-lake"],
+    ),
     ("tidegate-insight", &[]),
     ("tidegate-signals", &["tidegate-events", "tidegate-log", "tidegate-insight"]),
     // Only its tests use facts: they try expected ends on real traces.
@@ -58,6 +66,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "tidegate-events",
             "tidegate-log",
+            "tidegate-telemetry",
             "tidegate-text",
             "tidegate-node",
             "tidegate-lake",
@@ -100,6 +109,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "tidegate-events",
             "tidegate-log",
+            "tidegate-telemetry",
             "tidegate-text",
             "tidegate-collect",
             "tidegate-import",

@@ -1,6 +1,7 @@
 //! Backtests on the site's own log: the bundled Philly history, imported.
 
 use serde_json::Value;
+use tidegate_server::rehearsal::Rehearsal;
 
 use crate::kafka::{TRACE, trace};
 use crate::program::{Place, query, run, succeed, tidegate};
@@ -42,6 +43,10 @@ fn rehearsed(place: &Place) {
     for part in ["simulated as today: ", "acts: ", "owner", "waited longer"] {
         assert!(table.stdout.contains(part), "{part} is not in:\n{}", table.stdout);
     }
+    let kept = Rehearsal::read(&Rehearsal::file(&place.data())).unwrap().unwrap();
+    assert_eq!((kept.policy.as_str(), kept.reports.as_str(), kept.seeds), ("auto", "none", 2));
+    assert_eq!((kept.from.as_str(), kept.owners.is_empty()), ("2017-10-14T00:00:00Z", false));
+    run(&mut rehearse(&["--policy", "nope"])).refused(&["there is no policy nope", "default, auto"]);
     run(&mut rehearse(&["--policy", "default"])).refused(&["lets nothing act", "--act lend"]);
     let unknown = run(&mut rehearse(&["--policy", "auto", "--act", "dance"]));
     assert!(unknown.stderr.contains("say one of resize_job"), "{}", unknown.stderr);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tidegate_server::rehearsal::{OwnerChange, Rehearsal, WholeChange};
+
 use crate::access::Site;
 use crate::program::{HEADER, import, run};
 
@@ -86,6 +88,20 @@ fn rows_of_other_teams_are_not_there() {
         ask("SELECT count(*) AS n FROM information_schema.tables WHERE table_name = 'nodes'").text(),
         "n\n0\n"
     );
+    let owner = |name: &str| OwnerChange { owner: name.to_owned(), jobs: 3.0, ..OwnerChange::default() };
+    let rehearsal = Rehearsal {
+        policy: "auto".to_owned(),
+        owners: vec![owner("vision"), owner(OTHER)],
+        whole: Some(WholeChange { unmet_minutes: 7.5 }),
+        ..Rehearsal::default()
+    };
+    let last = |id: &str| site.get(id, "/v1/autopilot/rehearsal");
+    assert_eq!(last("vision").json()["rehearsal"], serde_json::Value::Null);
+    rehearsal.save(&Rehearsal::file(&site.data())).unwrap();
+    let (all, cut) = (last("whole"), last("vision"));
+    assert!(all.text().contains(OTHER) && all.text().contains("7.5"), "{}", all.text());
+    assert!(cut.text().contains("vision") && cut.text().contains("auto"), "{}", cut.text());
+    assert!(!cut.text().contains(OTHER) && !cut.text().contains("7.5"), "{}", cut.text());
     for path in ["/metrics", "/metrics/cluster", "/metrics/gpus", "/v1/status"] {
         assert_eq!(site.get("vision", path).status, 403, "{path}");
     }

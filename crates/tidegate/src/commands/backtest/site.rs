@@ -1,5 +1,7 @@
 //! Reads jobs, nodes, quotas, demand and prices of the site's own log between two times.
 
+use std::path::Path;
+
 use chrono::DateTime;
 use clap::Args;
 use serde::Deserialize;
@@ -54,6 +56,11 @@ struct Extent {
 }
 
 impl SiteArgs {
+    /// The data folder that is read.
+    pub fn folder(&self) -> &Path {
+        &self.data.data
+    }
+
     /// Reads the history; `None` without --from.
     pub fn history(&self) -> Result<Option<SiteHistory>, CommandError> {
         let is_of_log = self.to.is_some() || self.cluster.is_some() || !self.serves.is_empty();

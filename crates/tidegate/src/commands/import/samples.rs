@@ -32,12 +32,13 @@ const HOUR_MS: u64 = 3_600_000;
   tidegate import samples --prometheus http://prometheus:9090 --from 2026-10-01 --cluster prod
   tidegate import samples --prometheus http://vmselect:8481/select/0/prometheus --cluster prod \\
       --from 2026-10-01 --to 2026-11-01T12:00:00Z --step 30s --matcher '{job=\"dcgm-exporter\"}'
+  tidegate import samples --prometheus http://prometheus:9090 --remote-read --from 2026-10-01 --cluster prod
   tidegate import samples dcgm.csv.gz --map dcgm_long --cluster prod
   tidegate import samples gpus.parquet --map gpu_samples_csv --cluster prod
   tidegate import samples pages.txt --format dcgm-text --step 30s --cluster prod
 
-A dcgm-exporter's metrics (DCGM_FI_...) are read by /api/v1/query_range, whole UTC hours between
---from and --to. A sample is the last value of a step and stands for it; what the server does not
+A dcgm-exporter's metrics (DCGM_FI_...) are read by /api/v1/query_range, or with --remote-read by
+/api/v1/read, whole UTC hours between --from and --to. A sample is the last value of a step and stands for it; what the server does not
 have is unknown, not zero. --format dcgm-text reads pages that were saved one after the other, each
 after a line with its time: while date -u +'# %FT%TZ' && curl -s HOST:9400/metrics; do sleep 30;
 done >> pages.txt. Importing the same time or file again changes nothing. Rows and series
@@ -87,6 +88,10 @@ struct ServerArgs {
     /// Only series with these labels, e.g. '{cluster="prod"}'
     #[arg(long, value_name = "SELECTOR", requires = "prometheus")]
     matcher: Option<String>,
+    /// Read raw samples by Prometheus' remote read in place of queries: its limits of queries do not
+    /// apply. VictoriaMetrics has none
+    #[arg(long, requires = "prometheus")]
+    remote_read: bool,
     /// Label that names the node [default: Hostname, else instance without its port]
     #[arg(long, value_name = "LABEL", requires = "prometheus")]
     node_label: Option<String>,
@@ -142,6 +147,7 @@ fn import_from_server(args: ServerArgs, cluster: String, write: &WriteArgs) -> C
         to_ms: to.timestamp_millis(),
         step_ms: i64::try_from(args.step.as_millis()).unwrap_or(i64::MAX),
         matcher: args.matcher,
+        remote_read: args.remote_read,
         node_label: args.node_label,
         cluster,
         patience: args.timeout,
