@@ -28,7 +28,7 @@ WITH steps AS (
     -- One row per step of an action; place 1 is the latest.
     SELECT *, row_number() OVER (PARTITION BY cluster, action ORDER BY epoch DESC, seq DESC) AS place
     FROM autopilot_events
-    WHERE action IS NOT NULL AND kind NOT IN ('SCORED', 'APPROVAL_REFUSED', 'REJECTED')
+    WHERE action IS NOT NULL AND kind NOT IN ('SCORED', 'EXPECTED', 'COMPARED', 'APPROVAL_REFUSED', 'REJECTED')
 )
 SELECT cluster, action,
        max(plan) AS plan,

@@ -36,7 +36,7 @@ WITH steps AS (
     -- One row per step of an action; place 1 is the latest.
     SELECT *, row_number() OVER (PARTITION BY cluster, action ORDER BY kind = 'APPROVAL_REFUSED', epoch DESC, seq DESC) AS place
     FROM autopilot_events
-    WHERE action IS NOT NULL AND kind <> 'SCORED'
+    WHERE action IS NOT NULL AND kind NOT IN ('SCORED', 'EXPECTED', 'COMPARED')
 ), outcomes AS (
     -- One row per action.
     SELECT cluster, action,

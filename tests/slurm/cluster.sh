@@ -9,9 +9,10 @@
 #   cluster.sh down DIR            stops what `up` started
 #   cluster.sh stop|start DIR NAME...   one process and again: slurmctld, slurmdbd, n1, ...
 #
-# Options: --dbd with accounting, --nodes=TRAIN+INFER numbers of nodes of the two partitions (4+1). Those of `train` have eight
-# GPUs of type h200 each, those of `infer` four of type a100; they are named n1, n2, ... throughout. Use it with
-# SLURM_CONF=DIR/slurm.conf. SLURM_CONF_LINES adds lines to slurm.conf.
+# Options: --dbd with accounting, --topology=tree with a leaf switch for each partition below a spine, --nodes=TRAIN+INFER
+# numbers of nodes of the two partitions (4+1). Those of `train` have eight GPUs of type h200 each, those of `infer` four of
+# type a100; they are named n1, n2, ... throughout. Use it with SLURM_CONF=DIR/slurm.conf. SLURM_CONF_LINES adds lines to
+# slurm.conf.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -65,7 +66,7 @@ joined() {
 }
 
 configure() {
-    local dir=$1 dbd=$2 base me node port
+    local dir=$1 dbd=$2 topology=$3 base me node port
     mkdir -p "$dir"/{munge,state,spool,log,pids}
     chmod 755 "$dir" "$dir/munge"
     base=$(free_ports $((3 + ${#nodes[@]})))
@@ -133,8 +134,14 @@ END
         done
         echo "PartitionName=train Nodes=$(joined "${train[@]}") Default=YES MaxTime=1-00:00:00 State=UP OverSubscribe=NO"
         echo "PartitionName=infer Nodes=$(joined "${infer[@]}") MaxTime=INFINITE State=UP"
+        [ "$topology" = none ] || echo "TopologyPlugin=topology/$topology"
         echo "${SLURM_CONF_LINES:-}"
     } >"$dir/slurm.conf"
+    [ "$topology" = none ] || {
+        echo "SwitchName=leaf-train Nodes=$(joined "${train[@]}")"
+        echo "SwitchName=leaf-infer Nodes=$(joined "${infer[@]}")"
+        echo "SwitchName=spine Switches=leaf-train,leaf-infer"
+    } >"$dir/topology.conf"
     {
         for node in "${nodes[@]}"; do
             local type=h200 count=8 device
@@ -233,18 +240,19 @@ all_idle() {
 }
 
 up() {
-    local dir dbd=no shape=4+1 node option
+    local dir dbd=no topology=none shape=4+1 node option
     dir=$(mkdir -p "$1" && cd "$1" && pwd)
     shift
     for option in "$@"; do
         case "$option" in
             --dbd) dbd=yes ;;
+            --topology=tree) topology=tree ;;
             --nodes=[1-9]*+[1-9]*) shape=${option#--nodes=} ;;
-            *) echo "no option $option; --dbd and --nodes=TRAIN+INFER are" >&2; return 2 ;;
+            *) echo "no option $option; --dbd, --topology=tree and --nodes=TRAIN+INFER are" >&2; return 2 ;;
         esac
     done
     size "$shape"
-    configure "$dir" "$dbd"
+    configure "$dir" "$dbd" "$topology"
     export SLURM_CONF="$dir/slurm.conf"
     (umask 077 && head --bytes=128 /dev/urandom >"$dir/munge/key")
     begin "$dir" munged munged --foreground --force --key-file="$dir/munge/key" --socket="$dir/munge/socket" \

@@ -21,6 +21,7 @@
 #![warn(missing_docs)]
 
 pub mod action;
+pub mod dry_run;
 pub mod executor;
 mod fingerprint;
 #[cfg(test)]

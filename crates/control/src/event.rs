@@ -85,6 +85,16 @@ pub fn encode_entry(
         JournalEvent::Switched(switched) => fill_switched(&mut event, switched),
         JournalEvent::Refused(refused) => fill_refused(&mut event, refused),
         JournalEvent::Promise(promise) => fill_promise(&mut event, promise),
+        JournalEvent::Expected(expected) => {
+            event.set_kind(EventKind::Expected);
+            event.action = Some(expected.action.clone());
+            event.why = Some(expected.to_string());
+        }
+        JournalEvent::Compared(compared) => {
+            event.set_kind(EventKind::Compared);
+            event.action = Some(compared.action.clone());
+            event.why = Some(compared.to_string());
+        }
     }
     Ok(Event::Autopilot(event))
 }

@@ -68,11 +68,12 @@ impl Places {
         }
     }
 
-    /// Adds racks and prices to a state that has none.
+    /// Adds racks and prices. A rack that somebody stated goes before the scheduler's, a price of
+    /// the scheduler's configuration before the price book.
     pub fn enrich(&self, state: &mut ClusterState) {
         for (name, node) in &mut state.nodes {
-            if node.rack.is_none() {
-                node.rack = self.racks.get(name).cloned();
+            if let Some(rack) = self.racks.get(name) {
+                node.rack = Some(rack.clone());
             }
         }
         let at_ms = Micros(state.at_us).floor_millis().0;
@@ -114,7 +115,7 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_autopilot::state::Pool;
+    use tidegate_autopilot::state::{Health, Node, NodeState, Pool};
 
     use super::*;
 
@@ -171,5 +172,31 @@ mod tests {
         assert_eq!(places.racks["n1"], "r7");
         places.node(&label(None, None));
         assert!(places.racks.is_empty());
+    }
+
+    #[test]
+    fn a_stated_rack_goes_before_the_schedulers() {
+        let mut places = Places::default();
+        places.node(&NodeEvent {
+            kind: NodeEventKind::NodeLabeled.into(),
+            node: "n1".into(),
+            rack: Some("r7".into()),
+            ..NodeEvent::default()
+        });
+        let node = |rack: &str| Node {
+            pool: "train".into(),
+            rack: Some(rack.to_owned()),
+            gpu_model: "h100".into(),
+            gpus: 8,
+            state: NodeState::Up,
+            health: Health::default(),
+            drain: None,
+            do_not_disrupt: false,
+        };
+        let nodes = ["n1", "n2"].map(|name| (name.to_owned(), node("leaf-3")));
+        let mut state = ClusterState { nodes: nodes.into(), ..ClusterState::default() };
+        places.enrich(&mut state);
+        let racks = ["n1", "n2"].map(|name| state.nodes[name].rack.as_deref());
+        assert_eq!(racks, [Some("r7"), Some("leaf-3")]);
     }
 }

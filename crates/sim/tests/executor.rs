@@ -230,6 +230,8 @@ fn killed_at_any_write_the_next_goes_on_and_nothing_is_done_twice_or_left_half_d
             JournalEvent::Switched(_) => "switched",
             JournalEvent::Refused(_) => "refused",
             JournalEvent::Promise(_) => "promise",
+            JournalEvent::Expected(_) => "expected",
+            JournalEvent::Compared(_) => "compared",
         });
         killed.insert((at, is_written));
         let died_us = target.sim().now_us();

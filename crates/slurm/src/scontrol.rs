@@ -1,7 +1,11 @@
-//! Configuration, nodes, partitions and reservations: the text of `scontrol show`, which all
+//! Configuration, nodes, partitions, reservations and topology: the text of `scontrol show`, which all
 //! versions print alike.
 
+mod topology;
+
 use std::collections::BTreeMap;
+
+pub use topology::{Neighbours, parse_topology};
 
 use crate::client::{CommandError, SlurmClient};
 use crate::error::ParseError;

@@ -26,11 +26,16 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         state: Option<&ClusterState>,
         now_us: i64,
     ) -> Result<(), StepError> {
+        self.tried = state.map(|state| self.try_due(state, now_us)).unwrap_or_default();
         for id in self.journaled.open() {
+            let is_counted_on = self.tried.expected.contains_key(&id);
             for _ in 0..MOST_STEPS {
                 if let Progress::Waiting = self.drive(&id, target, switch, state, now_us)? {
                     break;
                 }
+            }
+            if let Some(state) = state.filter(|_| is_counted_on && self.is_off(&id)) {
+                self.tried = self.try_due(state, now_us);
             }
         }
         Ok(())
@@ -84,7 +89,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
 
     /// Whether the guard lets it begin. `None`: an action before it is not applied yet.
     fn may_begin(
-        &self,
+        &mut self,
         intent: &Intent,
         action: &Action,
         switch: &mut dyn FnMut() -> KillSwitch,
@@ -111,7 +116,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         // against it.
         history.past.retain(|past| past.id != intent.decision.action.id);
         match self.verdict(&intent.decision, action, state, &history, now_us) {
-            Verdict::Allowed => Some(Ok(())),
+            Verdict::Allowed => Some(self.fits_the_copy(intent, action, state, now_us)),
             Verdict::Refused(refusal) => Some(Err(refusal)),
         }
     }
@@ -167,7 +172,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             self.end_notice(action, target, now_us)?;
         }
         self.record_waits_before(state, now_us)?;
-        self.record_step(&action.id, Transition::Applying, now_us)?;
+        self.record_beginning(&action.id, now_us)?;
         self.apply(action, target, now_us)
     }
 

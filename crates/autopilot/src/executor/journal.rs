@@ -7,6 +7,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use crate::action::ActionId;
+use crate::dry_run::{Compared, Expected};
 use crate::impact::Measurements;
 use crate::intent::{IntentEvent, Lease};
 use crate::planner::{Plan, PlanRecord, Report};
@@ -45,6 +46,10 @@ pub enum JournalEvent {
     Measured(Box<Measurements>),
     /// Entries of the journal that do not count: forged, replayed or out of order.
     Refused(EntriesRefused),
+    /// What a dry run expects of an action that is about to begin.
+    Expected(Box<Expected>),
+    /// What was observed of it, next to that.
+    Compared(Box<Compared>),
     /// An owner's promise: what was before, what it lacked, whether it holds.
     Promise(Box<PromiseEvent>),
 }

@@ -7,9 +7,13 @@
 //! The same code runs on simulated and real clusters.
 
 mod drive;
+mod dry_runs;
 mod journal;
+mod lease;
 mod measure;
+mod online_forecast;
 mod people;
+mod planning;
 mod promises;
 mod rollout;
 mod self_check;
@@ -27,14 +31,13 @@ pub use journal::{
     JournalEvent, MadePlan, PolicyAdopted, Switched,
 };
 use measure::Measuring;
+pub use online_forecast::OnlineForecast;
 pub use state::{ExecutorState, Refusals};
 
 use crate::action::{ActionId, Kind};
-use crate::forecast::{DemandForecast, SelectedForecast, Series, Trailing};
-use crate::guard::{self, KillSwitch, PastAction, Rule, Verdict};
-use crate::impact::Basis;
-use crate::intent::{self, IntentEvent, Lease, LeaseHeld, Limits, PersonApproval, PersonRejection};
-use crate::planner::{self, Plan};
+use crate::dry_run;
+use crate::guard::{KillSwitch, Rule};
+use crate::intent::{IntentEvent, LeaseHeld, Limits, PersonApproval, PersonRejection, Transition};
 use crate::policy::{Mode, Policy};
 use crate::rollout::Canary;
 use crate::rollout::shadow::Shadow;
@@ -75,37 +78,6 @@ impl Default for Settings {
             most_changed: 0,
             limits: Limits::default(),
             seed: 0,
-        }
-    }
-}
-
-/// A forecast that learns from what the executor observes.
-pub trait OnlineForecast: DemandForecast {
-    /// Learns the owners' current demand.
-    fn observe(&mut self, state: &ClusterState);
-
-    /// Writes the forecast's origin into the state, for the guard and the record.
-    fn annotate(&self, _: &mut ClusterState) {}
-}
-
-impl OnlineForecast for SelectedForecast {
-    fn observe(&mut self, state: &ClusterState) {
-        Self::observe(self, state);
-    }
-
-    fn annotate(&self, state: &mut ClusterState) {
-        Self::annotate(self, state);
-    }
-}
-
-impl OnlineForecast for Trailing {
-    fn observe(&mut self, state: &ClusterState) {
-        for (owner, entry) in &state.owners {
-            for (pool, share) in &entry.shares {
-                if let Some(gpus) = share.demand_gpus {
-                    Self::observe(self, Series { owner, pool }, state.at_us, f64::from(gpus));
-                }
-            }
         }
     }
 }
@@ -155,6 +127,8 @@ pub struct Executor<J, F> {
     refused: BTreeMap<(String, Rule), i64>,
     unmet: promises::Unmet,
     measuring: Measuring,
+    /// What the dry run of this step found.
+    tried: dry_run::Outcome,
     /// When repeated refusals were last forgotten.
     forgot_us: i64,
     steps: Vec<(ActionId, &'static str)>,
@@ -201,6 +175,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
             refused: BTreeMap::new(),
             unmet: promises::Unmet::default(),
             measuring: Measuring::default(),
+            tried: dry_run::Outcome::default(),
             forgot_us: 0,
             steps: Vec::new(),
             shadow: None,
@@ -303,6 +278,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
                 self.update_promises(&mut state, now_us)?;
                 self.measure(&state);
                 self.update_canary(approved, &state, now_us)?;
+                self.compare_expected(&state, now_us)?;
                 stepped.planned = self.plan(&state, switch(), now_us)?;
                 self.drive_all(target, switch, Some(&state), now_us)?;
                 self.measure_verified(&state);
@@ -361,193 +337,10 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         if self.holds_lease(generation) { Ok(()) } else { Err(StepError::Fenced) }
     }
 
-    /// Whether the newest lease in the journal is its own.
-    fn holds_lease(&self, generation: u64) -> bool {
-        let lease = self.journaled.lease.as_ref();
-        lease.is_some_and(|lease| lease.generation == generation && lease.holder == self.settings.holder)
-    }
-
-    fn record_step(
-        &mut self,
-        action: &str,
-        transition: intent::Transition,
-        now_us: i64,
-    ) -> Result<(), StepError> {
+    fn record_step(&mut self, action: &str, transition: Transition, now_us: i64) -> Result<(), StepError> {
         let Some(generation) = self.generation else { return Err(StepError::Fenced) };
         self.steps.push((action.to_owned(), transition.name()));
         let event = IntentEvent { action: action.to_owned(), at_us: now_us, generation, transition };
         self.record(vec![JournalEvent::Step(Box::new(event))], now_us)
-    }
-
-    /// Takes or renews the lease.
-    fn acquire_lease(&mut self, now_us: i64) -> Result<Role, StepError> {
-        let Settings { holder, lease_ms, .. } = &self.settings;
-        let lease = match Lease::take(self.journaled.lease.as_ref(), holder, now_us, *lease_ms) {
-            Ok(lease) => lease,
-            Err(held) => {
-                self.generation = None;
-                return Ok(Role::Standby(held));
-            }
-        };
-        let generation = lease.generation;
-        if self.generation != Some(generation) {
-            // The time in which nobody planned counts.
-            self.cycle_us = self.journaled.alive_us;
-        }
-        let held = self.journaled.lease.as_ref().filter(|_| self.generation == Some(generation));
-        // Renews once a third of the lifetime has passed.
-        if held.is_none_or(|held| held.until_us - now_us < Millis(*lease_ms).to_micros().0 * 2 / 3) {
-            let entry = JournalEntry { at_us: now_us, generation, event: JournalEvent::Lease(lease) };
-            self.journal.append(vec![entry])?;
-            self.catch_up()?;
-            if !self.holds_lease(generation) {
-                return Err(StepError::Fenced);
-            }
-            self.generation = Some(generation);
-        }
-        Ok(Role::Leading { generation })
-    }
-
-    /// Plans if it is time. Records the plan if it decides something new, if the policy changed, if
-    /// nothing was recorded for long, or if it says something else within the budget for that.
-    fn plan(
-        &mut self,
-        state: &ClusterState,
-        switch: KillSwitch,
-        now_us: i64,
-    ) -> Result<Option<(String, usize)>, StepError> {
-        let due = |last: Option<i64>, every_ms: i64| {
-            last.is_none_or(|last| now_us - last >= Millis(every_ms).to_micros().0)
-        };
-        if !due(self.planned_us, self.settings.plan_every_ms) {
-            return Ok(None);
-        }
-        self.planned_us = Some(now_us);
-        self.count_cycle(now_us, true)?;
-        let (parent, kept) = self.journaled.parent();
-        let seed = self.settings.seed;
-        // A kind demoted by its scorecard needs a person's approval, and decisions that wait for
-        // one stay valid longer.
-        let policy = Policy { at_most: self.earned.clone(), ..self.policy.clone() };
-        let canary = self.planning_canary();
-        let (plan, report) = planner::plan_with_canary(
-            &policy,
-            canary.as_ref(),
-            state,
-            &self.forecast,
-            parent.as_ref(),
-            now_us,
-            seed,
-        );
-        let shadow_result = self.shadow_plan(state, &plan, &report);
-        let proposals = self.proposals(&plan, state, switch, now_us);
-        let before = self.journaled.plan.as_ref();
-        let by_the_same = before.is_some_and(|before| {
-            (&before.policy_hash, &before.canary_hash) == (&plan.policy_hash, &plan.canary_hash)
-        });
-        let is_new = !proposals.is_empty() || !by_the_same || self.has_new_decisions(shadow_result.as_ref());
-        let contents = telling::contents(&plan, &report);
-        let is_recorded = is_new
-            || due(self.journaled.planned_us, self.settings.repeat_every_ms)
-            || self.tells(contents, &plan, &kept, now_us);
-        let generation = self.generation.unwrap_or_default();
-        let canary = canary.map(Box::new);
-        self.journal.made(&MadePlan {
-            plan: &plan,
-            report: &report,
-            policy: &policy,
-            canary: canary.as_deref(),
-            state,
-            kept: &kept,
-            generation,
-            is_recorded,
-        });
-        if !is_recorded {
-            return Ok(None);
-        }
-        let Settings { most_changed, repeat_every_ms, .. } = self.settings;
-        self.telling.recorded(contents, now_us, repeat_every_ms, most_changed);
-        let recorded = (plan.id.clone(), plan.decisions.len());
-        let state = state.clone();
-        let cycles = JournalEvent::Cycles(std::mem::take(&mut self.cycles));
-        let planned = PlanRecord { plan, report, policy, canary, state, kept };
-        let mut events = vec![JournalEvent::Planned(Box::new(planned)), cycles];
-        events.extend(self.shadow_events(shadow_result));
-        events.extend(proposals.into_iter().map(|event| JournalEvent::Step(Box::new(event))));
-        self.record(events, now_us)?;
-        Ok(Some(recorded))
-    }
-
-    /// Whether a plan that decides nothing new is recorded because of what it says.
-    fn tells(&self, contents: u64, plan: &Plan, kept: &[ActionId], now_us: i64) -> bool {
-        let Settings { most_changed, repeat_every_ms, .. } = self.settings;
-        self.telling.is_news(contents)
-            && telling::keeps(plan, kept)
-            && self.telling.may_spend(now_us, repeat_every_ms, most_changed)
-    }
-
-    /// Events for new decisions. A repeated refusal of the same object by the same rule is not
-    /// recorded again.
-    fn proposals(
-        &mut self,
-        plan: &Plan,
-        state: &ClusterState,
-        switch: KillSwitch,
-        now_us: i64,
-    ) -> Vec<IntentEvent> {
-        let generation = self.generation.unwrap_or_default();
-        let repeat_us = Millis(self.settings.repeat_every_ms).to_micros().0;
-        let history = self.history(switch, now_us);
-        let mut events: Vec<IntentEvent> = Vec::new();
-        let mut proposed: Vec<&str> = Vec::new();
-        for decision in plan.decisions.iter().filter(|decision| decision.mode >= Mode::Suggest) {
-            let action = &decision.action;
-            if self.journaled.intents.get(&action.id).is_some() {
-                continue;
-            }
-            let begun =
-                |id: &ActionId| proposed.contains(&id.as_str()) || self.journaled.intents.get(id).is_some();
-            if !action.after.iter().all(begun) {
-                continue;
-            }
-            let verdict = self.verdict(decision, action, state, &history, now_us);
-            // What must come first is proposed beside it, and a person has not answered yet.
-            let refusal = match verdict {
-                Verdict::Refused(refusal) if !matches!(refusal.rule, Rule::Order | Rule::Mode) => {
-                    Some(refusal)
-                }
-                _ => None,
-            };
-            if let Some(refusal) = &refusal {
-                let key = (format!("{} {}", decision.kind, action.change.object()), refusal.rule);
-                if self.refused.get(&key).is_some_and(|at_us| now_us - at_us < repeat_us) {
-                    continue;
-                }
-                self.refused.insert(key, now_us);
-            }
-            let disturbs = matches!(decision.kind, Kind::Preempt | Kind::ResizeJob);
-            let lost_gpu_ms = if disturbs { decision.predicted.cost_gpu_ms } else { 0 };
-            let past = Box::new(PastAction::begun(action, state, lost_gpu_ms, now_us));
-            let event =
-                |transition| IntentEvent { action: action.id.clone(), at_us: now_us, generation, transition };
-            let basis = Basis::of(decision, plan, state, self.policy_of(decision)).map(Box::new);
-            let decision = Box::new(decision.clone());
-            let plan = plan.id.clone();
-            events.push(event(intent::Transition::Proposed { decision, plan, past, basis }));
-            match refusal {
-                Some(refusal) => {
-                    events.push(event(intent::Transition::Dropped { refusal: Some(refusal) }));
-                }
-                None => proposed.push(&action.id),
-            }
-        }
-        events
-    }
-
-    /// History for the guard.
-    fn history(&self, switch: KillSwitch, now_us: i64) -> guard::History {
-        let mut history = self.journaled.intents.history(now_us, switch);
-        history.earned.clone_from(&self.earned);
-        history
     }
 }

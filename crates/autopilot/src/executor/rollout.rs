@@ -108,7 +108,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     }
 
     /// Whether a decision restores capacity the autopilot took.
-    fn restores(&self, decision: &Decision, action: &Action) -> bool {
+    pub(super) fn restores(&self, decision: &Decision, action: &Action) -> bool {
         matches!(decision.kind, Kind::Reclaim | Kind::ReturnNode)
             || self.journaled.intents.frees_a_loan(action)
     }

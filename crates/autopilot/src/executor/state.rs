@@ -7,6 +7,7 @@ use tidegate_units::{Micros, Millis};
 
 use super::journal::{AdoptedStatement, EntriesRefused, JournalEntry, JournalEvent, Switched};
 use crate::action::{ActionId, Change, Kind};
+use crate::dry_run::Expected;
 use crate::impact::Measurements;
 use crate::intent::{self, Intent, IntentEvent, IntentLedger, Lease, Stage};
 use crate::planner::{Plan, with_decisions};
@@ -75,6 +76,9 @@ pub struct ExecutorState {
     /// Measurements of verified actions that are under way.
     #[serde(default)]
     pub measured: Measurements,
+    /// What dry runs expect of actions, until it is compared.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) expected: BTreeMap<ActionId, Expected>,
 }
 
 /// Entries of the journal that were refused, as far as a leader recorded it.
@@ -166,6 +170,14 @@ impl ExecutorState {
                 self.measured.meters.extend(meters);
                 self.measured.suspects = suspects.or(self.measured.suspects.take());
             }
+            JournalEvent::Expected(expected) => {
+                if self.intents.get(&expected.action).is_some_and(Intent::is_unbegun) {
+                    self.expected.insert(expected.action.clone(), *expected);
+                } else {
+                    self.rejected += 1;
+                }
+            }
+            JournalEvent::Compared(compared) => drop(self.expected.remove(&compared.action)),
             JournalEvent::Shadow(_) => {}
             JournalEvent::Alert(alert) => self.slo.fold(*alert),
             JournalEvent::Cycles(cycles) => self.slo.tallies.cycles(cycles, at_us),
@@ -310,9 +322,10 @@ impl ExecutorState {
         self.intents.forget(before_us);
         self.slo.tallies.forget(before_us);
         self.promises.forget(before_us);
-        let Self { intents, order, scored, measured, .. } = self;
+        let Self { intents, order, scored, measured, expected, .. } = self;
         measured.meters.retain(|id, _| intents.get(id).is_some());
         order.retain(|id, _| intents.get(id).is_some());
+        expected.retain(|id, _| intents.get(id).is_some());
         scored.retain(|id| intents.get(id).is_some());
         if let Some(policy) = &self.policy {
             // Those of canaries are counted apart.

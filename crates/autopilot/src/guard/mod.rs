@@ -87,6 +87,9 @@ pub enum Rule {
     Floor,
     /// The promise to an owner that it takes from does not hold.
     Promise,
+    /// A dry run of the whole batch on a copy of the state contradicts it. No check of this guard:
+    /// [`crate::dry_run`] looks at all actions of a step together.
+    DryRun,
 }
 
 /// A refusal.

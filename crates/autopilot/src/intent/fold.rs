@@ -62,7 +62,8 @@ impl Intent {
         })
     }
 
-    pub(super) fn past(&self) -> &super::PastAction {
+    /// Record for the guard's history.
+    pub(crate) fn past(&self) -> &super::PastAction {
         &self.past
     }
 

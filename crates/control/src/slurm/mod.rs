@@ -40,6 +40,7 @@ mod observe;
 mod probe;
 mod qos_loans;
 mod queue;
+mod racks;
 mod satellites;
 mod snapshot;
 mod survey;
@@ -53,6 +54,7 @@ use act::Act;
 use ask::{SLURM, Slurm, now_us, refused};
 use notes::{Entry, Notes};
 use probe::Setup;
+use racks::Racks;
 use snapshot::Snapshot;
 
 pub use config::{LendBy, NotesConfig, NoticeConfig, OwnerConfig, PoolConfig, ShareConfig, SlurmConfig};
@@ -61,13 +63,14 @@ pub(crate) use survey::{Survey, SurveyedJob};
 
 /// A Slurm cluster that the autopilot may change.
 ///
-/// It keeps nothing between calls but its configuration: each call observes anew, so any other
-/// process can go on.
+/// It keeps nothing between calls but its configuration and the racks, which hardly change: each
+/// call observes anew, so any other process can go on.
 #[derive(Debug)]
 pub struct SlurmTarget {
     config: SlurmConfig,
     slurm: Slurm,
     setup: Setup,
+    racks: Racks,
 }
 
 impl SlurmTarget {
@@ -81,8 +84,9 @@ impl SlurmTarget {
             return Err(ask::unreachable(format!("its configuration: {}", problems.join("; "))));
         }
         let slurm = Slurm::new(&config);
-        let setup = probe::probe(&slurm, &config)?;
-        Ok(Self { config, slurm, setup })
+        let mut setup = probe::probe(&slurm, &config)?;
+        let racks = Racks::read(&slurm, &mut setup.lacking)?;
+        Ok(Self { config, slurm, setup, racks })
     }
 
     fn snapshot(&self) -> Result<Snapshot, TargetError> {
@@ -172,7 +176,10 @@ impl Target for SlurmTarget {
     }
 
     fn observe(&mut self) -> Result<ClusterState, TargetError> {
-        Ok(observe::state(&self.config, &self.setup.cluster, &self.snapshot()?))
+        let mut state = observe::state(&self.config, &self.setup.cluster, &self.snapshot()?);
+        self.racks.refresh(&self.slurm, state.at_us);
+        self.racks.enrich(&mut state);
+        Ok(state)
     }
 
     fn notify(&mut self, action: &Action) -> Result<Notice, TargetError> {

@@ -4,6 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use serde::{Deserialize, Serialize};
 use tidegate_autopilot::action::{Action, Adjustment, Change, Kind};
 use tidegate_autopilot::state::Writer;
 use tidegate_autopilot::target::{Capabilities, Effect, Receipt, Target, TargetError};
@@ -25,19 +26,30 @@ const ANSWER: &str = "answer: ";
 fn child() {
     let given = std::env::var(CHILD).unwrap();
     let (config, actions): (SlurmConfig, Vec<Action>) = serde_json::from_str(&given).unwrap();
-    let capabilities = SlurmTarget::open(config.clone()).unwrap().capabilities();
+    let mut target = SlurmTarget::open(config.clone()).unwrap();
+    let (capabilities, observed) = (target.capabilities(), target.observe());
+    let observed = observed.map(|state| (state.nodes.len(), state.jobs.len()));
     let each = |action: &Action| {
         let mut target = SlurmTarget::open(config.clone()).unwrap();
         (target.apply(action), target.read_back(action))
     };
     let answers: Vec<_> = actions.iter().map(each).collect();
-    println!("\n{ANSWER}{}", serde_json::to_string(&(capabilities, answers)).unwrap());
+    println!("\n{ANSWER}{}", serde_json::to_string(&AsNobody { capabilities, observed, answers }).unwrap());
 }
 
 type Answer = (Result<Receipt, TargetError>, Result<Effect, TargetError>);
 
-/// Runs it as `nobody`, who cannot read the folder where tests are built; `None`: only root can.
-fn as_nobody(site: &Site, actions: &[Action]) -> Option<(Capabilities, Vec<Answer>)> {
+/// What the target says to `nobody`.
+#[derive(Serialize, Deserialize)]
+pub struct AsNobody {
+    pub capabilities: Capabilities,
+    /// Numbers of nodes and jobs that it observes.
+    pub observed: Result<(usize, usize), TargetError>,
+    pub answers: Vec<Answer>,
+}
+
+/// Runs it as `nobody`, who cannot read the folder where tests are built. Only root can.
+pub fn as_nobody(site: &Site, actions: &[Action]) -> AsNobody {
     let program = site.cluster.path().join("as-nobody");
     if !program.exists() {
         std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
@@ -51,7 +63,7 @@ fn as_nobody(site: &Site, actions: &[Action]) -> Option<(Capabilities, Vec<Answe
     let text = String::from_utf8(output.stdout).unwrap();
     let answer = text.lines().find_map(|line| line.strip_prefix(ANSWER));
     let answer = answer.unwrap_or_else(|| panic!("{text}\n{}", String::from_utf8_lossy(&output.stderr)));
-    Some(serde_json::from_str(answer).unwrap())
+    serde_json::from_str(answer).unwrap()
 }
 
 #[test]
@@ -98,7 +110,7 @@ fn an_operator_does_what_slurm_lets_it_and_no_more() {
     ]
     .map(of_generation)
     .into();
-    let Some((capabilities, answers)) = as_nobody(&site, &actions) else { return };
+    let AsNobody { capabilities, answers, .. } = as_nobody(&site, &actions);
     let cannot: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !capabilities.kinds.contains(kind)).collect();
     assert_eq!(cannot, [Kind::DrainNode, Kind::ReturnNode]);
     let lacking = capabilities.lacking.join("\n");
@@ -132,16 +144,16 @@ fn an_operator_does_what_slurm_lets_it_and_no_more() {
     // Root reads the Operator's notes: its older generation is refused, a newer one is accepted.
     assert_eq!(site.try_apply(&by_root).map(|receipt| receipt.already), Err(stale(3, 6)));
     site.apply(&action("drain_node-2", 8, drain("x", "n4").change, vec![]));
-    let (_, late) = as_nobody(&site, &[of_generation(drain("resize_job-3", "n4"))]).unwrap();
+    let late = as_nobody(&site, &[of_generation(drain("resize_job-3", "n4"))]).answers;
     assert!(matches!(late[0].0, Err(TargetError::Unsupported { .. })));
     let late = Action { generation: 7, ..lend("lend-2", &["n7"], end_us, None) };
-    let (_, late) = as_nobody(&site, &[late]).unwrap();
+    let late = as_nobody(&site, &[late]).answers;
     assert_eq!(late[0].0, Err(stale(7, 8)));
 
     // A limit of a QOS takes an Administrator.
     site.share_train();
     let of_qos = Action { generation: 9, ..crate::limits::lend("lend-3", 8, end_us, None) };
-    let (_, refused) = as_nobody(&site, &[of_qos]).unwrap();
+    let refused = as_nobody(&site, &[of_qos]).answers;
     assert!(
         matches!(&refused[0].0, Err(TargetError::Unsupported { why, .. }) if why.contains("only Administrators")),
         "{refused:?}"

@@ -82,6 +82,8 @@ impl JournalCheck {
             | JournalEvent::Alert(_)
             | JournalEvent::Cycles(_)
             | JournalEvent::Switched(_)
+            | JournalEvent::Expected(_)
+            | JournalEvent::Compared(_)
             | JournalEvent::Refused(_)
             | JournalEvent::Promise(_) => Vec::new(),
         };

@@ -3,6 +3,7 @@
 
 mod decide;
 mod doctor;
+mod dry_runs;
 mod promises;
 mod record;
 mod rehearse;
@@ -23,6 +24,8 @@ use tidegate_server::rehearsal::Rehearsal;
 use tidegate_server::{Metrics, QueryLimits, serve};
 use tidegate_telemetry::{Settings, Telemetry};
 use tokio::sync::watch;
+
+use dry_runs::DryRuns;
 
 use super::{
     CommandError, CommandResult, DataArgs, DoorArgs, LogArgs, OtlpArgs, Workspace, block_on, chain,

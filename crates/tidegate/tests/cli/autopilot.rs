@@ -50,7 +50,10 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
     let open = "SELECT action, state FROM actions WHERE state IN ('APPLYING', 'APPLIED', 'COMPENSATING') \
                 AND applying_time < (SELECT max(event_time) - INTERVAL '1 hour' FROM autopilot_events)";
     assert_eq!(query(data, open), serde_json::json!([]));
-    let lend = query(data, "SELECT min(action) AS action FROM actions WHERE decision_kind = 'lend'");
+    let lend = query(
+        data,
+        "SELECT min(action) AS action FROM autopilot_events WHERE kind = 'COMPARED' AND action LIKE 'lend-%'",
+    );
     let lend = lend[0]["action"].as_str().unwrap();
     let explain = |json: bool| {
         let mut command = tidegate();
@@ -59,11 +62,17 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
     };
     let words = explain(false);
     assert!(words.contains("the same, byte for byte") && words.contains("applying"), "{words}");
+    assert!(
+        words.contains("tried   on a copy of the cluster: node ") && words.contains("\nfound   "),
+        "{words}"
+    );
     let explained: Value = serde_json::from_str(&explain(true)).unwrap();
     assert_eq!(
         (explained["same_bytes"].as_bool(), explained["decision"]["kind"].as_str()),
         (Some(true), Some("lend"))
     );
+    let of_lend = |record: &str| explained[record]["action"].as_str().map(str::to_owned);
+    assert_eq!((of_lend("expected").as_deref(), of_lend("compared").as_deref()), (Some(lend), Some(lend)));
     let refused = run(tidegate().args(["explain", "decision", "lend-0", "--data"]).arg(data));
     assert!(refused.stderr.contains("the newest are"), "{}", refused.stderr);
 
@@ -90,6 +99,9 @@ fn the_demo_lends_takes_back_and_says_why_from_the_record_alone() {
     let owners = record["owners"].as_array().unwrap();
     let serve = owners.iter().find(|line| line["owner"] == "serve").unwrap();
     assert!(serve["promise"].is_string() && serve["unmet_limit_ms"].as_i64().unwrap() > 0, "{record}");
+    let dry_runs = &of_lend["dry_runs"];
+    let [compared, agreed] = ["compared", "agreed"].map(|name| dry_runs[name].as_i64().unwrap());
+    assert!(compared > 0 && agreed <= compared && dry_runs["own_effect"].is_i64(), "{record}");
 
     // A second site does not begin where one is.
     run(&mut up()).refused(&["holds events already", "--data"]);

@@ -30,6 +30,11 @@ const REQUIREMENTS: &[(u8, &str, &[&str])] = &[
         ],
     ),
     (
+        4,
+        "each kind by the least level, one below is refused, the others go on",
+        &["each_kind_takes_the_level_that_the_table_names_and_no_more"],
+    ),
+    (
         5,
         "what spends or cannot be undone is never automatic",
         &["purchases_are_never_made_and_reservations_ended_only_by_people"],
@@ -198,6 +203,22 @@ const REQUIREMENTS: &[(u8, &str, &[&str])] = &[
     ),
     (30, "killed at every step", &["an_intent_killed_at_any_step_continues_from_its_record"]),
     (
+        31,
+        "each batch on a copy first, and what the copy says against what happened",
+        &[
+            "two_actions_do_not_take_the_same_free_gpus",
+            "owners_stay_within_their_limits",
+            "lenders_keep_what_they_need_when_quota_and_loan_go_together",
+            "pools_keep_their_floor_and_what_is_reserved_after_the_whole_batch",
+            "stops_that_do_not_let_their_job_start_are_refused_together",
+            "a_reclaim_frees_what_it_takes_back_or_says_who_stays",
+            "restoring_actions_are_reported_and_never_refused",
+            "no_batch_overfills_a_node_or_disturbs_a_job_that_nobody_names",
+            "an_observation_agrees_or_differs_by_numbers",
+            "the_simulator_does_what_the_dry_run_expects",
+        ],
+    ),
+    (
         32,
         "own objectives, burn-rate alerts, a way to a pager",
         &[
@@ -246,6 +267,12 @@ const TESTS: &[&str] = &[
     include_str!("../../../../control/src/service/tests.rs"),
     include_str!("../../../../control/src/pager/tests.rs"),
     include_str!("../../../../log/src/kafka/options.rs"),
+    include_str!("../../dry_run/tests/together.rs"),
+    include_str!("../../dry_run/tests/batches.rs"),
+    include_str!("../../dry_run/tests/comparing.rs"),
+    include_str!("../../dry_run/tests/cost.rs"),
+    include_str!("../../../../sim/tests/dry_run.rs"),
+    include_str!("../../../../control/tests/slurm_target/levels.rs"),
 ];
 
 #[test]

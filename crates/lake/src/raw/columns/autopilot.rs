@@ -11,7 +11,7 @@ pub(in crate::raw) const EVENT: Columns<AutopilotEvent> = &[
         "kind",
         Read::Text(|e| Some(AutopilotEventKind::try_from(e.kind).map_or("", |k| k.as_str_name()))),
         "LEASE_TAKEN, PLANNED, POLICY_TAKEN, ALERT, CYCLES, MEASURED, or a step of an action: PROPOSED, APPROVED, APPROVAL_REFUSED, REJECTED, LEASED, \
-         NOTICED, ACKNOWLEDGED, NOTICE_IGNORED, APPLYING, APPLIED, VERIFIED, DROPPED, ACTION_FAILED, YIELDED, COMPENSATING, COMPENSATED, SCORED; \
+         NOTICED, ACKNOWLEDGED, NOTICE_IGNORED, APPLYING, APPLIED, VERIFIED, DROPPED, ACTION_FAILED, YIELDED, COMPENSATING, COMPENSATED, SCORED, EXPECTED, COMPARED; \
          SHADOW_POLICY, SHADOW_PLANNED, SHADOW_DECIDED; CANARY_BEGAN, CANARY_ENDED; SWITCHED, ENTRY_REFUSED; PROMISE.",
     ),
     ("generation", Read::Int(|e| int(Some(e.generation))), "Generation of the lease it was written under."),

@@ -7,6 +7,7 @@ use tidegate_autopilot::policy::{Mode, Policy};
 use tidegate_autopilot::scorecard::{Interval, Score, summary, trust};
 use tidegate_control::PlanArchive;
 
+use super::dry_runs::DryRuns;
 use super::promises;
 use crate::commands::{CommandError, DataArgs, block_on, committed};
 
@@ -28,6 +29,8 @@ struct Line {
     mode: &'static str,
     why: String,
     newest: Option<Newest>,
+    #[serde(skip_serializing_if = "DryRuns::is_empty")]
+    dry_runs: DryRuns,
 }
 
 /// The newest decision of a kind, and what would have happened without it.
@@ -41,7 +44,7 @@ pub(super) fn run(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), Co
     let entries: Vec<JournalEntry> = block_on(async {
         let service = committed(data).await?;
         let archive = PlanArchive::in_data(&data.data);
-        crate::autopilot::record::entries(&service, &archive, "kind IN ('SCORED', 'ALERT')").await
+        crate::autopilot::record::entries(&service, &archive, "kind IN ('SCORED', 'ALERT', 'COMPARED')").await
     })??;
     let (lines, owners) = (lines(policy, entries), promises::lines(data)?);
     if json {
@@ -62,14 +65,16 @@ pub(super) fn run(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), Co
 }
 
 fn lines(policy: &Policy, entries: Vec<JournalEntry>) -> Vec<Line> {
+    let dry_runs = |kind| DryRuns::of(kind, &entries);
     let mut known = ExecutorState::default();
     known.policy = Some(policy.clone());
     entries
-        .into_iter()
+        .iter()
         .filter(|entry| matches!(entry.event, JournalEvent::Scored(_) | JournalEvent::Alert(_)))
-        .for_each(|entry| known.fold(entry));
+        .for_each(|entry| known.fold(entry.clone()));
     let earned = known.earned(policy);
-    let has_scores = |kind: &Kind| known.scores.iter().any(|score| score.kind == *kind);
+    let has_scores =
+        |kind: &Kind| known.scores.iter().any(|score| score.kind == *kind) || !dry_runs(*kind).is_empty();
     let line = |kind: Kind| {
         let of = summary(kind, &known.scores, policy.record.window);
         let mode = earned.get(&kind).copied().unwrap_or(Mode::Observe);
@@ -87,6 +92,7 @@ fn lines(policy: &Policy, entries: Vec<JournalEntry>) -> Vec<Line> {
             mode: mode.name(),
             why: trust(mode, &of, &policy.record).why,
             newest: newest(kind, &known.scores),
+            dry_runs: dry_runs(kind),
         }
     };
     Kind::ALL.into_iter().filter(has_scores).map(line).collect()
@@ -118,7 +124,8 @@ fn describe(line: &Line) -> Vec<String> {
     );
     let newest = line.newest.as_ref();
     let without = newest.map(|newest| format!("{:18} without {}: {}", "", newest.action, newest.without_it));
-    std::iter::once(head).chain(without).collect()
+    let tried = line.dry_runs.describe().map(|dry_runs| format!("{:18} {dry_runs}", ""));
+    std::iter::once(head).chain(without).chain(tried).collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 use tidegate_autopilot::action::{Adjustment, Change};
+use tidegate_autopilot::dry_run::{Compared, Expected};
 use tidegate_autopilot::executor::{JournalEvent, PlanRecord};
 use tidegate_autopilot::intent::Transition;
 use tidegate_autopilot::planner::{Considered, Decision};
@@ -61,6 +62,12 @@ struct Explanation {
     /// not recorded.
     same_bytes: Option<bool>,
     steps: Vec<ActionStep>,
+    /// What the dry run expected when it began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected: Option<Expected>,
+    /// What was observed of that after it was verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compared: Option<Compared>,
     score: Option<Score>,
 }
 
@@ -86,8 +93,9 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
     }
     let of = format!("action = {}", quoted(&args.action));
     let mut proposed = None;
-    let mut score = None;
-    for entry in entries(&service, &archive, &format!("{of} AND kind IN ('PROPOSED', 'SCORED')")).await? {
+    let (mut score, mut expected, mut compared) = (None, None, None);
+    let kinds = "('PROPOSED', 'SCORED', 'EXPECTED', 'COMPARED')";
+    for entry in entries(&service, &archive, &format!("{of} AND kind IN {kinds}")).await? {
         match entry.event {
             JournalEvent::Step(step) => {
                 if let Transition::Proposed { decision, plan, .. } = step.transition {
@@ -95,6 +103,8 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
                 }
             }
             JournalEvent::Scored(scored) => score = Some(scored),
+            JournalEvent::Expected(of_action) => expected = Some(*of_action),
+            JournalEvent::Compared(of_action) => compared = Some(*of_action),
             _ => {}
         }
     }
@@ -122,6 +132,8 @@ async fn explain(args: &DecisionArgs) -> Result<Explanation, CommandError> {
         forecast_origin,
         same_bytes,
         steps: steps(&service, &args.action).await?,
+        expected,
+        compared,
         score,
     })
 }
@@ -163,6 +175,8 @@ async fn shadow_decision(
         decision,
         same_bytes,
         steps: steps(service, action).await?,
+        expected: None,
+        compared: None,
         score: None,
     })
 }
@@ -249,7 +263,8 @@ fn print(explanation: &Explanation) {
         let object = other.object.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string);
         say!("{head} {object}: {}", other.reason);
     }
-    for (at, step) in steps.iter().enumerate() {
+    let told = steps.iter().filter(|step| !matches!(step.kind.as_str(), "EXPECTED" | "COMPARED"));
+    for (at, step) in told.enumerate() {
         let head = if at == 0 { "steps  " } else { "       " };
         let rule = step.rule.as_ref().map_or_else(String::new, |rule| format!(" [{rule}]"));
         let because = step.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
@@ -261,6 +276,12 @@ fn print(explanation: &Explanation) {
             _ => because,
         };
         say!("{head} {}  {}{rule}{why}", step.event_time, step.kind.to_lowercase());
+    }
+    if let Some(expected) = &explanation.expected {
+        say!("tried   on a copy of the cluster: {expected}");
+    }
+    if let Some(compared) = &explanation.compared {
+        say!("found   {compared}");
     }
     if let Some(score) = score {
         let point = score.realised_gpu_ms.map(|gpu_ms| format!("{:+.1}", hours(gpu_ms)));
