@@ -170,7 +170,7 @@ def server_and_agent(tidegate: Path, program: str, folder: Path) -> str:
                         "--log", address, "--spool", folder / "spool", "--flush", "1s")
         try:
             delivered = receiver.wait_for("delivery that the server took", lambda: [
-                (sent, taken) for sent in receiver.spans() if sent["name"] == "deliver"
+                (sent, taken) for sent in receiver.spans() if sent["name"] == "deliver" and sent["attributes"]["tidegate.topic"] == "gpu-samples"
                 for taken in receiver.spans() if taken.get("parentSpanId") == sent["spanId"]])
         finally:
             said_by_agent = agent.end()

@@ -9,8 +9,8 @@ use tidegate_autopilot::state::ClusterState;
 use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, TargetError};
 use tracing::field::Empty;
 
-/// Runs a step of an executor within a span: `plan` if it recorded a plan, else `step`. What it does
-/// to the cluster is in spans below it. A step that changed nothing leaves none.
+/// Runs a step of an executor within a span: `plan` if it recorded a plan, else `step`. What it
+/// does to the cluster is in spans below it. A step that changed nothing leaves none.
 ///
 /// # Errors
 /// As the step.

@@ -78,12 +78,12 @@ pub(crate) struct SpanState {
     parent_is_remote: bool,
     began: SystemTime,
     clock: Instant,
-    said: Said,
+    said: SpanFields,
 }
 
 /// What its fields say.
 #[derive(Default)]
-struct Said {
+struct SpanFields {
     with_query_text: bool,
     name: Option<String>,
     kind: Option<SpanKind>,
@@ -139,7 +139,7 @@ pub(crate) fn nanos(at: SystemTime) -> u64 {
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: LayerContext<'_, S>) {
         let (Some(queue), Some(span)) = (queue::active(), context.span(id)) else { return };
-        let mut said = Said { with_query_text: queue.query_texts, ..Said::default() };
+        let mut said = SpanFields { with_query_text: queue.query_texts, ..SpanFields::default() };
         attributes.record(&mut said);
         let near = span
             .parent()
@@ -178,7 +178,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
     }
 }
 
-impl Said {
+impl SpanFields {
     fn set(&mut self, name: &str, value: Value) {
         if name == QUERY_TEXT && !self.with_query_text {
             return;
@@ -211,7 +211,7 @@ impl Said {
     }
 }
 
-impl Visit for Said {
+impl Visit for SpanFields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.set(field.name(), Value::DoubleValue(value));
     }

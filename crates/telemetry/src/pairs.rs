@@ -4,7 +4,7 @@
 /// The pairs of a list, in order.
 ///
 /// # Errors
-/// The number of the pair that is malformed, from 1 on. Its text may be a secret, so it is left out.
+/// The number of the pair that is malformed, from 1 on. Its text may be a secret, and is left out.
 pub(crate) fn pairs(list: &str) -> Result<Vec<(String, String)>, usize> {
     let all = list.split(',').enumerate().filter(|(_, pair)| !pair.trim().is_empty());
     let parsed = all.map(|(at, pair)| {

@@ -7,7 +7,8 @@ use ureq::Agent;
 use ureq::tls::{RootCerts, TlsConfig};
 
 use super::answer::{Answer, Matrix, Series, error_text};
-use super::remote::{self, StepSeries, Wanted};
+use super::refusal::Refusal;
+use super::remote::{self, SeriesQuery, StepSeries};
 
 /// Longest answer, bytes: some 10,000 series of an hour.
 const ANSWER_BYTES: u64 = 32 << 20;
@@ -15,15 +16,6 @@ const ANSWER_BYTES: u64 = 32 << 20;
 const MOST_SERIES: usize = 100_000;
 /// Waits before a question is asked again.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
-
-/// Why a question has no answer.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// It asks for too much at once: less may be answered.
-    TooMuch(String),
-    /// For good.
-    Failed(String),
-}
 
 /// The server.
 pub(super) struct Client {
@@ -104,7 +96,7 @@ impl Client {
     /// The same by remote read.
     pub(super) fn read_last_values(
         &mut self,
-        wanted: &Wanted<'_>,
+        wanted: &SeriesQuery<'_>,
         use_series: &mut dyn FnMut(Series<'_>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let body = wanted.body()?;
@@ -177,7 +169,7 @@ impl Client {
     }
 
     /// The series of a remote read; or why not, and whether that may pass.
-    fn read_once(&self, wanted: &Wanted<'_>, body: &[u8]) -> Result<Vec<StepSeries>, (Refusal, bool)> {
+    fn read_once(&self, wanted: &SeriesQuery<'_>, body: &[u8]) -> Result<Vec<StepSeries>, (Refusal, bool)> {
         let mut request = self.agent.post(format!("{}{}", self.base, remote::PATH));
         for (name, value) in remote::HEADERS {
             request = request.header(name, value);

@@ -7,8 +7,9 @@ use tidegate_readings::dcgm::devices;
 use tidegate_readings::dcgm::fields::Named;
 
 use super::answer::Series;
-use super::client::{Client, Refusal};
-use super::remote::Wanted;
+use super::client::Client;
+use super::refusal::Refusal;
+use super::remote::SeriesQuery;
 use super::remote::message::LabelMatcher;
 use crate::error::{Reject, RejectCode};
 use crate::rows::RAW_LIMIT_BYTES;
@@ -67,7 +68,7 @@ impl Asked {
             let mut take = |series: Series<'_>| self.take(&mut window, name, *named, span, &series);
             match &self.read_matchers {
                 Some(matchers) => {
-                    client.read_last_values(&Wanted { name, matchers, span }, &mut take)?;
+                    client.read_last_values(&SeriesQuery { name, matchers, span }, &mut take)?;
                 }
                 None => {
                     let selector = format!("{name}{{{}}}", self.matchers);

@@ -3,6 +3,7 @@
 mod answer;
 mod client;
 mod fetch;
+mod refusal;
 mod remote;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +18,9 @@ use crate::error::ImportError;
 use crate::outbox::Place;
 use crate::samples::held::HOUR_MS;
 use crate::samples::writer::SampleWriter;
-use client::{Client, Refusal};
+use client::Client;
 use fetch::{Asked, BadSeries, Window};
+use refusal::Refusal;
 
 /// Most hours asked for at once.
 const MOST_HOURS: i64 = 24;

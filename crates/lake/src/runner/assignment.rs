@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use tidegate_log::{Extent, LogError, RebalanceEvent, TopicPartition};
 
-use super::{Cursor, PartitionProgress, Runner, topic_group, topics};
+use super::{Cursor, PartitionProgress, Runner, step_span, topic_group, topics};
 use crate::error::{LakeError, Result};
 use crate::lake::CommitStats;
 use crate::maintenance;
-use crate::spans;
 use crate::state::GroupState;
 
 /// How often the progress of each partition is recorded.
@@ -37,14 +36,14 @@ impl Runner {
     /// Updates joined tables with all that is committed, by this process and others.
     pub(super) async fn update_joined_or_rejoin(&mut self) -> Result<()> {
         self.lake.refresh_snapshots().await?;
-        let updated = spans::step("update", self.lake.update_joined()).await;
+        let updated = step_span::step("update", self.lake.update_joined()).await;
         self.count_or_rejoin(updated).await
     }
 
     /// As [`Self::update_joined_or_rejoin`], only the newest windows.
     pub(super) async fn update_live_or_rejoin(&mut self) -> Result<()> {
         self.lake.refresh_snapshots().await?;
-        let updated = spans::step("update", self.lake.update_live()).await;
+        let updated = step_span::step("update", self.lake.update_live()).await;
         self.count_or_rejoin(updated).await
     }
 
@@ -56,7 +55,7 @@ impl Runner {
         }
         let begun = Instant::now();
         let repaired = self.lake.repair_joined(self.repair_pace.slice_us());
-        let repaired = spans::step("repair", repaired).await;
+        let repaired = step_span::step("repair", repaired).await;
         self.repair_pace.record(begun.elapsed(), Instant::now());
         self.count_or_rejoin(repaired).await?;
         let is_behind = self.lake.has_pending().await?;

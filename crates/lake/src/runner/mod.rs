@@ -8,6 +8,7 @@ mod pace;
 mod poison;
 mod repair_pace;
 mod step;
+mod step_span;
 mod time_guard;
 
 use std::collections::HashMap;
@@ -25,7 +26,6 @@ use crate::error::{LakeError, Result};
 use crate::lake::Lake;
 use crate::maintenance;
 use crate::raw::samples::SAMPLES_PER_EVENT;
-use crate::spans;
 use repair_pace::RepairPace;
 
 pub use pace::{OLDEST_MS, Pace};
@@ -376,7 +376,7 @@ impl Runner {
     }
 
     async fn flush(&mut self) -> Result<()> {
-        let flushed = spans::step("flush", self.lake.flush()).await?;
+        let flushed = step_span::step("flush", self.lake.flush()).await?;
         self.unflushed = 0;
         self.progress.commits += flushed.commits;
         self.progress.files += flushed.files_added;

@@ -106,8 +106,9 @@ async fn the_documentation_is_up_to_date() {
 fn openapi_has_the_routes_there_are() {
     let described = openapi();
     let described = described["paths"].as_object().unwrap();
-    let sources = ["http.rs", "ingest.rs", "metrics_door.rs", "page_door.rs", "steering/routes.rs"]
-        .map(|file| std::fs::read_to_string(Path::new("../server/src").join(file)).unwrap());
+    let files =
+        ["http.rs", "ingest.rs", "metrics_door.rs", "page_door.rs", "rehearsal.rs", "steering/routes.rs"];
+    let sources = files.map(|file| std::fs::read_to_string(Path::new("../server/src").join(file)).unwrap());
     // Files of the page are no interface.
     let routes: BTreeSet<&str> = (sources.iter().flat_map(|source| source.split(".route(\"").skip(1)))
         .map(|rest| rest.split('"').next().unwrap())

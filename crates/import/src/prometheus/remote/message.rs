@@ -1,4 +1,5 @@
-//! Messages of remote read, as far as they are needed: Prometheus' `remote.proto` and `types.proto`.
+//! Messages of remote read, as far as they are needed: of Prometheus' `remote.proto` and
+//! `types.proto`.
 
 /// What is asked for.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -16,7 +16,7 @@ use prost::Message;
 use ureq::Body;
 use ureq::http::Response;
 
-use super::client::Refusal;
+use super::refusal::Refusal;
 use message::{ChunkedReadResponse, LabelMatcher, MatchType, Query, ReadRequest, ReadResponse, ResponseType};
 use steps::Steps;
 
@@ -39,13 +39,13 @@ const XOR: i32 = 1;
 
 /// The series of a name, from begin to end in steps, ms.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted<'a> {
+pub(super) struct SeriesQuery<'a> {
     pub name: &'a str,
     pub matchers: &'a [LabelMatcher],
     pub span: (i64, i64, i64),
 }
 
-impl Wanted<'_> {
+impl SeriesQuery<'_> {
     /// The body of the request.
     ///
     /// # Errors

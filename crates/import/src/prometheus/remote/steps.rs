@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::client::Refusal;
+use super::super::refusal::Refusal;
 use super::message::Label;
 
 /// Most values of an answer: as many as are held of an hour.

@@ -1,5 +1,5 @@
-//! Prometheus' chunks of floats: the encoding of Gorilla (Pelkonen et al., VLDB 2015), with times in
-//! milliseconds and other lengths of differences.
+//! Prometheus' chunks of floats: the encoding of Gorilla (Pelkonen et al., VLDB 2015), with times
+//! in milliseconds and other lengths of differences.
 
 /// Most samples of a chunk: their number has two bytes.
 const HEAD_BYTES: usize = 2;

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::executor::{ExecutorState, JournalEntry, JournalEvent};
 use tidegate_autopilot::policy::{Mode, Policy};
-use tidegate_autopilot::scorecard::{Interval, Score, summary, trust};
+use tidegate_autopilot::scorecard::{Score, summary, trust};
 use tidegate_control::PlanArchive;
 
 use super::dry_runs::DryRuns;
@@ -130,6 +130,8 @@ fn describe(line: &Line) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_autopilot::scorecard::Interval;
+
     use super::*;
 
     const HOUR: i64 = 3_600_000;

@@ -88,8 +88,8 @@ struct ServerArgs {
     /// Only series with these labels, e.g. '{cluster="prod"}'
     #[arg(long, value_name = "SELECTOR", requires = "prometheus")]
     matcher: Option<String>,
-    /// Read raw samples by Prometheus' remote read in place of queries: its limits of queries do not
-    /// apply. VictoriaMetrics has none
+    /// Read raw samples by Prometheus' remote read in place of queries: its limits of queries do
+    /// not apply. VictoriaMetrics has no remote read
     #[arg(long, requires = "prometheus")]
     remote_read: bool,
     /// Label that names the node [default: Hostname, else instance without its port]
