@@ -218,6 +218,9 @@ fn cause(
         Difference::Start { .. } | Difference::FreeGpus { .. } if stopped.iter().any(|id| restarted(&id)) => {
             "a stopped job went first"
         }
+        Difference::Job { job, .. } if stopped.contains(job) && restarted(&&job) => {
+            "a stopped job went first"
+        }
         _ => "unknown",
     }
 }
@@ -349,7 +352,10 @@ fn an_executor_expects_before_it_begins_and_compares_after_it_has_verified() {
         compared.len()
     );
     assert!(compared.len() > 20 && late <= 3, "{late} of {} are not compared", verified.len());
-    assert!(with_own * 20 <= compared.len(), "{compared:#?}");
+    for (_, differs) in compared.values().filter(|(_, it)| !it.differences.is_empty()) {
+        println!("{}: {differs}; expected {}", differs.action, expected[&differs.action].1);
+    }
+    assert!(with_own * 20 <= compared.len(), "{with_own} of {}", compared.len());
     let by_a_successor = compared.iter().any(|(id, (generation, _))| expected[id].0 < *generation);
     println!("a successor compared what another expected: {by_a_successor}");
     // Records of older versions have neither.
