@@ -65,6 +65,7 @@ impl Event {
                     | Kind::PolicyTaken
                     | Kind::Alert
                     | Kind::Cycles
+                    | Kind::Measured
                     | Kind::Switched
                     | Kind::EntryRefused => Ok(()),
                     Kind::Promise => filled("object", event.object.as_deref().unwrap_or_default()),

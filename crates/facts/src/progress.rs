@@ -43,6 +43,7 @@ struct Run {
     /// Beginning of the last completed save.
     saved_us: Option<i64>,
     /// Times of the last steps of this attempt, µs, saves and loads apart.
+    #[serde(skip_serializing_if = "Recent::is_empty")]
     steps: Recent,
     newest_ms: i64,
 }
@@ -149,6 +150,10 @@ impl Recent {
         if (0..=LONGEST_MS).contains(&took_ms) {
             self.push(took_ms);
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     fn push(&mut self, value: i64) {

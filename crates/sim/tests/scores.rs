@@ -315,8 +315,8 @@ fn preempt(work_us: i64) -> Scene {
 fn a_preemption_is_worth_the_work_of_the_job_it_was_made_for_less_that_of_the_stopped_one() {
     let (truth, score, realised) = compare(&preempt(90 * HOUR_US));
     close(realised.benefit_gpu_ms.unwrap(), truth.teams[1], 8, "benefit");
-    // The stop takes 30 s, and the restart of a minute is charged though it has not come yet; all of
-    // 16 GPUs.
+    // The stop takes 30 s, and the restart of a minute is charged though it has not come yet; all
+    // of 16 GPUs.
     close(-realised.cost_gpu_ms.unwrap(), truth.teams[0], 3 * 16, "cost");
     // Without weights nobody gains by stopping twice as many GPUs as the job needs.
     assert!(score.realised_gpu_ms.unwrap() < 0);

@@ -74,7 +74,7 @@ pub struct ExecutorState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusals: Option<Refusals>,
     /// Measurements of verified actions that are under way.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Measurements::is_empty")]
     pub measured: Measurements,
     /// What dry runs expect of actions, until it is compared.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

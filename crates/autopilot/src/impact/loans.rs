@@ -1,7 +1,7 @@
 //! Loans and resizes: useful work.
 
-use super::meter::{Companions, Measured, Meter, View};
-use super::{Amounts, hours, milli};
+use super::amounts::{Amounts, hours, milli};
+use super::measured::{Companions, Findings, Measured, View};
 use crate::action::Change;
 use crate::scorecard::Realised;
 use crate::state::{Job, JobState};
@@ -37,8 +37,8 @@ pub(super) fn resize(of: &Measured<'_>, view: &View<'_>) -> Option<Amounts> {
 }
 
 /// A loan costs what jobs lose when it is taken back, a resize its pause.
-pub(super) fn realised(meter: &Meter, of: &Measured<'_>, with: &Companions<'_>) -> Realised {
-    let gained = meter.sums.gpu_ms().gained;
+pub(super) fn realised(found: &Findings, of: &Measured<'_>, with: &Companions<'_>) -> Realised {
+    let gained = found.sums.gpu_ms().gained;
     let (cost, without) = match of.change {
         Change::Lend { .. } => (
             with.lost.and_then(|lost| lost.as_point()),

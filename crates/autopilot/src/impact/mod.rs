@@ -14,8 +14,10 @@
 //! | `nodes` | drain, return |
 //! | `suspects` | what became of nodes with like evidence |
 
+mod amounts;
 mod basis;
 mod loans;
+mod measured;
 mod meter;
 mod nodes;
 mod owners;
@@ -23,7 +25,8 @@ mod room;
 mod suspects;
 
 pub use basis::{Basis, Gang, Stop};
-pub use meter::{Companions, LONGEST_US, Measured, Meter, View};
+pub use measured::{Companions, Measured, View};
+pub use meter::{LONGEST_US, Meter};
 pub use suspects::{Evidence, Suspects};
 
 use serde::{Deserialize, Serialize};
@@ -43,38 +46,11 @@ pub struct Measurements {
     pub suspects: Option<Suspects>,
 }
 
-/// Rates of an action at one observation, thousandths of a GPU; or their sums, GPU-µs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-struct Amounts {
-    /// Useful GPU time gained.
-    gained: i64,
-    /// Useful GPU time that those went without who had to make room.
-    forgone: i64,
-    /// GPU time that stood idle although it was wanted.
-    idle: i64,
-}
-
-impl Amounts {
-    fn gained(milli: i64) -> Self {
-        Self { gained: milli, ..Self::default() }
+impl Measurements {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.meters.is_empty() && self.suspects.is_none()
     }
-}
-
-/// Whole GPUs in thousandths.
-fn milli(gpus: u32) -> i64 {
-    i64::from(gpus) * 1_000
-}
-
-/// `amount` times a factor in millionths.
-fn times_ppm(amount: i64, ppm: u64) -> i64 {
-    let product = i128::from(amount) * i128::from(ppm) / 1_000_000;
-    i64::try_from(product).unwrap_or(if amount < 0 { i64::MIN } else { i64::MAX })
-}
-
-/// GPUs × ms as GPU-hours in words.
-fn hours(gpu_ms: i64) -> String {
-    format!("{:.1}", gpu_ms as f64 / 3.6e6)
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@
 //! it says by its own steps how much faster it is. For one that seemed to fail, nodes with like
 //! evidence say how often such a node fails, so the result is an interval.
 
-use super::meter::{Companions, Measured, Meter, Seen, View, unknown};
-use super::suspects::{has_failed, wilson};
-use super::{Amounts, Basis, Evidence, Gang, hours, milli};
+use super::amounts::{Amounts, hours, milli};
+use super::basis::{Basis, Gang, Stop};
+use super::measured::{Companions, Findings, Measured, Sightings, View, unknown};
+use super::suspects::{Evidence, has_failed, wilson};
 use crate::action::Change;
 use crate::scorecard::{Interval, Realised};
 use crate::state::{Job, JobState, Node, NodeName, NodeState};
@@ -14,7 +15,7 @@ use crate::state::{Job, JobState, Node, NodeName, NodeState};
 /// Idle: what of the node no job holds while jobs of its pool wait for GPUs. Of a slow node, gained
 /// is what its gang holds since it was moved, and forgone what it holds no more while it waits. Of
 /// a suspect one, forgone is the time in which jobs are still on it, in thousandths.
-pub(super) fn drained(of: &Measured<'_>, view: &View<'_>, seen: &mut Seen) -> Option<Amounts> {
+pub(super) fn drained(of: &Measured<'_>, view: &View<'_>, seen: &mut Sightings) -> Option<Amounts> {
     let Change::DrainNode { node: name, .. } = of.change else { return None };
     let Basis::Drain { evidence, gang, .. } = of.basis? else { return None };
     let node = view.state.nodes.get(name)?;
@@ -44,7 +45,7 @@ fn unused(view: &View<'_>, name: &NodeName, node: &Node) -> i64 {
     milli(node.gpus.saturating_sub(view.occupancy.held_on(name)).min(wanted))
 }
 
-fn moved(gang: &Gang, view: &View<'_>, seen: &mut Seen) -> Amounts {
+fn moved(gang: &Gang, view: &View<'_>, seen: &mut Sightings) -> Amounts {
     let Some(job) = view.state.jobs.get(&gang.job) else { return Amounts::default() };
     match job.state {
         JobState::Running { since_us } if since_us > gang.since_us => {
@@ -57,16 +58,16 @@ fn moved(gang: &Gang, view: &View<'_>, seen: &mut Seen) -> Amounts {
 }
 
 pub(super) fn drain_realised(
-    meter: &Meter,
+    found: &Findings,
     of: &Measured<'_>,
     with: &Companions<'_>,
     node: &NodeName,
 ) -> Realised {
     match of.basis {
         Some(Basis::Drain { evidence: Some(evidence), at_risk, .. }) => {
-            suspect(meter, of, with, (node, evidence), *at_risk)
+            suspect(found, of, with, (node, evidence), *at_risk)
         }
-        Some(Basis::Drain { evidence: None, gang, .. }) => slow(meter, with, gang.as_ref()),
+        Some(Basis::Drain { evidence: None, gang, .. }) => slow(found, with, gang.as_ref()),
         _ => unknown("the state at its decision was not recorded"),
     }
 }
@@ -74,8 +75,8 @@ pub(super) fn drain_realised(
 /// Result of draining a slow node: with steps before and after, r = after / before is the rate at
 /// which the gang would have gone on, so it gained (1 - r) of the time it ran and lost r of the
 /// time it waited.
-fn slow(meter: &Meter, with: &Companions<'_>, gang: Option<&Gang>) -> Realised {
-    let sums = meter.sums.gpu_ms();
+fn slow(found: &Findings, with: &Companions<'_>, gang: Option<&Gang>) -> Realised {
+    let sums = found.sums.gpu_ms();
     let idle = sums.idle;
     let Some(lost) = with.lost else { return unknown("what the gang lost by moving is not known") };
     if sums.gained == 0 && sums.forgone == 0 {
@@ -87,7 +88,7 @@ fn slow(meter: &Meter, with: &Companions<'_>, gang: Option<&Gang>) -> Realised {
         return bounded(net, net.as_point(), idle, without);
     }
     let Some((gang, before, after)) = gang
-        .and_then(|gang| Some((gang, gang.step_us?, meter.seen.step_us?)))
+        .and_then(|gang| Some((gang, gang.step_us?, found.sightings.step_us?)))
         .filter(|(_, before, _)| *before > 0)
     else {
         return unknown("its gang reported no steps before or after it moved");
@@ -116,17 +117,17 @@ fn slow(meter: &Meter, with: &Companions<'_>, gang: Option<&Gang>) -> Realised {
 /// been out for half of the time anyway, if a failure is as likely at any moment. One that failed
 /// while it was out would have failed in service.
 fn suspect(
-    meter: &Meter,
+    found: &Findings,
     of: &Measured<'_>,
     with: &Companions<'_>,
     (node, evidence): (&NodeName, &Evidence),
     at_risk: Option<Interval>,
 ) -> Realised {
-    let sums = meter.sums.gpu_ms();
+    let sums = found.sums.gpu_ms();
     let Some(at_risk) = at_risk else { return unknown("the work at risk on the node was not known") };
     let idle = sums.idle;
-    if meter.seen.failed_us.is_some() {
-        let kept = if meter.seen.is_busy { Interval::point(0) } else { at_risk };
+    if found.sightings.failed_us.is_some() {
+        let kept = if found.sightings.is_busy { Interval::point(0) } else { at_risk };
         let without = Some(format!(
             "it would have failed in service, as it did while it was drained, and {} of work been lost; until then it stood idle for {} GPU-hours that jobs waited for",
             range(kept),
@@ -136,9 +137,9 @@ fn suspect(
     }
     let (failed, all) = with.suspects.like(node, evidence, of.begun_us);
     let (low, high) = wilson(failed, all);
-    let period = meter.period_us().max(1) as f64;
+    let period = found.period_us.max(1) as f64;
     // The sum is in thousandths of a GPU-µs a µs.
-    let empty = 1.0 - (meter.sums.forgone as f64 / period).clamp(0.0, 1.0);
+    let empty = 1.0 - (found.sums.forgone as f64 / period).clamp(0.0, 1.0);
     let benefit = |p: f64, risk: i64| (p * (risk as f64 * empty + idle as f64 / 2.0)).round() as i64;
     let bounds = Interval {
         low_gpu_ms: benefit(low, at_risk.low_gpu_ms),
@@ -181,7 +182,7 @@ fn bounded(benefit: Interval, point: Option<i64>, cost: i64, without: Option<Str
 
 /// Gained: what jobs hold on the returned node and would not have found free elsewhere in its pool.
 /// If it fails, the work of its jobs since they last saved is lost.
-pub(super) fn returned(of: &Measured<'_>, view: &View<'_>, seen: &mut Seen) -> Option<Amounts> {
+pub(super) fn returned(of: &Measured<'_>, view: &View<'_>, seen: &mut Sightings) -> Option<Amounts> {
     let Change::ReturnNode { node: name, .. } = of.change else { return None };
     let node = view.state.nodes.get(name)?;
     if node.state == NodeState::Unknown {
@@ -208,7 +209,7 @@ pub(super) fn returned(of: &Measured<'_>, view: &View<'_>, seen: &mut Seen) -> O
 
 /// Work that a job would lose if its node failed now.
 fn unsaved(job: &Job, at_us: i64) -> Option<Interval> {
-    let stop = super::Stop {
+    let stop = Stop {
         gpus: job.held_gpus(),
         since_us: job.running_since_us(),
         again_ms: job.checkpoint.restart_ms.unwrap_or(0),
@@ -218,13 +219,13 @@ fn unsaved(job: &Job, at_us: i64) -> Option<Interval> {
     stop.lost(job.checkpoint.last_us, at_us)
 }
 
-pub(super) fn return_realised(meter: &Meter) -> Realised {
-    let gained = meter.sums.gpu_ms().gained;
+pub(super) fn return_realised(found: &Findings) -> Realised {
+    let gained = found.sums.gpu_ms().gained;
     let used = format!("jobs would not have had the {} GPU-hours that they used on the node", hours(gained));
-    if meter.seen.failed_us.is_none() {
+    if found.sightings.failed_us.is_none() {
         return Realised { without: Some(used), ..Realised::verified(Some(gained), Some(0)) };
     }
-    let Some(lost) = meter.seen.lost else {
+    let Some(lost) = found.sightings.lost else {
         let without = Some(format!("{used}, and not lost unknown work when it failed or was drained again"));
         return Realised { without, ..Realised::verified(Some(gained), None) };
     };

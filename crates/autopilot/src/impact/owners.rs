@@ -1,8 +1,9 @@
 //! Reclaims, quotas and reservations: GPU time that an owner used and would have lacked, against
 //! what others would have used.
 
-use super::meter::{Measured, Meter, View, unknown};
-use super::{Amounts, Basis, hours, milli, times_ppm};
+use super::amounts::{Amounts, hours, milli, times_ppm};
+use super::basis::Basis;
+use super::measured::{Findings, Measured, View, unknown};
 use crate::action::{Adjustment, Change};
 use crate::scorecard::{Interval, Realised};
 use crate::state::{JobKind, JobState, OwnerName};
@@ -133,8 +134,8 @@ fn reserved(change: &Adjustment, basis: &Basis, view: &View<'_>) -> Option<Amoun
     })
 }
 
-pub(super) fn realised(meter: &Meter, of: &Measured<'_>) -> Realised {
-    let sums = meter.sums.gpu_ms();
+pub(super) fn realised(found: &Findings, of: &Measured<'_>) -> Realised {
+    let sums = found.sums.gpu_ms();
     let (gained, forgone, idle) = (hours(sums.gained), hours(sums.forgone), hours(sums.idle));
     match (of.change, of.basis) {
         (_, Some(Basis::Reclaim { owner, missing_ppm, .. })) => Realised {

@@ -1,14 +1,15 @@
 //! Stops and shrinks that make room for a waiting job: GPU time of that job, against the work that
 //! was lost and the time for which the others had to wait.
 
-use super::meter::{Measured, Meter, Seen, View, unknown};
-use super::{Amounts, Basis, hours, milli, times_ppm};
+use super::amounts::{Amounts, hours, milli, times_ppm};
+use super::basis::Basis;
+use super::measured::{Findings, Measured, Sightings, View, unknown};
 use crate::action::Change;
 use crate::scorecard::{Interval, Realised};
 use crate::state::{JobId, JobState};
 
 /// What the stop cost, once the scheduler shows the job stopped.
-pub(super) fn begin(of: &Measured<'_>, view: &View<'_>, seen: &mut Seen) {
+pub(super) fn begin(of: &Measured<'_>, view: &View<'_>, seen: &mut Sightings) {
     let (Some(Basis::Room { stop, .. } | Basis::Part { stop }), Some(job)) = (of.basis, of.change.job())
     else {
         return;
@@ -46,11 +47,11 @@ pub(super) fn rates(of: &Measured<'_>, view: &View<'_>) -> Option<Amounts> {
     Some(Amounts { gained, forgone, idle: 0 })
 }
 
-pub(super) fn realised(meter: &Meter, of: &Measured<'_>) -> Realised {
+pub(super) fn realised(found: &Findings, of: &Measured<'_>) -> Realised {
     let Some(Basis::Room { for_job, missing_ppm, .. }) = of.basis else {
         return unknown("what it made room for was not recorded");
     };
-    let sums = meter.sums.gpu_ms();
+    let sums = found.sums.gpu_ms();
     let benefit = times_ppm(sums.gained, *missing_ppm);
     let what = if matches!(of.change, Change::Preempt { .. }) { "the stopped job" } else { "the shrunk job" };
     let without = |lost: String| {
@@ -60,7 +61,7 @@ pub(super) fn realised(meter: &Meter, of: &Measured<'_>) -> Realised {
             hours(sums.forgone)
         ))
     };
-    let Some(lost) = meter.seen.lost else {
+    let Some(lost) = found.sightings.lost else {
         let without = without("its work since an unknown time".to_owned());
         return Realised { without, ..Realised::verified(Some(benefit), None) };
     };

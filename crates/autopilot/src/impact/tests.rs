@@ -358,9 +358,16 @@ fn what_was_hardly_observed_is_unknown() {
 #[test]
 fn journals_and_snapshots_of_older_versions_are_read() {
     // A state without measurements, and a proposal without a basis or what it serves.
-    let mut state = serde_json::to_value(ExecutorState::default()).unwrap();
-    assert!(state.as_object_mut().unwrap().remove("measured").is_some());
+    let state = serde_json::to_value(ExecutorState::default()).unwrap();
+    assert!(!state.as_object().unwrap().contains_key("measured"));
     assert_eq!(serde_json::from_value::<ExecutorState>(state).unwrap(), ExecutorState::default());
+    let measured = Measurements {
+        meters: [("a".to_owned(), Meter::default())].into(),
+        suspects: Some(Suspects::default()),
+    };
+    let state = ExecutorState { measured, ..ExecutorState::default() };
+    let text = serde_json::to_string(&state).unwrap();
+    assert_eq!(serde_json::from_str::<ExecutorState>(&text).unwrap(), state);
     let (plan, decision) = decided(Change::Preempt { job: "1".into(), frees_gpus: 8 }, None);
     let past = PastAction::begun(&decision.action, &cluster(), 0, NOW);
     let event = |basis| Transition::Proposed {
