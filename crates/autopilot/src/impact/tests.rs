@@ -365,7 +365,8 @@ fn journals_and_snapshots_of_older_versions_are_read() {
         meters: [("a".to_owned(), Meter::default())].into(),
         suspects: Some(Suspects::default()),
     };
-    let state = ExecutorState { measured, ..ExecutorState::default() };
+    let mut state = ExecutorState::default();
+    state.measured = measured;
     let text = serde_json::to_string(&state).unwrap();
     assert_eq!(serde_json::from_str::<ExecutorState>(&text).unwrap(), state);
     let (plan, decision) = decided(Change::Preempt { job: "1".into(), frees_gpus: 8 }, None);
