@@ -4,12 +4,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tidegate_autopilot::action::{Action, Adjustment, Change};
+use tidegate_autopilot::action::{Action, Adjustment, Change, Kind};
 use tidegate_autopilot::dry_run::{Candidate, Compared, Difference, Expected, Outcome, try_batch};
 use tidegate_autopilot::executor::{ExecutorState, InMemoryJournal, Journal, JournalEvent};
 use tidegate_autopilot::guard::KillSwitch;
@@ -54,7 +55,10 @@ fn cluster(rng: &mut ChaCha8Rng) -> SimTarget {
         curves: vec![amdahl(50_000, 128)],
         ..ClusterSpec::default()
     };
-    let jobs = (0..rng.random_range(20..60)).map(|_| job(rng)).collect();
+    // The first run before the others are there, and are behind all of them when they are stopped.
+    let first = (0..rng.random_range(5..15)).map(|_| JobSpec { priority: -1, ..job(rng, 0) });
+    let mut jobs: Vec<JobSpec> = first.collect();
+    jobs.extend((0..rng.random_range(15..45)).map(|_| job(rng, MINUTE_US)));
     let service = ServiceSpec { pool: 1, demand_gpus: vec![rng.random_range(0..40)], step_us: HOUR_US };
     let sim = Sim::new(spec, jobs, vec![service]).unwrap();
     let mut target = SimTarget::new(sim, ControlFaults::default(), 1);
@@ -69,9 +73,9 @@ fn cluster(rng: &mut ChaCha8Rng) -> SimTarget {
     target
 }
 
-fn job(rng: &mut ChaCha8Rng) -> JobSpec {
+fn job(rng: &mut ChaCha8Rng, submit_us: i64) -> JobSpec {
     let gpus = *[1, 2, 4, 8, 8, 16, 24, 32].choose(rng).unwrap();
-    let work_us = if rng.random_bool(0.4) { rng.random_range(5..50) * MINUTE_US } else { 1_000 * HOUR_US };
+    let work_us = if rng.random_bool(0.4) { rng.random_range(15..50) * MINUTE_US } else { 1_000 * HOUR_US };
     let elastic =
         (gpus >= 8 && rng.random_bool(0.5)).then(|| Elastic { min_gpus: 8, max_gpus: 2 * gpus, curve: 0 });
     let team = rng.random_range(0..2);
@@ -87,7 +91,7 @@ fn job(rng: &mut ChaCha8Rng) -> JobSpec {
             cost_us: 20 * SECOND_US,
             on_notice: false,
         }),
-        ..JobSpec::plain(0, gpus, work_us)
+        ..JobSpec::plain(submit_us, gpus, work_us)
     }
 }
 
@@ -150,7 +154,10 @@ fn random_action(rng: &mut ChaCha8Rng, state: &ClusterState, id: String) -> Opti
             }
             Change::ResizeJob { job: job.clone(), from_gpus: held, to_gpus, keep_nodes, add_nodes: [].into() }
         }
-        3 => Change::Preempt { job: job.clone(), frees_gpus: held },
+        3 if found.priority < 0 || rng.random_bool(0.1) => {
+            Change::Preempt { job: job.clone(), frees_gpus: held }
+        }
+        3 => return None,
         4 => {
             let nodes: Vec<&String> = state.nodes.keys().take(TRAIN as usize).collect();
             Change::DrainNode { node: (*nodes.choose(rng)?).clone(), reason: "test".into() }
@@ -192,6 +199,8 @@ fn batch(rng: &mut ChaCha8Rng, state: &ClusterState) -> Vec<Action> {
 #[derive(Debug, Default)]
 struct Counts {
     batches: u32,
+    /// Runs in which a job ended by itself meanwhile: nothing is claimed of those.
+    others_acted: u32,
     actions: u32,
     /// Expected GPUs of jobs, uses of nodes, free GPUs of pools and starts.
     claims: u32,
@@ -202,27 +211,37 @@ struct Counts {
     refused_in_vain: BTreeMap<String, u32>,
 }
 
-/// Why a claim did not come true; known causes only.
-fn cause(
-    difference: &Difference,
+/// Whether a stopped job went before a job that should have started. The simulator queues it by its
+/// number, in front of younger ones of its priority; there it may start again at once, or hold back
+/// its team at the limit. A scheduler that lets it wait first starts the others.
+fn stopped_goes_first(
+    stopped: &BTreeSet<&String>,
+    expected: &Expected,
     before: &ClusterState,
     after: &ClusterState,
-    stopped: &BTreeSet<&String>,
-) -> &'static str {
-    let restarted = |id: &&&String| {
-        after.jobs.get(**id).is_some_and(|job| job.running_since_us().is_some_and(|at| at > before.at_us))
+) -> bool {
+    let place = |id: &String| {
+        let number: u64 = id.trim_start_matches("job-").parse().unwrap();
+        (Reverse(before.jobs[id].priority), number)
     };
-    match difference {
-        // The simulator queues a stopped job by its number, in front of younger ones of its
-        // priority; a scheduler that lets it wait first does not.
-        Difference::Start { .. } | Difference::FreeGpus { .. } if stopped.iter().any(|id| restarted(&id)) => {
-            "a stopped job went first"
+    let runs_again =
+        |id: &String| after.jobs[id].running_since_us().is_some_and(|since_us| since_us > before.at_us);
+    stopped.iter().any(|id| runs_again(id) || expected.starts.keys().any(|start| place(id) < place(start)))
+}
+
+/// Whether a job shrinks to nodes of which one is taken back: in the simulator it leaves that too.
+fn keeps_called_back(actions: &[Action]) -> bool {
+    let called = actions.iter().filter_map(|action| match &action.change {
+        Change::Reclaim { nodes, .. } => Some(nodes),
+        _ => None,
+    });
+    let called: BTreeSet<&String> = called.flatten().collect();
+    actions.iter().any(|action| match &action.change {
+        Change::ResizeJob { keep_nodes, from_gpus, to_gpus, .. } => {
+            to_gpus < from_gpus && keep_nodes.iter().any(|node| called.contains(node))
         }
-        Difference::Job { job, .. } if stopped.contains(job) && restarted(&&job) => {
-            "a stopped job went first"
-        }
-        _ => "unknown",
-    }
+        _ => false,
+    })
 }
 
 /// Jobs that are elsewhere than before, and where.
@@ -262,6 +281,11 @@ fn run(seed: u64, counts: &mut Counts) {
     }
     target.run_until(HOUR_US + SETTLED_US);
     let after = target.state();
+    let runs = |(_, job): &(&String, &Job)| matches!(job.state, JobState::Running { .. });
+    if before.jobs.iter().filter(runs).any(|(id, _)| !after.jobs.contains_key(id)) {
+        counts.others_acted += 1;
+        return;
+    }
     let stopped = actions.iter().filter(|action| expected.contains_key(&action.id));
     let stopped: BTreeSet<&String> = stopped
         .filter(|action| matches!(action.change, Change::Preempt { .. }))
@@ -271,32 +295,37 @@ fn run(seed: u64, counts: &mut Counts) {
         let Expected { jobs, nodes, free_gpus, starts, .. } = expected;
         counts.claims += (jobs.len() + nodes.len() + free_gpus.len() + starts.len()) as u32;
         for difference in expected.compare(&after, Vec::new()).differences {
-            let cause = cause(&difference, &before, &after, &stopped);
-            assert_ne!(
-                cause,
-                "unknown",
-                "seed {seed}: {difference}; {expected:?}; it did {:?}; {actions:?}",
-                moved(&before, &after)
-            );
+            let cause = match () {
+                () if stopped_goes_first(&stopped, expected, &before, &after) => "a stopped job went first",
+                () if keeps_called_back(&actions) => "a shrinking job left a called-back node too",
+                () => panic!(
+                    "seed {seed}: {difference}; {expected:?}; it did {:?}; {actions:?}",
+                    moved(&before, &after)
+                ),
+            };
             *counts.missed.entry(cause).or_default() += 1;
         }
     }
     // Independent of what was claimed: no job that nobody named and that ran is elsewhere.
-    for (id, job) in before.jobs.iter().filter(|(_, job)| matches!(job.state, JobState::Running { .. })) {
+    for (id, job) in before.jobs.iter().filter(runs) {
         let is_named = actions.iter().any(|action| action.change.job() == Some(id));
-        let now = after.jobs.get(id);
-        assert!(is_named || now.is_some_and(|now| now.placement == job.placement), "seed {seed}: {id}");
+        assert!(is_named || after.jobs[id].placement == job.placement, "seed {seed}: {id}");
     }
 }
 
 #[test]
 fn the_simulator_does_what_the_dry_run_expects() {
     let mut counts = Counts::default();
-    (0..600).for_each(|seed| run(seed, &mut counts));
+    (0..1_000).for_each(|seed| run(seed, &mut counts));
     println!("{counts:#?}");
     let missed: u32 = counts.missed.values().sum();
-    assert!(counts.claims > 3_000 && counts.refused > 60, "{counts:?}");
-    assert!(missed * 50 < counts.claims, "more than 2 % of the claims were wrong: {counts:?}");
+    assert!(counts.claims > 2_000 && counts.refused > 200, "{counts:?}");
+    assert!(missed * 25 < counts.claims, "more than 4 % of the claims were wrong: {counts:?}");
+    let in_vain: u32 = counts.refused_in_vain.values().sum();
+    assert!(
+        in_vain * 50 < counts.refused,
+        "the simulator would have carried out what was refused: {counts:?}"
+    );
 }
 
 /// The product's executor over a day, with jobs that come and go, and a successor that takes over at
@@ -342,7 +371,9 @@ fn an_executor_expects_before_it_begins_and_compares_after_it_has_verified() {
     let verified: Vec<_> =
         known.intents.all().filter(|it| matches!(it.stage, Stage::Verified { .. })).collect();
     let late = verified.iter().filter(|it| !compared.contains_key(&it.decision.action.id)).count();
-    let own = |it: &Compared| it.differences.iter().any(Difference::is_own);
+    // The simulator queues a stopped job by its number, so it may start again at once.
+    let restarts = |it: &Compared| it.kind == Kind::Preempt;
+    let own = |it: &Compared| !restarts(it) && it.differences.iter().any(Difference::is_own);
     let with_own = compared.values().filter(|(_, it)| own(it)).count();
     let agreed = compared.values().filter(|(_, it)| it.differences.is_empty()).count();
     println!(
@@ -355,7 +386,7 @@ fn an_executor_expects_before_it_begins_and_compares_after_it_has_verified() {
     for (_, differs) in compared.values().filter(|(_, it)| !it.differences.is_empty()) {
         println!("{}: {differs}; expected {}", differs.action, expected[&differs.action].1);
     }
-    assert!(with_own * 20 <= compared.len(), "{with_own} of {}", compared.len());
+    assert!(with_own == 0 && agreed * 4 > compared.len() * 3, "{with_own} of {}", compared.len());
     let by_a_successor = compared.iter().any(|(id, (generation, _))| expected[id].0 < *generation);
     println!("a successor compared what another expected: {by_a_successor}");
     // Records of older versions have neither.

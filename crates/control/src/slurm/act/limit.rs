@@ -35,19 +35,22 @@ impl Act<'_> {
         if share(from).is_none_or(|share| share.lend_by != LendBy::Qos) {
             return Ok(None);
         }
-        if self.setup.rights < Rights::Administrator || !self.setup.accounting {
-            let why =
-                format!("{}, and {} is not", "only Administrators change a QOS in slurmdbd", self.setup.user);
-            return Err(TargetError::Unsupported {
-                target: SLURM.to_owned(),
-                kind: self.action.change.kind(),
-                why,
-            });
-        }
+        self.may_change_qos()?;
         match share(to).and_then(|share| share.quota_qos.as_deref()).filter(|qos| is_word(qos)) {
             Some(qos) => Ok(Some(qos)),
             None => Err(self.refuse(format!("{to} has no quota_qos in {pool} to which GPUs could be lent"))),
         }
+    }
+
+    fn may_change_qos(&self) -> Result<(), TargetError> {
+        if self.setup.rights == Rights::Administrator && self.setup.accounting {
+            return Ok(());
+        }
+        Err(TargetError::Unsupported {
+            target: SLURM.to_owned(),
+            kind: self.action.change.kind(),
+            why: format!("only Administrators change a QOS in slurmdbd, and {} is not", self.setup.user),
+        })
     }
 
     pub(super) fn check_lend_by_limit(
@@ -201,6 +204,7 @@ impl Act<'_> {
         (qos, shown): (&str, &QosLimit),
         nodes: &BTreeSet<String>,
     ) -> Result<Before, TargetError> {
+        self.may_change_qos()?;
         if !nodes.is_empty() {
             return Err(self.refuse(format!("a number of GPUs was lent by QOS {qos}, and no nodes")));
         }
