@@ -92,7 +92,8 @@ fn recorded_minutes(ended: &Ended) -> i64 {
 fn a_lender_that_lacked_too_much_lends_no_more_and_the_minutes_are_those_of_the_simulator() {
     let mut policy = Policy::auto();
     policy.promise.unmet_minutes = u32::try_from(MOST_MINUTES).unwrap();
-    // The rest that keeps a bad lender in check is off: the promise alone has to.
+    // All else that keeps a bad lender in check is off: the promise alone has to.
+    policy.lend.buffer_gpus = 0;
     policy.slo.step_down = false;
     policy.record.decisions = 100_000;
     policy.promise.keep = false;

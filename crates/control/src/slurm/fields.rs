@@ -71,6 +71,7 @@ fn facts() -> Facts {
     learn(900_000, Event::Step(step("0", 0)));
     for n in 0..20 {
         let id = format!("old-{n}");
+        learn(899_000 + n, Event::Job(job(JobEventKind::Eligible, &id)));
         learn(900_000 + n, Event::Job(job(JobEventKind::Started, &id)));
         let state = Some(FinalState::Completed.to_string());
         learn(910_000 + n, Event::Job(v1::JobEvent { final_state: state, ..job(JobEventKind::Ended, &id) }));

@@ -91,6 +91,7 @@ fn make_valid(message: &mut DynamicMessage) {
         "policy_hash",
         "beside_plan",
         "canary",
+        "object",
         "id",
         "door",
     ] {

@@ -246,6 +246,8 @@ const CONTROL: &str = include_str!("../../../../../docs/control.md");
 const TESTS: &[&str] = &[
     include_str!("rules.rs"),
     include_str!("rates.rs"),
+    include_str!("promises.rs"),
+    include_str!("../../promise.rs"),
     include_str!("whole.rs"),
     include_str!("../../policy/tests.rs"),
     include_str!("../../policy/calendar.rs"),
