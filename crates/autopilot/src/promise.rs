@@ -2,9 +2,9 @@
 //! lacks for long what it has lent.
 //!
 //! The wait promised is the 95th percentile of the thirty days before the autopilot first acted,
-//! with the slack of `[promise]`, or the one that the policy names. The journal keeps it, so that it
-//! cannot drift with what the autopilot does. While a promise is broken the guard takes nothing more
-//! from that owner (`guard/promise.rs`); giving back goes on.
+//! with the slack of `[promise]`, or the one that the policy names. The journal keeps it, so that
+//! it cannot drift with what the autopilot does. While a promise is broken the guard takes nothing
+//! more from that owner (`guard/promise.rs`); giving back goes on.
 
 use std::collections::BTreeMap;
 

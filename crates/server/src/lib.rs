@@ -41,6 +41,7 @@ mod file_threads;
 mod flight;
 mod format;
 mod http;
+mod http_error;
 mod ingest;
 mod interval_product;
 mod lasting;

@@ -11,7 +11,7 @@ use axum::routing::get;
 use crate::access::Principal;
 use crate::answers::Answers;
 use crate::changes::{self, NotStreamed, Places};
-use crate::http::HttpError;
+use crate::http_error::HttpError;
 use crate::lasting::{Admission, Stopping};
 use crate::page;
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::access::Principal;
-use crate::http::HttpError;
+use crate::http_error::HttpError;
 
 /// Version of the file. A newer one is refused; fields may be added within one.
 const VERSION: u32 = 1;

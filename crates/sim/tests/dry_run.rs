@@ -1,6 +1,6 @@
 //! The dry run against the simulator, which has rules of its own: on random clusters, what the dry
-//! run expects of a batch is what the simulator does with it. Where not, the test says how often and
-//! why, and fails on any difference that has none of the known causes.
+//! run expects of a batch is what the simulator does with it. Where not, the test says how often
+//! and why, and fails on any difference that has none of the known causes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -328,8 +328,8 @@ fn the_simulator_does_what_the_dry_run_expects() {
     );
 }
 
-/// The product's executor over a day, with jobs that come and go, and a successor that takes over at
-/// noon: what began was expected before, and what was verified is compared, whoever began it.
+/// The product's executor over a day, with jobs that come and go, and a successor that takes over
+/// at noon: what began was expected before, and what was verified is compared, whoever began it.
 #[test]
 fn an_executor_expects_before_it_begins_and_compares_after_it_has_verified() {
     let arrivals = Arrivals { span_us: DAY_US, load_gpus: 90, max_gpus: 32, ..Arrivals::default() };

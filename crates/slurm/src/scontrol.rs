@@ -1,5 +1,5 @@
-//! Configuration, nodes, partitions, reservations and topology: the text of `scontrol show`, which all
-//! versions print alike.
+//! Configuration, nodes, partitions, reservations and topology: the text of `scontrol show`, which
+//! all versions print alike.
 
 mod topology;
 

@@ -1,11 +1,6 @@
 //! W3C trace context: which trace a request belongs to, as its headers say, and as ours say.
 //! <https://www.w3.org/TR/trace-context/>
 
-use tracing_subscriber::Registry;
-use tracing_subscriber::registry::LookupSpan;
-
-use crate::layer::SpanState;
-
 /// Longest header of a trace context that is looked at, bytes: what the standard asks for.
 pub const MAX_CONTEXT_BYTES: usize = 512;
 
@@ -62,18 +57,6 @@ fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
         *byte = value(pair[0])? << 4 | value(pair[1])?;
     }
     Some(bytes)
-}
-
-/// The header `traceparent` for a request that is made within the current span; `None` outside of
-/// any, and where nothing is exported.
-pub fn current_traceparent() -> Option<String> {
-    let current = tracing::Span::current();
-    let context = current.with_subscriber(|(id, dispatch)| {
-        let span = dispatch.downcast_ref::<Registry>()?.span(id)?;
-        let extensions = span.extensions();
-        extensions.get::<SpanState>().map(SpanState::context)
-    });
-    context.flatten().map(|context| context.header())
 }
 
 #[cfg(test)]

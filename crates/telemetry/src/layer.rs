@@ -13,10 +13,10 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Metadata, Subscriber};
-use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Filtered;
 use tracing_subscriber::layer::{Context as LayerContext, Filter};
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
 
 use crate::TARGET;
 use crate::context::{Context, MAX_CONTEXT_BYTES};
@@ -99,8 +99,8 @@ impl SpanState {
         self.context
     }
 
-    /// Makes the span part of the trace that its request names, if it names one: what a request says
-    /// is nearer than what this process was about.
+    /// Makes the span part of the trace that its request names, if it names one: what a request
+    /// says is nearer than what this process was about.
     fn follow_request(&mut self, sampler: &Sampler) {
         let Some(caller) = self.said.traceparent.take() else { return };
         let sampled = sampler.keeps(&caller.trace, Some(&caller));
@@ -176,6 +176,18 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
             queue.push(state.ended(span.name()));
         }
     }
+}
+
+/// The header `traceparent` for a request that is made within the current span; `None` outside of
+/// any, and where nothing is exported.
+pub fn current_traceparent() -> Option<String> {
+    let current = tracing::Span::current();
+    let context = current.with_subscriber(|(id, dispatch)| {
+        let span = dispatch.downcast_ref::<Registry>()?.span(id)?;
+        let extensions = span.extensions();
+        extensions.get::<SpanState>().map(SpanState::context)
+    });
+    context.flatten().map(|context| context.header())
 }
 
 impl SpanFields {

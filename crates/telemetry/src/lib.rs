@@ -44,7 +44,8 @@ mod telemetry;
 #[cfg(test)]
 mod tests;
 
-pub use context::{MAX_CONTEXT_BYTES, current_traceparent};
+pub use context::MAX_CONTEXT_BYTES;
+pub use layer::current_traceparent;
 pub use layer::{Exported, SpanLayer};
 pub use queue::{Counts, counts};
 pub use settings::{Given, Settings, SettingsError};

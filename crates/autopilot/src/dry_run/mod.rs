@@ -2,11 +2,12 @@
 //! (docs/control.md, requirement 31).
 //!
 //! The guard looks at one action and the observed state. Here each action of a step is applied to a
-//! copy by the scheduler's rules, behind the ones under way and the ones before it. What jobs leave is
-//! free only once all is done: a job takes its time to end. Then the waiting jobs start. What breaks an invariant on the copy is refused by [`Rule::DryRun`] with numbers, and
-//! the rest of the batch stays. Actions that restore are never refused: the dry run reports what it
-//! found and lets them go on. What the copy shows at the end is [`Expected`] of each action, and is
-//! compared with the observation after it was verified.
+//! copy by the scheduler's rules, behind the ones under way and the ones before it. What jobs leave
+//! is free only once all is done: a job takes its time to end. Then the waiting jobs start. What
+//! breaks an invariant on the copy is refused by [`Rule::DryRun`] with numbers, and the rest of the
+//! batch stays. Actions that restore are never refused: the dry run reports what it found and lets
+//! them go on. What the copy shows at the end is [`Expected`] of each action, and is compared with
+//! the observation after it was verified.
 //!
 //! The rules are written for this purpose alone. `crates/sim` has its own, and is the truth against
 //! which these are tested.

@@ -1,4 +1,5 @@
-//! Planning: makes a plan when it is due, records it if it says something, and proposes its decisions.
+//! Planning: makes a plan when it is due, records it if it says something, and proposes its
+//! decisions.
 
 use tidegate_units::Millis;
 

@@ -19,8 +19,8 @@ pub(super) fn promise(ctx: &Context<'_>) -> Option<Refusal> {
     })
 }
 
-/// Owners whose jobs may wait longer for the change: who lends, loses quota, or has a job stopped or
-/// shrunk; for growth and reservations, everybody else who waits in the pool.
+/// Owners whose jobs may wait longer for the change: who lends, loses quota, or has a job stopped
+/// or shrunk; for growth and reservations, everybody else who waits in the pool.
 ///
 /// A drain takes a node that is bad from whoever would get it, and is judged by that.
 fn taken_from<'a>(change: &'a Change, state: &'a ClusterState) -> BTreeSet<&'a str> {

@@ -147,8 +147,8 @@ impl IntentLedger {
         History { switch, past, approvals, rejections, earned: BTreeMap::new() }
     }
 
-    /// Forgets intents that ended before `before_us`, and older rejections. The log keeps them. What
-    /// is measured for longer is kept as long.
+    /// Forgets intents that ended before `before_us`, and older rejections. The log keeps them.
+    /// What is measured for longer is kept as long.
     pub fn forget(&mut self, before_us: i64) {
         self.intents.retain(|_, intent| {
             let is_measured = |of: Measured<'_>| of.ends_us() >= before_us;

@@ -279,8 +279,8 @@ impl<'a> PlanBuilder<'a> {
         worth.missing_micros_per_gpu_hour as f64 / (worth.useful_micros_per_gpu_hour.max(1)) as f64
     }
 
-    /// Decides on an action that stands for itself, and returns its id. If the parent plan holds the
-    /// same unexpired decision, its action is kept.
+    /// Decides on an action that stands for itself, and returns its id. If the parent plan holds
+    /// the same unexpired decision, its action is kept.
     pub(super) fn decide(&mut self, wanted: ActionSpec) -> String {
         self.decide_for(None, wanted)
     }

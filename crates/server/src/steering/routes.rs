@@ -17,7 +17,8 @@ use serde_json::json;
 use super::{Instruction, SignedStatement, Steering, SteeringError, ToSign};
 use crate::access::{Action, Principal};
 use crate::audit::{Actor, Auditor, Deed, Outcome, Peer, Text};
-use crate::http::{HttpError, door_of};
+use crate::http::door_of;
+use crate::http_error::HttpError;
 
 /// Longest request body, bytes.
 const MAX_BYTES: usize = 16 << 10;

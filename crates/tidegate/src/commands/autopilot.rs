@@ -25,7 +25,6 @@ use tidegate_server::{Metrics, QueryLimits, serve};
 use tidegate_telemetry::{Settings, Telemetry};
 use tokio::sync::watch;
 
-
 use super::{
     CommandError, CommandResult, DataArgs, DoorArgs, LogArgs, OtlpArgs, Workspace, block_on, chain,
     committed, policy, query_worker, rollout, stop_on_signals, user_name,

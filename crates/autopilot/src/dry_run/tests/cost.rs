@@ -51,8 +51,8 @@ fn a_dry_run_looks_at_each_object_a_few_times() {
     assert!(outcome.visited < 6 * objects, "{} visits of {objects} objects", outcome.visited);
 }
 
-/// Random batches leave a copy on which no node is over its GPUs, no pool's sums are off, and no job
-/// is elsewhere that nobody named and that did not wait.
+/// Random batches leave a copy on which no node is over its GPUs, no pool's sums are off, and no
+/// job is elsewhere that nobody named and that did not wait.
 #[test]
 fn no_batch_overfills_a_node_or_disturbs_a_job_that_nobody_names() {
     let mut tried = 0;
