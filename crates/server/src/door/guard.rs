@@ -13,7 +13,7 @@ use super::client::ClientCertificate;
 use super::names::HostNames;
 use crate::access::{Access, Action, Forbidden, Principal, Unauthorized};
 use crate::audit::{self, Auditor};
-use crate::http::HttpError;
+use crate::http_error::HttpError;
 use crate::lasting::Admission;
 use crate::metrics::Metrics;
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{Method, Request, StatusCode};
 
-use crate::http::HttpError;
+use crate::http_error::HttpError;
 
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 

@@ -1,11 +1,9 @@
 //! Promises to owners, as `tidegate autopilot record` shows them.
 
 use serde::Serialize;
+use tidegate_autopilot::executor::PlanRecord;
 use tidegate_autopilot::promise::{breach, unmet_limit_ms, wait_limit_ms};
 use tidegate_autopilot::state::{Owner, Waits};
-use tidegate_control::newest_plan;
-
-use crate::commands::{CommandError, DataArgs};
 
 /// How the promise to one owner stands.
 #[derive(Debug, Serialize)]
@@ -21,11 +19,9 @@ pub struct Line {
     why: Option<String>,
 }
 
-/// Promises by the newest plan made in the data folder, by its own policy. Empty: nothing plans
-/// there.
-pub fn lines(data: &DataArgs) -> Result<Vec<Line>, CommandError> {
-    let Some(newest) = newest_plan(&data.data)? else { return Ok(Vec::new()) };
-    let (rules, state) = (newest.planned.policy.promise, newest.planned.state);
+/// Promises as a plan found them, by its own policy.
+pub fn lines(planned: PlanRecord) -> Vec<Line> {
+    let (rules, state) = (planned.policy.promise, planned.state);
     let line = |(name, owner): (&String, &Owner)| {
         let why = breach(&rules, name, owner);
         let limit_ms = wait_limit_ms(&rules, name, owner);
@@ -46,7 +42,7 @@ pub fn lines(data: &DataArgs) -> Result<Vec<Line>, CommandError> {
             why,
         }
     };
-    Ok(state.owners.iter().map(line).collect())
+    state.owners.iter().map(line).collect()
 }
 
 /// Prints the promises as a table.

@@ -9,6 +9,7 @@ use tidegate_control::PlanArchive;
 
 use super::dry_runs::DryRuns;
 use super::promises;
+use crate::commands::plan::newest_plan;
 use crate::commands::{CommandError, DataArgs, block_on, committed};
 
 /// The record of one kind.
@@ -41,12 +42,14 @@ struct Newest {
 }
 
 pub(super) fn run(policy: &Policy, json: bool, data: &DataArgs) -> Result<(), CommandError> {
-    let entries: Vec<JournalEntry> = block_on(async {
+    let (entries, newest): (Vec<JournalEntry>, _) = block_on(async {
         let service = committed(data).await?;
         let archive = PlanArchive::in_data(&data.data);
-        crate::autopilot::record::entries(&service, &archive, "kind IN ('SCORED', 'ALERT', 'COMPARED')").await
+        let kinds = "kind IN ('SCORED', 'ALERT', 'COMPARED')";
+        let entries = crate::autopilot::record::entries(&service, &archive, kinds).await?;
+        Ok::<_, CommandError>((entries, newest_plan(data).await))
     })??;
-    let (lines, owners) = (lines(policy, entries), promises::lines(data)?);
+    let (lines, owners) = (lines(policy, entries), newest.map(promises::lines).unwrap_or_default());
     if json {
         let record = serde_json::json!({ "kinds": lines, "owners": owners });
         say!("{}", serde_json::to_string_pretty(&record)?);

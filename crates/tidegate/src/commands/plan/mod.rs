@@ -90,6 +90,12 @@ struct Common {
     data: DataArgs,
 }
 
+/// The newest plan there is. `None`: nothing has planned here, or it cannot be read.
+pub(super) async fn newest_plan(data: &DataArgs) -> Option<PlanRecord> {
+    let common = Common { json: false, data: data.clone() };
+    newest::find(None, &common).await.ok().map(|found| found.planned)
+}
+
 /// A plan of the tables.
 #[derive(Debug, Deserialize)]
 struct Made {
