@@ -142,7 +142,7 @@ impl<'a> DryRun<'a> {
     fn conflict(&mut self, candidate: Candidate<'a>) -> Option<String> {
         let action = candidate.action;
         if let Some(job) = candidate.makes_room_for
-            && !self.copy.state.jobs.get(job).is_some_and(|job| job.pending_since_us().is_some())
+            && self.copy.state.jobs.get(job).is_none_or(|job| job.pending_since_us().is_none())
         {
             return Some(format!("job {job}, for which it makes room, waits no longer"));
         }

@@ -85,7 +85,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
         let mut events: Vec<JournalEvent> =
             due.iter().map(|intent| JournalEvent::Scored(self.scored(intent))).collect();
         let over: Vec<ActionId> = due.iter().map(|intent| intent.decision.action.id.clone()).collect();
-        over.iter().for_each(|id| drop(self.measuring.meters.remove(id)));
+        self.measuring.meters.retain(|id, _| !over.contains(id));
         events.extend(self.measurements(now_us).map(|it| JournalEvent::Measured(Box::new(it))));
         match events.is_empty() {
             true => Ok(()),
