@@ -155,8 +155,7 @@ pub fn unmet_limit_ms(rules: &PromiseRules, name: &str) -> i64 {
     i64::from(own) * 60_000
 }
 
-/// Why the promise to an owner does not hold. `None`: it holds, or what is known does not show that
-/// it does not.
+/// Why the promise to an owner is broken. `None`: it holds, or too little is known to judge it.
 pub fn breach(rules: &PromiseRules, name: &str, owner: &Owner) -> Option<String> {
     let limit_ms = wait_limit_ms(rules, name, owner);
     let waits = owner.waits.filter(|waits| waits.jobs >= rules.least_jobs);

@@ -211,9 +211,9 @@ struct Counts {
     refused_in_vain: BTreeMap<String, u32>,
 }
 
-/// Whether a stopped job went before a job that should have started. The simulator queues it by its
-/// number, in front of younger ones of its priority; there it may start again at once, or hold back
-/// its team at the limit. A scheduler that lets it wait first starts the others.
+/// Whether a stopped job started again before a job for which room was made. The simulator queues
+/// jobs of one priority by number, so a stopped job is ahead of younger ones: it may start at once,
+/// or use up its team's limit. A scheduler that queues it last starts the others first.
 fn stopped_goes_first(
     stopped: &BTreeSet<&String>,
     expected: &Expected,

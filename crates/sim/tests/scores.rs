@@ -124,8 +124,12 @@ fn plan(decisions: Vec<Decision>) -> Plan {
     }
 }
 
-/// Runs to `until_us` and looks once a minute, as collectors do.
-fn look(target: &mut SimTarget, until_us: i64, mut seen: impl FnMut(&mut SimTarget, ClusterState)) {
+/// Runs to `until_us` and observes once a minute, as an executor does.
+fn observe_each_minute(
+    target: &mut SimTarget,
+    until_us: i64,
+    mut seen: impl FnMut(&mut SimTarget, ClusterState),
+) {
     while target.sim().now_us() < until_us {
         target.run_until((target.sim().now_us() / MINUTE_US + 1) * MINUTE_US);
         let state = target.observe().unwrap();
@@ -136,7 +140,7 @@ fn look(target: &mut SimTarget, until_us: i64, mut seen: impl FnMut(&mut SimTarg
 /// Runs a scene with its action and without; returns the difference and the score.
 fn compare(scene: &Scene) -> (Truth, Score, Realised) {
     let (mut with, mut without) = ((scene.start)(), (scene.start)());
-    look(&mut with, scene.at_us, |_, _| {});
+    observe_each_minute(&mut with, scene.at_us, |_, _| {});
     let mut state = with.observe().unwrap();
     (scene.see)(&mut state);
     let main = decision("main", scene, &scene.main, &[]);
@@ -152,7 +156,7 @@ fn compare(scene: &Scene) -> (Truth, Score, Realised) {
     }
     let mut meters: Vec<Option<(Meter, i64)>> = vec![None; 1 + parts.len()];
     let mut ends_us = i64::MAX;
-    look(&mut with, scene.at_us + 1_000 * MINUTE_US, |target, mut state| {
+    observe_each_minute(&mut with, scene.at_us + 1_000 * MINUTE_US, |target, mut state| {
         (scene.see)(&mut state);
         let all = std::iter::once((&main, &main_basis)).chain(parts.iter().zip(&part_basis));
         for ((of, basis), meter) in all.zip(&mut meters) {

@@ -11,8 +11,8 @@ use crate::planner::Decision;
 use crate::policy::Mode;
 use crate::state::{ClusterState, Object};
 
-/// Time in which a scheduler starts what can start: Slurm's main scheduler looks at the whole queue
-/// once a minute (`sched_interval`).
+/// Longest time until a scheduler starts every job that can start. Slurm's main scheduler goes
+/// through the whole queue once a minute (`sched_interval`).
 const SETTLES_WITHIN_S: i64 = 60;
 
 impl<J: Journal, F: OnlineForecast> Executor<J, F> {

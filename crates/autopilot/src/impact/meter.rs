@@ -43,7 +43,7 @@ impl Meter {
         room::begin(of, view, &mut meter.found.sightings);
         // What was lost is known now and may not be later, so it is written at once.
         meter.written_us = if meter.found.sightings.lost.is_some() { 0 } else { at_us };
-        meter.look(of, view);
+        meter.take_rate(of, view);
         meter
     }
 
@@ -66,11 +66,11 @@ impl Meter {
         self.unseen_us += (span_us - LONGEST_US).max(0);
         self.at_us = until_us;
         if view.state.at_us <= of.ends_us() {
-            self.look(of, view);
+            self.take_rate(of, view);
         }
     }
 
-    fn look(&mut self, of: &Measured<'_>, view: &View<'_>) {
+    fn take_rate(&mut self, of: &Measured<'_>, view: &View<'_>) {
         self.rates = match of.change {
             Change::Lend { .. } => loans::lend(of, view),
             Change::Reclaim { .. } | Change::AdjustReservation(_) => owners::rates(of, view),

@@ -98,9 +98,9 @@ fn lowered(
     Some(Amounts { gained: milli(beyond.min(step)), forgone: milli(lacks.min(step)), idle: 0 })
 }
 
-/// A larger reservation gains what the owner uses beyond its use at the decision, as far as no
-/// other GPUs are free; it costs what stands idle in it while jobs wait. A smaller one gives others
-/// the step, and costs what the owner's jobs then wait for.
+/// A larger reservation gains the GPUs that its owner uses beyond its use at the decision, unless
+/// as many were free elsewhere. It costs the GPUs that idle in it while jobs wait. A smaller one
+/// gains the step for others, and costs the GPUs that the owner's jobs then wait for.
 fn reserved(change: &Adjustment, basis: &Basis, view: &View<'_>) -> Option<Amounts> {
     let (
         Adjustment::Reservation { owner, pool, from_gpus, to_gpus, start_us, .. },

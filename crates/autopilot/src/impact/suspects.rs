@@ -139,10 +139,9 @@ impl Suspects {
     }
 }
 
-/// Bounds of a probability of which `hits` of `all` trials were seen, at 95 %: the score interval
-/// of E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22
-/// (1927), which L. D. Brown, T. T. Cai and A. DasGupta recommend for few trials ("Interval
-/// estimation for a binomial proportion", Statistical Science 16, 2001). No trials: 0 to 1.
+/// 95 % interval of a probability after `hits` in `all` trials, by Wilson's score (JASA 22, 1927).
+/// Brown, Cai and DasGupta recommend it for few trials (Statistical Science 16, 2001). Without
+/// trials it is 0 to 1.
 pub(super) fn wilson(hits: u32, all: u32) -> (f64, f64) {
     if all == 0 {
         return (0.0, 1.0);
@@ -191,16 +190,16 @@ mod tests {
             state.nodes.get_mut(node).unwrap().health = ecc.clone();
         }
         state.nodes.get_mut("t3").unwrap().health = Health { fatal: true, ..Health::default() };
-        let mut look = |state: &mut ClusterState, at_s: i64| {
+        let mut lists = |state: &mut ClusterState, at_s: i64| {
             state.at_us = NOW + at_s * S;
             suspects.observe(state, &rules, 3_600 * S)
         };
-        assert!(look(&mut state, 0) && !look(&mut state, 60));
+        assert!(lists(&mut state, 0) && !lists(&mut state, 60));
         state.nodes.get_mut("t0").unwrap().state = NodeState::Down;
         state.nodes.get_mut("t3").unwrap().state = NodeState::Down;
-        assert!(look(&mut state, 120) && !look(&mut state, 180));
+        assert!(lists(&mut state, 120) && !lists(&mut state, 180));
         for hour in 1..=8 {
-            look(&mut state, hour * 3_600);
+            lists(&mut state, hour * 3_600);
         }
         let evidence = Evidence::of(&ecc);
         assert_eq!(suspects.like("t9", &evidence, NOW), (1, 3));
