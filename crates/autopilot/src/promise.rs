@@ -190,13 +190,13 @@ pub fn lacking(state: &ClusterState) -> impl Iterator<Item = &OwnerName> {
     state.owners.iter().filter(lacks).map(|(name, _)| name)
 }
 
-/// A time for people: 45 s, 12.5 min, 3.2 h.
+/// A time for people: 45 s, 12.50 min, 3.20 h. Two digits tell a limit from what just passes it.
 fn duration(ms: i64) -> String {
     let seconds = Micros(Millis(ms).to_micros().0).0 as f64 / 1e6;
     match seconds {
         ..60.0 => format!("{seconds:.0} s"),
-        60.0..7_200.0 => format!("{:.1} min", seconds / 60.0),
-        _ => format!("{:.1} h", seconds / 3_600.0),
+        60.0..7_200.0 => format!("{:.2} min", seconds / 60.0),
+        _ => format!("{:.2} h", seconds / 3_600.0),
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
         };
         let of = |name, minutes| breach(&rules, name, &owner(None, waits(0, 0), minutes));
         assert!(of("a", 30).is_none() && of("strict", 0).is_none());
-        assert!(of("a", 31).unwrap().contains("31.0 min, and 30.0 min is the most"));
+        assert!(of("a", 31).unwrap().contains("31.00 min, and 30.00 min is the most"));
         assert!(of("strict", 1).is_some());
     }
 
