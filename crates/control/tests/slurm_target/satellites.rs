@@ -35,14 +35,14 @@ impl Site {
         path.display().to_string()
     }
 
-    /// A job on n1 that takes satellites.
-    pub fn submit_joined(&self, whose: &[String]) -> String {
+    /// A job on n1 that takes satellites. `further` are options of sbatch, as whose it is.
+    pub fn submit_joined(&self, further: &[String]) -> String {
         let comment = format!(
             "--comment=tidegate:elastic,min=8,max=32,grow=satellites,satellite={}",
             self.join_script()
         );
         let mut options = vec!["--nodes=1", "--gres=gpu:8", "--nodelist=n1", "--export=ALL", &comment];
-        options.extend(whose.iter().map(String::as_str));
+        options.extend(further.iter().map(String::as_str));
         let job = self.submit("research", &options);
         self.cluster.wait_state(&job, &["R"]);
         job

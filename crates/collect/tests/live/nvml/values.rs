@@ -146,8 +146,11 @@ fn every_value() {
 fn averages_cover_the_whole_time_between_two_readings() {
     let node = Node::new("devices 1\nramp 0 gpm_sm 10 5");
     let (source, sink) = node.start();
-    let readings = complete(&sink, 0, 12);
+    let mut readings = complete(&sink, 0, 12);
     drop(source);
+    // After a late reading the next may be too close for an average; its time is the following one's.
+    readings.retain(|(reading, _)| reading.get(Metric::SmActive) != UNKNOWN);
+    assert!(readings.len() >= 6, "{readings:#?}");
     let (first, last) = (&readings[0], readings.last().unwrap());
     // The sum of value × interval is the integral of 10 % + 5 % per second from the first sample to
     // the last.
