@@ -15,6 +15,7 @@ import gzip
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import commands
@@ -23,6 +24,8 @@ from reader import Failed, Reader
 from rules import How, rule
 
 HERE = Path(__file__).resolve().parent
+# A command that takes longer is worth a look.
+SLOW_S = 15
 CERTIFICATES = HERE.parent.parent / "crates/tidegate/tests/cli/tls"
 
 
@@ -45,10 +48,13 @@ def main() -> int:
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     with Reader() as reader:
         for command in typed:
+            began = time.monotonic()
             reader.enter(command)
             outcome, why = attempt(reader, command)
             counts[outcome] += 1
             tell(outcome, command, why)
+            if (took_s := time.monotonic() - began) >= SLOW_S:
+                print(f"         it took {took_s:.0f} s", flush=True)
         for command, why in reader.leave():
             counts["failed"] += 1
             tell("failed", command, why)
