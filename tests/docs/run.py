@@ -24,7 +24,7 @@ from reader import Failed, Reader
 from rules import How, rule
 
 HERE = Path(__file__).resolve().parent
-# A command that takes longer is worth a look.
+# The time of a command is printed from here on, to show where this check spends its own.
 SLOW_S = 15
 CERTIFICATES = HERE.parent.parent / "crates/tidegate/tests/cli/tls"
 

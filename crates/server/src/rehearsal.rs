@@ -62,7 +62,7 @@ pub struct Rehearsal {
 pub struct OwnerChange {
     /// Name of the team.
     pub owner: String,
-    /// Jobs that it submitted in the rehearsed time.
+    /// How many jobs the team submitted during the rehearsed period.
     pub jobs: f64,
     /// 95th percentile of the time in the queue under the policy, hours.
     pub wait_p95_hours: Option<Spread>,

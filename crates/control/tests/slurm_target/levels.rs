@@ -309,7 +309,7 @@ fn each_kind_takes_the_level_that_the_table_names_and_no_more() {
 fn grows_by_satellites(site: &Site, rows: &[Row]) {
     site.cluster.run("scancel", &["--account=research"]);
     wait_for("the nodes", 60, || site.observe().jobs.is_empty());
-    // Shorter than the time until the reservation that an Operator made above.
+    // The Operator's reservation begins in an hour. A job that would run into it would not start.
     let short = "--time=30".to_owned();
     let theirs = site.submit_joined(std::slice::from_ref(&short));
     let grown = resize("resize_job-s1", &theirs, 8, 16, &["n1"], vec![]);
@@ -321,8 +321,8 @@ fn grows_by_satellites(site: &Site, rows: &[Row]) {
     site.cluster.wait_state(&theirs, &["CA"]);
 
     set_level(site, "Operator");
-    let whose = ["--uid=nobody".to_owned(), "--gid=nogroup".to_owned(), short];
-    let own = site.submit_joined(&whose);
+    let options = ["--uid=nobody".to_owned(), "--gid=nogroup".to_owned(), short];
+    let own = site.submit_joined(&options);
     let path = site.cluster.path().join("join.sh");
     Command::new("chown").args(["nobody", path.to_str().unwrap()]).status().unwrap();
     let grown = resize("resize_job-s2", &own, 8, 16, &["n1"], vec![]);

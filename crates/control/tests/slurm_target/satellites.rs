@@ -35,15 +35,15 @@ impl Site {
         path.display().to_string()
     }
 
-    /// A job on n1 that takes satellites. `further` are options of sbatch, as whose it is.
-    pub fn submit_joined(&self, further: &[String]) -> String {
+    /// Starts a job on n1 that can grow by satellites. `options` go to sbatch, e.g. the job's user.
+    pub fn submit_joined(&self, options: &[String]) -> String {
         let comment = format!(
             "--comment=tidegate:elastic,min=8,max=32,grow=satellites,satellite={}",
             self.join_script()
         );
-        let mut options = vec!["--nodes=1", "--gres=gpu:8", "--nodelist=n1", "--export=ALL", &comment];
-        options.extend(further.iter().map(String::as_str));
-        let job = self.submit("research", &options);
+        let mut all = vec!["--nodes=1", "--gres=gpu:8", "--nodelist=n1", "--export=ALL", &comment];
+        all.extend(options.iter().map(String::as_str));
+        let job = self.submit("research", &all);
         self.cluster.wait_state(&job, &["R"]);
         job
     }

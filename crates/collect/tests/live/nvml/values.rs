@@ -148,7 +148,7 @@ fn averages_cover_the_whole_time_between_two_readings() {
     let (source, sink) = node.start();
     let mut readings = complete(&sink, 0, 12);
     drop(source);
-    // After a late reading the next may be too close for an average; its time is the following one's.
+    // A reading right after a late one has no averages: the next one's cover its time too.
     readings.retain(|(reading, _)| reading.get(Metric::SmActive) != UNKNOWN);
     assert!(readings.len() >= 6, "{readings:#?}");
     let (first, last) = (&readings[0], readings.last().unwrap());
