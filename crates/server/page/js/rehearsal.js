@@ -68,7 +68,7 @@ export async function rehearsal(signal) {
         {
           name: 'Jobs',
           numeric: true,
-          formula: `How many jobs the owner submitted during the rehearsed period: the mean over ${last.seeds} seeds`,
+          formula: `Jobs the owner submitted during the rehearsed period: the mean over ${last.seeds} seeds`,
           text: row => number(Math.round(row.jobs)),
           sort: row => row.jobs,
         },
