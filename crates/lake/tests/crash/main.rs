@@ -28,6 +28,10 @@ use tokio::sync::Mutex;
 use two_processes::TwoProcesses;
 use victim::Fate;
 
+/// As in the program. The system's took 29 % of the tests' CPU time.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// One test at a time receives fault points.
 static WATCHING: Mutex<()> = Mutex::const_new(());
 
@@ -85,7 +89,7 @@ async fn a_crash_at_any_instant_leaves_the_tables_of_an_undisturbed_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_shipped_table_survives_a_crash_unchanged() {
     let _alone = WATCHING.lock().await;
-    let every = if seeds().is_some() { 40 } else { 600 };
+    let every = if seeds().is_some() { 40 } else { 1_200 };
     let mut recorded = RecordedHistory::new(2, Tables::Shipped).await;
     let mut kinds = BTreeMap::new();
     let points = recorded.die_at(&mut |snapshot| snapshot.number % every == every / 2, &mut kinds).await;
@@ -112,7 +116,7 @@ fn two_processes_give_the_tables_of_one_wherever_one_dies_or_hangs() {
     let _alone = WATCHING.blocking_lock();
     let (seeds, step) = match seeds() {
         Some(seeds) => (seeds, 1),
-        None => (1..2, 29),
+        None => (1..2, 53),
     };
     let (mut last_steps, mut differences) = (BTreeMap::<String, usize>::new(), Vec::new());
     for seed in seeds {
@@ -139,7 +143,7 @@ fn joined_tables_combine_what_two_processes_committed() {
     let _alone = WATCHING.blocking_lock();
     let two_processes = TwoProcesses::new(1);
     let differ: Vec<Vec<String>> =
-        (0..6).map(|_| two_processes.others(&two_processes.with_fate(Fate::Dies, usize::MAX).1)).collect();
+        (0..3).map(|_| two_processes.others(&two_processes.with_fate(Fate::Dies, usize::MAX).1)).collect();
     assert!(differ.iter().all(Vec::is_empty), "{differ:?}");
 }
 

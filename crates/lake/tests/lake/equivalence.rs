@@ -123,7 +123,7 @@ async fn a_start_that_arrives_days_late_ends_the_wait() {
 
 /// Long form: TIDEGATE_SEEDS=200.
 pub fn seeds() -> u64 {
-    std::env::var("TIDEGATE_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
+    std::env::var("TIDEGATE_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
 /// Deliveries in which a costly history is tried: all at once, and one of the others by its number.

@@ -9,12 +9,12 @@ use tidegate_lake::catalog::TableLag;
 use tidegate_lake::engine::{self, Limits};
 use tidegate_lake::lake::{CommitStats, Lake, Sharing};
 use tidegate_lake::maintenance::{self, Maintenance};
-use tidegate_lake::pipeline::Plan;
+use tidegate_lake::pipeline::{Plan, shipped};
+use tidegate_lake::testing::with_dependencies;
 use url::Url;
 
 use crate::counting_store::{self, Bytes};
 use crate::histories::{envelope, job_event, sealed};
-use crate::ledger::needed;
 
 /// 2023-11-14 00:00 UTC.
 pub const START_MS: i64 = 1_699_920_000_000;
@@ -39,9 +39,7 @@ impl Site {
     /// A site with the tables that this one needs.
     async fn with(table: &str) -> Self {
         counting_store::install();
-        let mut pipelines = tidegate_lake::pipeline::shipped();
-        let needed = needed(table, &pipelines);
-        pipelines.retain(|pipeline| needed.contains(&pipeline.name));
+        let pipelines = with_dependencies(shipped(), vec![table.to_owned()]);
         let plan = Plan::compile(pipelines).await.unwrap();
         Self::start(tempfile::tempdir().unwrap(), plan, 0).await
     }
@@ -217,7 +215,7 @@ async fn live_minutes(table: &str, days: i64, restarts: bool) -> Bytes {
 async fn a_live_minute_of_waits_costs_the_same_on_day_365() {
     let first = live_minutes("pending", 1, false).await;
     assert!(first.read > 0 && first.written > 0, "{first:?}");
-    for (days, restarts) in [(30, false), (30, true), (365, false)] {
+    for (days, restarts) in [(30, true), (365, false)] {
         let then = live_minutes("pending", days, restarts).await;
         assert!(then.read * 10 <= first.read * 12, "day {days} reads {then:?}, day 1 {first:?}");
         assert!(then.written * 10 <= first.written * 12, "day {days} writes {then:?}, day 1 {first:?}");

@@ -11,9 +11,9 @@ use rand_chacha::ChaCha8Rng;
 use tidegate_events::Event;
 use tidegate_events::v1::gpu_sample_batch::{Column, DeviceInfo};
 use tidegate_events::v1::{GpuSampleBatch, JobEvent, JobEventKind, NodeEvent, NodeEventKind, StepReport};
-use tidegate_lake::pipeline::Pipeline;
-use tidegate_lake::pipeline::Plan;
+use tidegate_lake::pipeline::{Plan, shipped};
 use tidegate_lake::testing::equivalence::{Delivery, ViewSelection, tables_after};
+use tidegate_lake::testing::with_dependencies;
 use url::Url;
 
 use crate::equivalence::seeds;
@@ -270,9 +270,7 @@ fn total(rows: &RecordBatch) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ledger_is_complete_and_the_same_for_five_deliveries() {
-    let mut pipelines = tidegate_lake::pipeline::shipped();
-    let needed = [needed("ledger_1m", &pipelines), needed("ledger_1d", &pipelines)].concat();
-    pipelines.retain(|pipeline| needed.contains(&pipeline.name));
+    let pipelines = with_dependencies(shipped(), vec!["ledger_1m".into(), "ledger_1d".into()]);
     let plan = Plan::compile(pipelines).await.unwrap();
     for seed in 0..seeds() {
         let history = History::new(seed);
@@ -317,20 +315,4 @@ async fn the_ledger_is_complete_and_the_same_for_five_deliveries() {
             }
         }
     }
-}
-
-/// A pipeline and all pipelines it is computed from.
-pub fn needed(name: &str, pipelines: &[Pipeline]) -> Vec<String> {
-    let mut names = vec![name.to_owned()];
-    let mut next = 0;
-    while let Some(name) = names.get(next).cloned() {
-        let sources = pipelines.iter().filter(|p| p.name == name).flat_map(|p| p.sources.clone());
-        for source in sources.collect::<Vec<_>>() {
-            if !names.contains(&source) {
-                names.push(source);
-            }
-        }
-        next += 1;
-    }
-    names
 }

@@ -15,11 +15,11 @@ use tidegate_events::v1::{
 };
 use tidegate_lake::pipeline::{Pipeline, Plan};
 use tidegate_lake::testing::equivalence::{Delivery, ViewSelection, tables_after};
+use tidegate_lake::testing::with_dependencies;
 use url::Url;
 
 use crate::equivalence::{deliveries, seeds};
 use crate::histories::{envelope, job_event, sealed};
-use crate::ledger::needed;
 
 /// 2023-11-14 16:00 UTC.
 pub const START_MS: i64 = 1_699_977_600_000;
@@ -202,9 +202,8 @@ pub async fn plan(tables: &[&str]) -> Plan {
             pipelines.push(Pipeline::parse(name, &fs::read_to_string(&file).unwrap()).unwrap());
         }
     }
-    let used: Vec<String> = tables.iter().flat_map(|table| needed(table, &pipelines)).collect();
-    pipelines.retain(|pipeline| used.contains(&pipeline.name));
-    Plan::compile(pipelines).await.unwrap()
+    let tables = tables.iter().map(|&table| table.to_owned()).collect();
+    Plan::compile(with_dependencies(pipelines, tables)).await.unwrap()
 }
 
 pub async fn view(plan: &Plan, events: &[Event], delivery: Delivery, seed: u64, name: &str) -> RecordBatch {

@@ -11,13 +11,13 @@ use tidegate_events::Event;
 use tidegate_lake::catalog::committed_catalog;
 use tidegate_lake::engine::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
-use tidegate_lake::pipeline::Plan;
+use tidegate_lake::pipeline::{Plan, shipped};
 use tidegate_lake::testing::equivalence::{TableContents, read_tables};
+use tidegate_lake::testing::with_dependencies;
 use url::Url;
 
 use crate::equivalence::seeds;
 use crate::histories::history;
-use crate::ledger::needed;
 
 /// What happens to the saved files before each start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,10 +128,7 @@ async fn open(root: &Url, plan: &Plan) -> Lake {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_from_saved_keys_gives_the_same_tables() {
-    let mut pipelines = tidegate_lake::pipeline::shipped();
-    let computed = ["usage_1h", "gpu_holds"];
-    let kept: Vec<String> = computed.into_iter().flat_map(|table| needed(table, &pipelines)).collect();
-    pipelines.retain(|pipeline| kept.contains(&pipeline.name));
+    let pipelines = with_dependencies(shipped(), vec!["usage_1h".into(), "gpu_holds".into()]);
     let plan = Plan::compile(pipelines).await.unwrap();
     for seed in 0..seeds().div_ceil(4) {
         let mut arrivals = history(seed, 20);

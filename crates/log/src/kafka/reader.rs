@@ -1,13 +1,13 @@
 //! Reading a partition by offset.
 
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::consumer::Consumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::client::{Client, Cluster};
+use super::client::{Client, Cluster, STALLED};
 use super::client_errors::is_passing;
 use super::deadline::Deadline;
 use super::record::stored;
@@ -133,6 +133,7 @@ impl Reader {
             self.seek_to(cluster, from)?;
         }
         let (mut records, mut bytes) = (Vec::new(), 0_usize);
+        let mut answered = Instant::now();
         loop {
             // Where one offset is left it is a marker, or else a record for the next read.
             if !records.is_empty() && self.next + 1 >= self.end {
@@ -140,6 +141,7 @@ impl Reader {
             }
             match self.poll(deadline) {
                 Some(Ok(record)) => {
+                    answered = Instant::now();
                     bytes = bytes.saturating_add(record.record.payload.len());
                     if bytes > max_bytes && !records.is_empty() {
                         self.over = Some(record);
@@ -155,7 +157,7 @@ impl Reader {
                 }
                 Some(Err(KafkaError::PartitionEOF(_))) => {
                     self.seek_to(cluster, self.next)?;
-                    trusted = true;
+                    (trusted, answered) = (true, Instant::now());
                 }
                 Some(Err(error)) => self.explain(cluster, from, &error, deadline)?,
                 None => {}
@@ -164,6 +166,11 @@ impl Reader {
                 self.stop(cluster)?;
                 let doing = format!("reading {}/{} from offset {}", self.topic, self.partition, self.next);
                 return Err(cluster.timed_out(&doing, deadline, "no answer"));
+            }
+            if answered.elapsed() >= STALLED {
+                self.consumer = cluster.consumer()?;
+                self.seek_to(cluster, self.next)?;
+                (trusted, answered) = (true, Instant::now());
             }
         }
     }

@@ -38,10 +38,11 @@ const HOUR_MS: u64 = 3_600_000;
   tidegate import samples pages.txt --format dcgm-text --step 30s --cluster prod
 
 A dcgm-exporter's metrics (DCGM_FI_...) are read by /api/v1/query_range, or with --remote-read by
-/api/v1/read, whole UTC hours between --from and --to. A sample is the last value of a step and stands for it; what the server does not
-have is unknown, not zero. --format dcgm-text reads pages that were saved one after the other, each
-after a line with its time: while date -u +'# %FT%TZ' && curl -s HOST:9400/metrics; do sleep 30;
-done >> pages.txt. Importing the same time or file again changes nothing. Rows and series
+/api/v1/read, whole UTC hours between --from and --to. A sample is the last value of a step and
+stands for it; what the server does not have is unknown, not zero. --format dcgm-text reads pages
+that were saved one after the other, each after a line with its time:
+while date -u +'# %FT%TZ' && curl -s HOST:9400/metrics; do sleep 30; done >> pages.txt.
+Importing the same time or file again changes nothing. Rows and series
 that name no GPU go to the table dead_letters, and the exit status is 3.")]
 pub(super) struct SamplesArgs {
     /// File to read (CSV, CSV.gz or Parquet); `-` is standard input
