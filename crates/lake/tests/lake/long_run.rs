@@ -109,7 +109,7 @@ type Count = fn(&Costs) -> u64;
 #[tokio::test]
 async fn a_flush_costs_the_same_after_months_as_in_the_first_weeks() {
     let is_long = std::env::var("TIDEGATE_LONG").is_ok_and(|long| long == "1");
-    let flushes: i64 = if is_long { 2_900 } else { 200 };
+    let flushes: i64 = if is_long { 2_900 } else { 300 };
     let stretch = flushes / 5;
     let plan = plan().await;
     let arrivals = arrivals(flushes);

@@ -230,7 +230,8 @@ pub fn differences(found: &RecordBatch, expected: &RecordBatch) -> String {
 async fn stored_pieces_are_those_of_the_view_over_all_history() {
     let plan = plan(&["pending", "pending_before"]).await;
     let (mut rows, mut over_midnight, mut constraints) = (0, 0, std::collections::BTreeSet::new());
-    for seed in 0..seeds() {
+    // One history alone has not every reason to wait.
+    for seed in 0..seeds().max(2) {
         let events = History::events(seed);
         let expected = view(&plan, &events, Delivery::OneShot, seed, "pending_before").await;
         for delivery in deliveries(seed + 2) {

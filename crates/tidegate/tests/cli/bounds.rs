@@ -23,7 +23,7 @@ use hostile::{Ends, queries};
 const BASE_MIB: u64 = 384;
 
 /// Time limit for a query that has an answer, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A server with monitored memory.
 struct Watched {
@@ -281,7 +281,7 @@ fn hostile_queries_meet_a_limit_or_have_the_right_answer() {
     let right = queries().iter().filter(|(_, ends)| matches!(ends, Ends::Right(_))).count();
     assert!(ended["answered"] >= right as u64 && ended["memory_limit"] >= 12, "{ended:?}");
     assert!(alone <= LIMIT_MIB + BASE_MIB, "one after the other they took {alone} MiB");
-    let ended = ask_all(&server, 4, Duration::from_secs(1), queries().len() / 2, Instant::now());
+    let ended = ask_all(&server, 4, Duration::from_secs(1), queries().len() / 4, Instant::now());
     let together = server.peak_mib();
     assert!(ended["memory_limit"] >= 12, "{ended:?}");
     assert!(together <= LIMIT_MIB + BASE_MIB, "four at a time they took {together} MiB");

@@ -19,9 +19,13 @@ fn a_log_that_moved_to_kafka_goes_on_where_it_was() {
     let (Some(log), Some(spread)) = (log(), log()) else { return };
     let place = Place::new();
     let (data, embedded) = (place.data(), place.0.path().join("embedded"));
-    let more = place.file("more.csv", jobs(200));
+    let all = jobs(400);
+    let (header, rows) = all.split_once('\n').unwrap();
+    let rows: Vec<&str> = rows.lines().collect();
+    let file = |name: &str, rows: &[&str]| place.file(name, format!("{header}\n{}\n", rows.join("\n")));
+    let (first, more) = (file("first.csv", &rows[..200]), file("more.csv", &rows[200..]));
     for folder in [&data, &embedded] {
-        succeed(&mut import(trace(), TRACE, folder));
+        succeed(&mut import(&first, "jobs_csv", folder));
     }
     succeed(&mut import(&more, "jobs_csv", &embedded));
     let copy = |to: &str, more: &[&str]| {
@@ -33,7 +37,7 @@ fn a_log_that_moved_to_kafka_goes_on_where_it_was() {
     };
 
     let said = copy(&spread, &["--partitions", "3"]);
-    assert!(said.contains("9,235  (all compared)") && said.contains("pipeline backfill"), "{said}");
+    assert!(said.contains("600  (all compared)") && said.contains("pipeline backfill"), "{said}");
     let said = copy(&log, &[]);
     assert!(said.contains("the tables go on where they are"), "{said}");
     let by_url = ["log", "copy", "--to", &log, "--kafka-property", "client.id=mover", "--data"];
@@ -42,7 +46,7 @@ fn a_log_that_moved_to_kafka_goes_on_where_it_was() {
 
     let nothing = succeed(&mut pipeline_run(&log, &data));
     assert!(nothing.starts_with("0 records taken in"), "offsets mean what they meant: {nothing}");
-    let known = succeed(import(trace(), TRACE, &data).args(["--log", &log]));
+    let known = succeed(import(&first, "jobs_csv", &data).args(["--log", &log]));
     assert!(known.contains("events written              0"), "{known}");
     succeed(import(&more, "jobs_csv", &data).args(["--log", &log]));
     assert_same_tables(&contents(&data), &contents(&embedded), "moved, then more");
@@ -183,7 +187,7 @@ fn chaos(log: &str, more: &[&str]) {
 #[test]
 fn killed_and_stopped_processes_cost_nothing() {
     let Some(log) = log() else { return };
-    chaos(&log, &["--blows", "8"]);
+    chaos(&log, &["--blows", "5"]);
 }
 
 /// An outage longer than a request timeout: the worker waits, answers queries meanwhile, and
@@ -232,7 +236,7 @@ fn killed_brokers_beside_killed_processes_cost_nothing() {
         let killing = scope.spawn(|| {
             let mut killed = 0;
             while !done.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_secs(6));
+                std::thread::sleep(Duration::from_secs(10));
                 cluster.kill_node(killed % 3);
                 std::thread::sleep(Duration::from_secs(3));
                 cluster.start_node(killed % 3);
@@ -241,11 +245,11 @@ fn killed_brokers_beside_killed_processes_cost_nothing() {
             }
             killed
         });
-        let judged = std::panic::catch_unwind(|| chaos(&log, &["--blows", "8", "--seed", "7"]));
+        let judged = std::panic::catch_unwind(|| chaos(&log, &["--blows", "5", "--seed", "7"]));
         done.store(true, Ordering::SeqCst);
         let killed = killing.join().unwrap();
         judged.map(|()| killed).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
     println!("{killed} brokers killed");
-    assert!(killed >= 2);
+    assert!(killed >= 1);
 }

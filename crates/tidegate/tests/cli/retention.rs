@@ -4,13 +4,12 @@
 use serde_json::Value;
 use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog, TopicPartition};
 
-use crate::kafka::{TRACE, trace};
-use crate::program::{Place, run, succeed, tidegate};
+use crate::program::{Place, jobs, run, succeed, tidegate};
 
 #[test]
 fn readers_hold_the_log_until_released_and_a_backfill_refuses_to_lose_rows() {
     let place = Place::new();
-    place.import(trace(), TRACE);
+    place.import(place.file("jobs.csv", jobs(200)), "jobs_csv");
     let data = place.data();
     succeed(tidegate().args(["insight", "run", "--once", "--data"]).arg(&data));
     assert!(data.join("snapshots/signals").read_dir().unwrap().next().is_some());

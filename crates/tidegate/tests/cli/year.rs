@@ -38,11 +38,11 @@ fn figure(report: &Value, name: &str) -> Vec<f64> {
 #[test]
 fn a_minute_on_day_30_commits_and_writes_what_one_on_day_1_does() {
     let data = tempfile::tempdir().unwrap();
-    let ended = year(&["--days", "1,10,30"], data.path());
+    let ended = year(&["--days", "1,30"], data.path());
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
     // Nodes have eight GPUs, so 100 are 104; each sends a sample a second.
-    for (day, length) in report["days"].as_array().unwrap().iter().zip([1, 10, 30]) {
+    for (day, length) in report["days"].as_array().unwrap().iter().zip([1, 30]) {
         assert_eq!(day["day"], length);
         assert_eq!(day["live"]["samples"], 104 * 60);
         assert!(day["made"]["events"].as_u64().unwrap() > length * 1_440, "{day}");
@@ -50,7 +50,7 @@ fn a_minute_on_day_30_commits_and_writes_what_one_on_day_1_does() {
     }
     for name in ["commits a minute", "written a minute", "disk: Delta logs"] {
         let values = figure(&report, name);
-        assert!(values[0] > 0.0 && values[2] <= 1.2 * values[0], "{name}: {values:?}");
+        assert!(values[0] > 0.0 && values[1] <= 1.2 * values[0], "{name}: {values:?}");
     }
 
     // The sites are still there, and go on.
