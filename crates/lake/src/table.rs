@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use serde::{Deserialize, Serialize};
 
 /// Log partition that produced the row. Delta partition column.
 pub const PARTITION: &str = "_partition";
@@ -53,7 +54,8 @@ pub enum Layout {
 }
 
 /// How the values of a column merge when partial aggregates of one row are combined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Merge {
     /// Part of the row's key: partial aggregates with equal keys are combined.
     Key,

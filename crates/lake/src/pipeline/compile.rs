@@ -9,49 +9,28 @@ use datafusion::prelude::SessionContext;
 
 use crate::engine::{self, Limits};
 use crate::error::{LakeError, Result};
-use crate::pipeline::check;
-use crate::pipeline::definition::{Extent, Pipeline, Shape};
-use crate::pipeline::partials::partial_merges;
-use crate::pipeline::pass_through::pass_through_columns;
+use crate::pipeline::definition::{Pipeline, Shape};
+use crate::pipeline::findings::{ColumnType, Findings, shipped_findings};
 use crate::pipeline::plan::{AS_OF, Group, Plan, Planned, added_columns, added_to_joined};
 use crate::pipeline::plan_cache::PlanCache;
-use crate::pipeline::rollup::Rollup;
+use crate::pipeline::rollup::{self, Rollup};
 use crate::raw::raw_tables;
-use crate::raw::samples::metrics::{derived_column, derived_columns};
+use crate::raw::samples::metrics::derived_columns;
+use crate::raw::table::RawTable;
 use crate::table::{Column, Layout, TableSpec, timestamp_type};
 
 impl Plan {
     /// Checks all pipelines and sorts them by dependency. Fails at the first pipeline that breaks a
     /// rule.
     pub async fn compile(pipelines: Vec<Pipeline>) -> Result<Self> {
-        let raws = raw_tables();
-        let mut known: BTreeMap<String, Source> = raws
-            .iter()
-            .map(|raw| {
-                (
-                    raw.spec.name.clone(),
-                    Source {
-                        spec: Arc::clone(&raw.spec),
-                        roots: BTreeSet::from([raw.spec.name.clone()]),
-                        is_joined: false,
-                    },
-                )
-            })
-            .collect();
-        let mut groups: Vec<Group> = raws
+        let mut compiler = Compiler::new(true);
+        let mut groups: Vec<Group> = raw_tables()
             .into_iter()
             .map(|raw| Group { raw, keyed: Vec::new(), windowed: Vec::new(), feeds_joined: false })
             .collect();
         let (mut joined, mut views) = (Vec::new(), Vec::new());
-        let limits = Limits::default();
-        let ctx = engine::session(&engine::runtime(limits)?, limits);
         for pipeline in in_order(pipelines)? {
-            let planned = plan_pipeline(&ctx, pipeline, &known).await?;
-            let is_joined = matches!(planned.pipeline.shape, Shape::Joined { .. });
-            known.insert(
-                planned.pipeline.name.clone(),
-                Source { spec: Arc::clone(&planned.spec), roots: planned.roots.clone(), is_joined },
-            );
+            let planned = compiler.plan(pipeline).await?;
             let group = groups.iter_mut().find(|g| Some(&g.raw.spec.name) == planned.root());
             match (&planned.pipeline.shape, group) {
                 (Shape::View, _) => views.push(planned),
@@ -83,13 +62,6 @@ impl Plan {
     }
 }
 
-/// A table that pipelines can read, while they are compiled.
-struct Source {
-    spec: Arc<TableSpec>,
-    roots: BTreeSet<String>,
-    is_joined: bool,
-}
-
 /// Sorts pipelines so that each comes after those it reads.
 pub(crate) fn in_order(mut waiting: Vec<Pipeline>) -> Result<Vec<Pipeline>> {
     waiting.sort_by(|a, b| a.name.cmp(&b.name));
@@ -117,86 +89,132 @@ pub(crate) fn in_order(mut waiting: Vec<Pipeline>) -> Result<Vec<Pipeline>> {
     Ok(ordered)
 }
 
-/// Plans a pipeline over empty tables, which are registered in `ctx` meanwhile.
-async fn plan_pipeline(
-    ctx: &SessionContext,
-    pipeline: Pipeline,
-    known: &BTreeMap<String, Source>,
-) -> Result<Planned> {
-    let refuse = |message: String| LakeError::Pipeline { file: pipeline.file.clone(), message };
-    let mut roots = BTreeSet::new();
-    for name in &pipeline.sources {
-        let source = known.get(name).ok_or_else(|| {
-            refuse(format!(
-                "source {name:?} is not a table; there are: {}",
-                known.keys().cloned().collect::<Vec<_>>().join(", ")
-            ))
-        })?;
-        let schema = source_schema(&pipeline.shape, name, &source.spec);
-        ctx.register_table(name.as_str(), Arc::new(MemTable::try_new(schema, vec![vec![]])?))?;
-        roots.extend(source.roots.iter().cloned());
-        if source.is_joined && matches!(pipeline.shape, Shape::Windowed { .. } | Shape::Keyed { .. }) {
-            return Err(refuse(format!(
-                "{name} is a joined table, so a pipeline that reads it must be joined too; write `[extents]` instead of `extent`"
-            )));
+/// A table that pipelines can read, while they are compiled.
+struct Source {
+    spec: Arc<TableSpec>,
+    roots: BTreeSet<String>,
+    is_joined: bool,
+}
+
+/// Plans pipelines one after the other, each after those it reads.
+pub(super) struct Compiler {
+    known: BTreeMap<String, Source>,
+    /// Made for the first pipeline that must be planned.
+    ctx: Option<SessionContext>,
+    /// Whether shipped pipelines are planned from their stored findings.
+    reuses_findings: bool,
+}
+
+impl Compiler {
+    pub(super) fn new(reuses_findings: bool) -> Self {
+        let raw = |raw: RawTable| {
+            let roots = BTreeSet::from([raw.spec.name.clone()]);
+            (raw.spec.name.clone(), Source { spec: raw.spec, roots, is_joined: false })
+        };
+        Self { known: raw_tables().into_iter().map(raw).collect(), ctx: None, reuses_findings }
+    }
+
+    /// Plans a pipeline, which later ones can then read.
+    pub(super) async fn plan(&mut self, pipeline: Pipeline) -> Result<Planned> {
+        let roots = self.roots(&pipeline)?;
+        let stored = self.reuses_findings.then(|| shipped_findings(&pipeline, &self.sources(&pipeline)));
+        let findings = match stored.flatten() {
+            Some(findings) => findings.clone(),
+            None => self.find(&pipeline).await?,
+        };
+        let columns = findings.columns.into_iter();
+        let spec = TableSpec {
+            name: pipeline.name.clone(),
+            version: pipeline.version,
+            doc: pipeline.doc.clone(),
+            layout: match pipeline.shape {
+                Shape::Windowed { .. } | Shape::Joined { .. } => Layout::Windowed,
+                _ => Layout::Keyed,
+            },
+            columns: columns
+                .map(|(name, of_type)| column(name, of_type, &pipeline))
+                .collect::<Result<_>>()?,
+            key: pipeline.key.clone(),
+            partials: findings.partials,
+        };
+        let rollup = pipeline.shape.width_ms().zip(findings.rollup).map(|(width_ms, (sums, maxima))| {
+            let keys = pipeline.key.iter().filter(|key| *key != rollup::START).cloned().collect();
+            Rollup { table: pipeline.name.clone(), width_ms, keys, sums, maxima }
+        });
+        let planned = Planned {
+            spec: Arc::new(spec),
+            roots,
+            columns_read: findings.columns_read,
+            pass_through: findings.pass_through,
+            rollup,
+            plan_cache: PlanCache::default(),
+            pipeline,
+        };
+        let source = Source {
+            spec: Arc::clone(&planned.spec),
+            roots: planned.roots.clone(),
+            is_joined: matches!(planned.pipeline.shape, Shape::Joined { .. }),
+        };
+        self.known.insert(planned.pipeline.name.clone(), source);
+        Ok(planned)
+    }
+
+    /// The raw tables that a pipeline is computed from. Checks that it can read its sources.
+    fn roots(&self, pipeline: &Pipeline) -> Result<BTreeSet<String>> {
+        let refuse = |message: String| LakeError::Pipeline { file: pipeline.file.clone(), message };
+        let mut roots = BTreeSet::new();
+        for name in &pipeline.sources {
+            let source = self.known.get(name).ok_or_else(|| {
+                refuse(format!(
+                    "source {name:?} is not a table; there are: {}",
+                    self.known.keys().cloned().collect::<Vec<_>>().join(", ")
+                ))
+            })?;
+            roots.extend(source.roots.iter().cloned());
+            if source.is_joined && matches!(pipeline.shape, Shape::Windowed { .. } | Shape::Keyed { .. }) {
+                return Err(refuse(format!(
+                    "{name} is a joined table, so a pipeline that reads it must be joined too; write `[extents]` instead of `extent`"
+                )));
+            }
         }
-    }
-    if let Shape::Keyed { per } = &pipeline.shape {
-        let expected = roots.first().and_then(|root| known.get(root)).map(|raw| &raw.spec.key);
-        if expected != Some(per) {
-            return Err(refuse(format!(
-                "`per` must be {expected:?}, the key of the raw table it is computed from, but is {per:?}"
-            )));
+        if let Shape::Keyed { per } = &pipeline.shape {
+            let expected = roots.first().and_then(|root| self.known.get(root)).map(|raw| &raw.spec.key);
+            if expected != Some(per) {
+                return Err(refuse(format!(
+                    "`per` must be {expected:?}, the key of the raw table it is computed from, but is {per:?}"
+                )));
+            }
         }
+        Ok(roots)
     }
-    let logical = check::check(ctx, &pipeline).await?;
-    let partials = match (&pipeline.shape, pipeline.sources.as_slice()) {
-        (Shape::Windowed { extent: Extent::Instant { .. }, .. }, [source]) => {
-            let spec = &known[source].spec;
-            let with_partials = spec.layout != Layout::Keyed
-                && (spec.layout != Layout::Windowed || !spec.partials.is_empty());
-            with_partials.then(|| partial_merges(&logical, &pipeline.key, spec)).flatten().unwrap_or_default()
+
+    /// Sources of a pipeline, each with the schema that its SQL sees.
+    pub(super) fn sources(&self, pipeline: &Pipeline) -> Vec<(SchemaRef, &TableSpec)> {
+        let source = |name: &String| {
+            let spec = self.known[name].spec.as_ref();
+            (source_schema(&pipeline.shape, name, spec), spec)
+        };
+        pipeline.sources.iter().map(source).collect()
+    }
+
+    /// Plans the SQL of a pipeline over empty tables.
+    pub(super) async fn find(&mut self, pipeline: &Pipeline) -> Result<Findings> {
+        if self.ctx.is_none() {
+            let limits = Limits::default();
+            self.ctx = Some(engine::session(&engine::runtime(limits)?, limits));
         }
-        _ => Vec::new(),
-    };
-    let columns =
-        logical.schema().fields().iter().map(|f| column(f, &pipeline)).collect::<Result<Vec<_>>>()?;
-    let spec = TableSpec {
-        name: pipeline.name.clone(),
-        version: pipeline.version,
-        doc: pipeline.doc.clone(),
-        layout: match pipeline.shape {
-            Shape::Windowed { .. } | Shape::Joined { .. } => Layout::Windowed,
-            _ => Layout::Keyed,
-        },
-        columns,
-        key: pipeline.key.clone(),
-        partials,
-    };
-    // Finding the columns takes longer than everything else, and only windows over one source need
-    // them.
-    let mut columns_read = Vec::new();
-    if let Shape::Windowed { extent, .. } = &pipeline.shape {
-        columns_read = check::columns_read(ctx, &logical)?;
-        columns_read.retain(|column| !added_columns(extent).contains(&column.as_str()));
+        let ctx = self.ctx.as_ref().expect("it was just made");
+        let sources = self.sources(pipeline);
+        for (name, (schema, _)) in pipeline.sources.iter().zip(&sources) {
+            let empty = MemTable::try_new(Arc::clone(schema), vec![vec![]])?;
+            ctx.register_table(name.as_str(), Arc::new(empty))?;
+        }
+        let findings = Findings::of(ctx, pipeline, &sources).await?;
+        for name in &pipeline.sources {
+            ctx.deregister_table(name.as_str())?;
+        }
+        Ok(findings)
     }
-    if let Some(column) =
-        columns_read.iter().find(|column| spec.partials.is_empty() && derived_column(column).is_some())
-    {
-        return Err(refuse(format!(
-            "column {column} is computed from samples as they come in and stands in no file; the SELECT must group the rows of \
-             gpu_samples by the pipeline's key, and give out nothing else but sum(), count(), min() and max() of them"
-        )));
-    }
-    let mut pass_through = pass_through_columns(&logical);
-    pass_through.retain(|column| columns_read.contains(column));
-    let width_ms = pipeline.shape.width_ms().filter(|_| pipeline.rolls_up.is_some());
-    let rollup = width_ms.map(|width_ms| Rollup::from_pipeline(&pipeline, width_ms, &logical));
-    for name in &pipeline.sources {
-        ctx.deregister_table(name.as_str())?;
-    }
-    let plan_cache = PlanCache::default();
-    Ok(Planned { spec: Arc::new(spec), roots, columns_read, pass_through, rollup, plan_cache, pipeline })
 }
 
 /// Schema of a source as the SQL of a pipeline sees it: public columns and those added at run time.
@@ -218,27 +236,14 @@ pub fn source_schema(shape: &Shape, name: &str, source: &TableSpec) -> SchemaRef
     Arc::new(Schema::new(fields))
 }
 
-fn column(field: &Field, pipeline: &Pipeline) -> Result<Column> {
-    let refuse = |message: String| LakeError::Pipeline { file: pipeline.file.clone(), message };
-    let data_type = match field.data_type() {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8View,
-        t if t.is_integer() => DataType::Int64,
-        t @ DataType::Timestamp(_, Some(_)) if *t == timestamp_type() => timestamp_type(),
-        t @ DataType::Float64 if pipeline.shape == Shape::View => t.clone(),
-        other => {
-            let message =
-                format!("column {} has type {other}; tables hold text, integers and UTC times", field.name());
-            return Err(refuse(message));
-        }
-    };
+fn column(name: String, of_type: ColumnType, pipeline: &Pipeline) -> Result<Column> {
     let undocumented = || (!pipeline.stored).then(String::new);
-    let doc = pipeline.columns.get(field.name()).cloned().or_else(undocumented).ok_or_else(|| {
-        refuse(format!(
-            "column {0} has no description; add `--! {0} = \"…\"` under `--! [columns]`",
-            field.name()
-        ))
+    let doc = pipeline.columns.get(&name).cloned().or_else(undocumented).ok_or_else(|| {
+        let message =
+            format!("column {name} has no description; add `--! {name} = \"…\"` under `--! [columns]`");
+        LakeError::Pipeline { file: pipeline.file.clone(), message }
     })?;
-    Ok(Column { name: field.name().clone(), data_type, doc })
+    Ok(Column { name, data_type: of_type.arrow(), doc })
 }
 
 #[cfg(test)]

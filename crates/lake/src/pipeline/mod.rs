@@ -7,6 +7,7 @@ mod check;
 mod coalesce;
 mod compile;
 pub(crate) mod definition;
+mod findings;
 mod folder;
 pub mod gpu_peaks;
 pub mod graph;

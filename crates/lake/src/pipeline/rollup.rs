@@ -8,8 +8,6 @@ use datafusion::common::tree_node::TreeNodeRecursion::{Continue, Stop};
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-use crate::pipeline::definition::Pipeline;
-
 /// The column that holds a window's start.
 pub(crate) const START: &str = "window_start";
 
@@ -27,26 +25,22 @@ pub struct Rollup {
     pub(crate) maxima: BTreeSet<String>,
 }
 
-impl Rollup {
-    /// Rollup of a windowed pipeline with `rolls_up`; `plan` is the logical plan of its SQL.
-    pub fn from_pipeline(pipeline: &Pipeline, width_ms: i64, plan: &LogicalPlan) -> Self {
-        let keys = pipeline.key.iter().filter(|key| *key != START).cloned().collect();
-        let (sums, maxima) = (BTreeSet::new(), BTreeSet::new());
-        let mut rollup = Self { table: pipeline.name.clone(), width_ms, keys, sums, maxima };
-        let walked = plan.apply(|node| {
-            let LogicalPlan::Aggregate(aggregate) = node else { return Ok(Continue) };
-            for (name, column) in aggregate.aggr_expr.iter().filter_map(single_column) {
-                match name {
-                    "sum" => rollup.sums.insert(column.name.clone()),
-                    "max" => rollup.maxima.insert(column.name.clone()),
-                    _ => false,
-                };
-            }
-            Ok(Stop)
-        });
-        walked.expect("nothing of it fails");
-        rollup
-    }
+/// Output columns of a plan that are sums, and those that are maxima, of one column each.
+pub(crate) fn sums_and_maxima(plan: &LogicalPlan) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut sums, mut maxima) = (BTreeSet::new(), BTreeSet::new());
+    let walked = plan.apply(|node| {
+        let LogicalPlan::Aggregate(aggregate) = node else { return Ok(Continue) };
+        for (name, column) in aggregate.aggr_expr.iter().filter_map(single_column) {
+            match name {
+                "sum" => sums.insert(column.name.clone()),
+                "max" => maxima.insert(column.name.clone()),
+                _ => false,
+            };
+        }
+        Ok(Stop)
+    });
+    walked.expect("nothing of it fails");
+    (sums, maxima)
 }
 
 /// Function name and column of an aggregate over one plain column.
