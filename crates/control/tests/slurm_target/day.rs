@@ -2,6 +2,7 @@
 //! few seconds, while people drain a node, edit a loan and cancel a job.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -30,6 +31,8 @@ use tidegate_testing::slurm::wait_for;
 use crate::site::{Site, now_us};
 
 const CHILD: &str = "TIDEGATE_SLURM_DAY";
+/// How long a step is waited for: on a busy machine a killed process is slow to come back.
+pub const PATIENCE_S: u64 = 240;
 /// Every kind acts without waits: a day of minutes.
 const POLICY: &str = r#"
 name = "day"
@@ -226,23 +229,32 @@ fn child() {
     }
 }
 
-fn spawn(given: &str) -> Child {
+/// A test of this program that is a process of its own: its name, and a variable with its value.
+pub type ChildTest<'a> = (&'a str, &'a str, &'a str);
+
+fn spawn((test, variable, given): ChildTest<'_>) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "day::child", "--ignored", "--nocapture"])
-        .env(CHILD, given)
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env(variable, given)
         .stdout(Stdio::inherit())
         .spawn()
         .unwrap()
 }
 
-/// Runs processes of the autopilot one after the other, each killed after one to five seconds,
+/// Runs processes of the autopilot one after the other, each killed after so many milliseconds,
 /// until told to stop.
-fn kill_again_and_again(given: &str, stop: &AtomicBool, lives: &AtomicU32) {
+pub fn kill_again_and_again(
+    child: ChildTest<'_>,
+    lasts_ms: Range<u64>,
+    stop: &AtomicBool,
+    lives: &AtomicU32,
+) {
     let mut state = 0x9e37_79b9_u64;
     while !stop.load(Ordering::Relaxed) {
-        let mut child = spawn(given);
+        let mut child = spawn(child);
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let until = Instant::now() + Duration::from_millis(1_500 + (state >> 33) % 5_000);
+        let until = Instant::now()
+            + Duration::from_millis(lasts_ms.start + (state >> 33) % (lasts_ms.end - lasts_ms.start));
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
             assert!(child.try_wait().unwrap().is_none(), "the autopilot ended by itself");
             std::thread::sleep(Duration::from_millis(20));
@@ -264,7 +276,8 @@ fn a_day_by_itself_killed_again_and_again() {
     let given = serde_json::to_string(&given).unwrap();
     let (stop, lives) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
-        let killer = scope.spawn(|| kill_again_and_again(&given, &stop, &lives));
+        let killer =
+            scope.spawn(|| kill_again_and_again(("day::child", CHILD, &given), 1_500..6_500, &stop, &lives));
         let script = scope.spawn(|| the_day(&site, &write));
         let went = script.join();
         stop.store(true, Ordering::Relaxed);
@@ -293,31 +306,31 @@ fn the_day(site: &Site, write: &dyn Fn(&str, &str)) {
 
     // Night: serving needs nothing, and keeps its floor of one node.
     write("demand", "0");
-    wait_for("the loan to start the job", 90, || site.cluster.state(&job) == "R");
+    wait_for("the loan to start the job", PATIENCE_S, || site.cluster.state(&job) == "R");
     assert_eq!(loans(site).matches("tidegate-loan").count(), 1);
     // Before the morning it needs two of its three nodes: the job shrinks and goes on.
     write("demand", "8");
-    wait_for("the job to shrink", 90, || site.show("job", &job)["NumNodes"] == "1");
+    wait_for("the job to shrink", PATIENCE_S, || site.show("job", &job)["NumNodes"] == "1");
     assert_eq!((site.cluster.state(&job).as_str(), site.restarts(&job)), ("R", 0));
     // Then all of it: the job goes, and waits for the next night.
     write("demand", "12");
-    wait_for("the rest to come back", 90, || loans(site).is_empty());
-    wait_for("the job to wait again", 90, || site.cluster.state(&job) == "PD");
+    wait_for("the rest to come back", PATIENCE_S, || loans(site).is_empty());
+    wait_for("the job to wait again", PATIENCE_S, || site.cluster.state(&job) == "PD");
     let serving = site.submit("serving", &["--partition=infer", "--nodes=3", "--gres=gpu:4"]);
-    wait_for("serving to have all", 90, || site.cluster.state(&serving) == "R");
+    wait_for("serving to have all", PATIENCE_S, || site.cluster.state(&serving) == "R");
 
     // A node is bad, and later healthy; a person drains another one with the same health.
     run(&["update", "NodeName=n4", "State=DRAIN", "Reason=bad fan"]);
     write("nodes", "n3 BAD\nn4 BAD\n");
-    wait_for("n3 to be drained", 90, || node("n3").contains("DRAIN"));
+    wait_for("n3 to be drained", PATIENCE_S, || node("n3").contains("DRAIN"));
     assert!(site.show("node", "n3")["Reason"].starts_with("tidegate:"), "{:?}", site.show("node", "n3"));
     write("nodes", "n3 BAD\nn4 BAD\nn3 HEALTHY\nn4 HEALTHY\n");
-    wait_for("n3 to be returned", 90, || !node("n3").contains("DRAIN"));
+    wait_for("n3 to be returned", PATIENCE_S, || !node("n3").contains("DRAIN"));
 
     // The next night; a person makes the loan end sooner, and cancels the job on it.
     site.cluster.run("scancel", &[&serving]);
     write("demand", "0");
-    wait_for("the second loan", 90, || site.cluster.state(&job) == "R");
+    wait_for("the second loan", PATIENCE_S, || site.cluster.state(&job) == "R");
     let name = loans(site).split(' ').next().unwrap().to_owned();
     run(&["update", &name, "EndTime=now+20minutes"]);
     let theirs = site.show("reservation", name.split_once('=').unwrap().1)["EndTime"].clone();

@@ -7,6 +7,7 @@
 
 mod capacity;
 mod day;
+mod evening;
 mod faults;
 mod jobs;
 mod killed;

@@ -39,7 +39,7 @@ notice_s = 8
 "#;
 
 /// A training loop of the Python client, whose checkpoint is the number of its step.
-fn training(folder: &Path) -> String {
+pub fn training(folder: &Path) -> String {
     let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/clients/python");
     format!(
         r#"
