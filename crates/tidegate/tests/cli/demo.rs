@@ -17,7 +17,7 @@ const GUIDE: &str = include_str!("../../../../docs/guide/demo.md");
 const LEAVES_SCREEN: &str = "\u{1b}[?1049l";
 const QUESTIONS: &str = include_str!("../../../../docs/reference/questions.md");
 /// From the end of the past on, in which signals and joined tables follow.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Each question as a table and its query.
 fn questions() -> Vec<(&'static str, &'static str)> {
@@ -131,7 +131,7 @@ fn every_question_has_rows_but_those_that_say_why_not() {
         if without.iter().map(|(table, _)| *table).collect::<BTreeSet<_>>() == excepted() {
             break;
         }
-        std::thread::sleep(Duration::from_secs(2));
+        std::thread::sleep(Duration::from_secs(5));
     }
     let answers: Vec<_> = without.iter().map(|(table, sql)| (table, rows(&address, sql))).collect();
     steer(&address);

@@ -24,9 +24,9 @@ fn a_log_that_moved_to_kafka_goes_on_where_it_was() {
     let rows: Vec<&str> = rows.lines().collect();
     let file = |name: &str, rows: &[&str]| place.file(name, format!("{header}\n{}\n", rows.join("\n")));
     let (first, more) = (file("first.csv", &rows[..200]), file("more.csv", &rows[200..]));
-    for folder in [&data, &embedded] {
-        succeed(&mut import(&first, "jobs_csv", folder));
-    }
+    succeed(&mut import(&first, "jobs_csv", &embedded));
+    let imported = succeed(&mut import(&first, "jobs_csv", &data));
+    let written = imported.lines().find_map(|line| line.strip_prefix("events written")).unwrap().trim();
     succeed(&mut import(&more, "jobs_csv", &embedded));
     let copy = |to: &str, more: &[&str]| {
         let mut command = tidegate();
@@ -37,7 +37,7 @@ fn a_log_that_moved_to_kafka_goes_on_where_it_was() {
     };
 
     let said = copy(&spread, &["--partitions", "3"]);
-    assert!(said.contains("600  (all compared)") && said.contains("pipeline backfill"), "{said}");
+    assert!(said.contains(&format!("{written}  (all compared)")) && said.contains("pipeline backfill"), "{said}");
     let said = copy(&log, &[]);
     assert!(said.contains("the tables go on where they are"), "{said}");
     let by_url = ["log", "copy", "--to", &log, "--kafka-property", "client.id=mover", "--data"];
