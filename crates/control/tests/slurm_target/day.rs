@@ -277,7 +277,7 @@ fn a_day_by_itself_killed_again_and_again() {
     let (stop, lives) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
         let killer =
-            scope.spawn(|| kill_again_and_again(("day::child", CHILD, &given), 1_500..6_500, &stop, &lives));
+            scope.spawn(|| kill_again_and_again(("day::child", CHILD, &given), 4_000..10_000, &stop, &lives));
         let script = scope.spawn(|| the_day(&site, &write));
         let went = script.join();
         stop.store(true, Ordering::Relaxed);

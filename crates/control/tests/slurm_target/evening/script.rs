@@ -1,5 +1,5 @@
-//! Events that the evening's script puts on the log: forecasts, signals and jobs, as insight and the
-//! watcher would.
+//! Events that the evening's script puts on the log: forecasts, signals and jobs, as insight and
+//! the watcher would.
 
 use std::path::Path;
 
