@@ -12,6 +12,8 @@
 //! | `node_health` | health and straggler signals | health of nodes |
 //! | `waits` | jobs that could start and did | each owner's waits of thirty days |
 //! | `places` | locations of nodes, the price book | racks, prices of pools |
+//!
+//! Beside the state, `published` reads forecasts of demand.
 
 #![warn(missing_docs)]
 
@@ -21,6 +23,7 @@ mod jobs;
 mod node_health;
 mod places;
 mod progress;
+mod published;
 mod run_times;
 mod waits;
 
@@ -33,6 +36,7 @@ use jobs::Jobs;
 use node_health::NodeSignals;
 use places::Places;
 use progress::Progress;
+pub use published::record_published;
 pub use run_times::{Remaining, RunTimes};
 use waits::TeamWaits;
 

@@ -34,7 +34,7 @@ const MAX_SERIES: usize = 256;
 
 /// From a time on, demand of a series is higher by `more_milli`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DemandChange {
+pub(crate) struct DemandChange {
     /// Kind and name of the series.
     pub series: SeriesKey,
     pub more_milli: i64,
@@ -52,7 +52,7 @@ struct OpenJob {
     class: Option<String>,
 }
 
-/// Demand of one cluster.
+/// Demand of one cluster, and the forecasts of it. Knows no log: a backtest runs it too.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Demand {
     cluster: String,
@@ -88,8 +88,24 @@ impl Demand {
         }
     }
 
-    /// Applies a job event of `at_us`.
-    pub fn apply(&mut self, fact: &JobFact, at_us: i64) {
+    /// Applies a job event of `at_us`; kinds that change no demand are ignored.
+    pub fn observe(&mut self, job: v1::JobEvent, at_us: i64) {
+        if let Some(fact) = JobFact::from_event(job) {
+            self.apply(&fact, at_us);
+        }
+        // Only the sizing of capacity reads them.
+        self.changes.clear();
+    }
+
+    /// Forecasts and coverage published by `now_us`, since the last call. All events up to then
+    /// were observed.
+    pub fn publish(&mut self, now_us: i64) -> Vec<Event> {
+        self.advance(now_us);
+        self.take().into_iter().flat_map(|publication| publication.events).collect()
+    }
+
+    /// Applies what a job event of `at_us` states.
+    pub(crate) fn apply(&mut self, fact: &JobFact, at_us: i64) {
         self.advance(at_us);
         if self.ended.get(&fact.job_id).is_some_and(|ended_us| at_us <= *ended_us) {
             return;
@@ -107,7 +123,7 @@ impl Demand {
 
     /// Closes the hours that ended by `now_us`, and issues the forecasts due. All events up to then
     /// were applied.
-    pub fn advance(&mut self, now_us: i64) {
+    pub(crate) fn advance(&mut self, now_us: i64) {
         let first = now_us.max(self.learn_from_us).div_euclid(HOUR_US).saturating_mul(HOUR_US);
         let mut hour_us = *self.hour_us.get_or_insert(first);
         if now_us.saturating_sub(hour_us) / HOUR_US > MAX_GAP_HOURS {
@@ -125,12 +141,12 @@ impl Demand {
     }
 
     /// Hands over forecasts and coverage since the last call.
-    pub fn take(&mut self) -> Vec<Publication> {
+    pub(crate) fn take(&mut self) -> Vec<Publication> {
         std::mem::take(&mut self.out)
     }
 
     /// Hands over demand changes since the last call, in order.
-    pub fn take_changes(&mut self) -> Vec<DemandChange> {
+    pub(crate) fn take_changes(&mut self) -> Vec<DemandChange> {
         std::mem::take(&mut self.changes)
     }
 

@@ -56,5 +56,6 @@ mod time;
 mod watch;
 
 pub use budget::{DEFAULT_LIMIT_BYTES, MemoryUse};
+pub use demand::Demand;
 pub use reorder::Counts;
 pub use service::{RunMode, ServiceStats, SignalService};

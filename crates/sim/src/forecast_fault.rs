@@ -67,6 +67,11 @@ impl<F> FaultyForecast<F> {
         Self { right, error, shown_us: 0, now_us: 0 }
     }
 
+    /// The correct forecast, to record into.
+    pub fn right_mut(&mut self) -> &mut F {
+        &mut self.right
+    }
+
     /// Sets the present, µs since 1970.
     pub fn set_now(&mut self, now_us: i64) {
         self.now_us = now_us;
@@ -79,6 +84,10 @@ impl<F: OnlineForecast> OnlineForecast for FaultyForecast<F> {
             self.right.observe(state);
         }
         self.shown_us = self.now_us;
+    }
+
+    fn annotate(&self, state: &mut ClusterState) {
+        self.right.annotate(state);
     }
 }
 

@@ -4,13 +4,15 @@
 
 use tidegate_autopilot::{
     executor::{Executor, Journal, JournalError, Settings, StepReport},
-    forecast::{Series, Trailing, TrailingConfig},
+    forecast::{SelectedForecast, Series, SeriesNames, TrailingConfig},
     guard::KillSwitch,
     intent::{Intent, Limits, PersonApproval, Stage},
-    policy::{Mode, Policy},
+    policy::{ForecastRules, Mode, Policy},
     rollout::Rollout,
     target::Target,
 };
+use tidegate_events::Event;
+use tidegate_facts::record_published;
 
 use crate::{
     DAY_US, HOUR_US, MINUTE_US,
@@ -37,8 +39,17 @@ impl Default for PilotConfig {
     }
 }
 
-/// The demand forecast of a pilot.
-pub type Foresight = FaultyForecast<Trailing>;
+/// The demand forecast of a pilot, chosen by its policy as on a real site.
+pub type Foresight = FaultyForecast<SelectedForecast>;
+
+/// Publishes forecasts of a site's demand, as the signals service does.
+pub trait Publisher {
+    /// Takes in the demand of a pool's service from `at_us` on, GPUs.
+    fn demand(&mut self, pool: &str, gpus: u32, at_us: i64);
+
+    /// Events published by `now_us`, since the last call.
+    fn publish(&mut self, now_us: i64) -> Vec<Event>;
+}
 
 /// One instance of the product's executor.
 #[derive(Debug)]
@@ -83,6 +94,14 @@ impl<J: Journal> Pilot<J> {
         self.executor.step(target, switch, &approved, now_us)
     }
 
+    /// Reads what was published.
+    pub fn read(&mut self, published: &[Event]) {
+        self.executor.learn(|foresight| {
+            let into = foresight.right_mut().published();
+            published.iter().for_each(|event| record_published(event, into));
+        });
+    }
+
     /// Its forecast state. A successor would read it from the log.
     pub fn foresight(&mut self) -> Foresight {
         let mut known = None;
@@ -117,9 +136,9 @@ pub fn with_approvals(mut policy: Policy) -> Policy {
 /// A forecast that has learnt the demand before the beginning, as on a cluster with a history.
 ///
 /// It learns means of whole hours, each for all steps of its hour. Partial hours are left out.
-pub fn forecast_from_history(setting: &Scenario) -> Foresight {
-    let config = TrailingConfig::default();
-    let mut trailing = Trailing::new(config);
+pub fn forecast_from_history(setting: &Scenario, rules: ForecastRules) -> Foresight {
+    let step_ms = TrailingConfig::default().step_ms;
+    let mut known = SelectedForecast::new(rules, SeriesNames::default());
     for (service, past) in setting.services.iter().zip(&setting.past_gpus) {
         let pool = &setting.spec.pools[service.pool].name;
         let in_hour = usize::try_from(HOUR_US / service.step_us.max(1)).unwrap_or(1).max(1);
@@ -128,18 +147,18 @@ pub fn forecast_from_history(setting: &Scenario) -> Foresight {
         for (hour, steps) in hours.enumerate() {
             let mean = steps.iter().map(|gpus| f64::from(*gpus)).sum::<f64>() / in_hour as f64;
             let began_us = from_us + hour as i64 * HOUR_US;
-            for at_us in (began_us..began_us + HOUR_US).step_by(config.step_ms as usize * 1000) {
-                trailing.observe(Series { owner: pool, pool }, at_us, mean);
+            for at_us in (began_us..began_us + HOUR_US).step_by(step_ms as usize * 1000) {
+                known.past().observe(Series { owner: pool, pool }, at_us, mean);
             }
         }
     }
-    FaultyForecast::new(trailing, ForecastFault::default())
+    FaultyForecast::new(known, ForecastFault::default())
 }
 
 /// A forecast for a synthetic scenario: it has learnt a week of demand like that to come, and has
 /// the fault `error`.
 pub fn warmed_up_forecast(setting: &Scenario, error: ForecastFault) -> Foresight {
-    let mut trailing = Trailing::new(TrailingConfig::default());
+    let mut known = SelectedForecast::new(ForecastRules::default(), SeriesNames::default());
     for service in &setting.services {
         let pool = &setting.spec.pools[service.pool].name;
         let day = (DAY_US / service.step_us) as usize;
@@ -148,8 +167,8 @@ pub fn warmed_up_forecast(setting: &Scenario, error: ForecastFault) -> Foresight
         let from_us = setting.spec.epoch_us - 7 * day as i64 * service.step_us;
         for (step, gpus) in past.enumerate() {
             let at_us = from_us + step as i64 * service.step_us;
-            trailing.observe(Series { owner: pool, pool }, at_us, f64::from(*gpus));
+            known.past().observe(Series { owner: pool, pool }, at_us, f64::from(*gpus));
         }
     }
-    FaultyForecast::new(trailing, error)
+    FaultyForecast::new(known, error)
 }

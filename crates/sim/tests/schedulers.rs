@@ -39,6 +39,7 @@ fn policies() -> Vec<Make> {
             habits: PilotConfig::default(),
             schedule: Schedule { backfill: Backfill::Easy { depth: 100 }, ..Schedule::default() },
             reports: Reports::All,
+            publisher: None,
         }),
     ]
 }

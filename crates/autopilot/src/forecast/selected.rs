@@ -1,9 +1,11 @@
-//! Selection of the forecast by policy: published forecasts if usable, otherwise the series' past.
+//! Selection of the forecast by policy: published forecasts, or the series' past.
 //!
-//! If the policy allows both, the past answers while published bounds drift: everything if they
-//! drift within a day, horizons beyond a day if they drift there. The past keeps coverage of its
-//! own bounds. If the policy allows published forecasts only, they still answer, and the guard
-//! refuses.
+//! If the policy allows both, bounds come from the past while enough of its own have held: they
+//! leave more to lend, since published ones are quantiles of hourly means, widened to hold at every
+//! instant (docs/results/autopilot.md compares them). Otherwise published forecasts answer, if
+//! usable and while they do not drift: everything waits for that if they drift within a day,
+//! horizons beyond a day if they drift there. If the policy allows published forecasts only, they
+//! still answer, and the guard refuses.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +17,9 @@ use crate::policy::{ForecastRules, ForecastSource};
 use crate::state::{ClusterState, ForecastOrigin};
 
 const DAY_MS: i64 = 86_400_000;
+/// Least share of the past's own bounds that held for it to come first; what the shipped policy
+/// demands for a loan.
+const PAST_HOLDS: f64 = 0.85;
 /// Horizons that stand for "now" and "more than a day".
 const NEAR_MS: i64 = 0;
 const FAR_MS: i64 = DAY_MS;
@@ -68,6 +73,10 @@ impl SelectedForecast {
     }
 
     fn by(&self, of: Series<'_>) -> ForecastOrigin {
+        if let Some(past) = self.past_that_holds(of) {
+            let why = "it comes first while its bounds hold".to_owned();
+            return ForecastOrigin::Past { why, held_ppm: past.coverage(of).map(ppm) };
+        }
         match (self.answers(of, NEAR_MS), self.rules.source) {
             (Ok((series, issue)), source) => {
                 let far = self.answers(of, FAR_MS).err();
@@ -102,6 +111,12 @@ impl SelectedForecast {
         }
     }
 
+    /// The past, if it comes first.
+    fn past_that_holds(&self, of: Series<'_>) -> Option<&Trailing> {
+        let holds = |past: &&Trailing| past.coverage(of).is_some_and(|share| share >= PAST_HOLDS);
+        (self.rules.source == ForecastSource::Best).then_some(&self.past).filter(holds)
+    }
+
     /// The past, if the policy allows it.
     fn past_or_nothing(&self) -> Option<&Trailing> {
         (self.rules.source != ForecastSource::Log).then_some(&self.past)
@@ -110,6 +125,10 @@ impl SelectedForecast {
 
 impl DemandForecast for SelectedForecast {
     fn highest_gpus(&self, of: Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
+        let past = self.past_that_holds(of);
+        if let Some(bound) = past.and_then(|past| past.highest_gpus(of, level, within_ms)) {
+            return Some(bound);
+        }
         match self.answers(of, within_ms) {
             Ok((_, issue)) => self.published.highest(of, issue, level, within_ms),
             Err(_) => self.past_or_nothing()?.highest_gpus(of, level, within_ms),
@@ -123,6 +142,9 @@ impl DemandForecast for SelectedForecast {
     }
 
     fn coverage(&self, of: Series<'_>) -> Option<f64> {
+        if let Some(past) = self.past_that_holds(of) {
+            return past.coverage(of);
+        }
         match self.answers(of, NEAR_MS) {
             Ok((_, issue)) => self.published.coverage(issue),
             Err(_) => self.past_or_nothing()?.coverage(of),
@@ -130,6 +152,9 @@ impl DemandForecast for SelectedForecast {
     }
 
     fn as_of_us(&self, of: Series<'_>) -> Option<i64> {
+        if let Some(past) = self.past_that_holds(of) {
+            return past.as_of_us(of);
+        }
         match self.answers(of, NEAR_MS) {
             Ok((_, issue)) => Some(self.published.as_of_us(of, issue)),
             Err(_) => self.past_or_nothing()?.as_of_us(of),

@@ -15,7 +15,8 @@ use tidegate_autopilot::state::{
     Share, Source,
 };
 use tidegate_autopilot::target::{Capabilities, Effect, Notice, Receipt, Target, TargetError};
-use tidegate_events::v1;
+use tidegate_events::Event;
+use tidegate_events::v1::{self, CoverageState, ForecastReach, SeriesKind};
 use tidegate_log::{Batch, EmbeddedLog, EmbeddedOptions, Producer, TopicConfig, TopicPartition};
 
 use super::*;
@@ -319,13 +320,13 @@ fn what_is_no_owners_demand_or_of_another_cluster_is_left_out() {
     let mut published = Published::new(SeriesNames::default());
     let empty = format!("{published:?}");
     let class = v1::Forecast { kind: SeriesKind::Class.into(), name: "1".into(), ..v1::Forecast::default() };
-    issued(&class, 1, &mut published);
+    record_published(&Event::Forecast(class), &mut published);
     let unknown = v1::CoverageSignal {
         kind: SeriesKind::Team.into(),
         reach: ForecastReach::WithinDay.into(),
         state: 77,
         ..v1::CoverageSignal::default()
     };
-    held(&unknown, 1, &mut published);
+    record_published(&Event::Coverage(unknown), &mut published);
     assert_eq!(format!("{published:?}"), empty);
 }

@@ -10,6 +10,7 @@ mod demand;
 mod helios;
 mod jobs;
 mod pairing;
+mod published;
 mod quotas;
 mod schedulers;
 pub mod site;

@@ -10,6 +10,8 @@ use tidegate_sim::{
     target::ControlFaults,
 };
 
+use super::published::SiteForecasts;
+
 /// Makes a scheduler for each run.
 pub type SchedulerFactory = Box<dyn Fn(&Scenario) -> Contender>;
 
@@ -42,5 +44,6 @@ pub fn autopilot(policy: Policy, reports: Reports) -> SchedulerFactory {
         habits: PilotConfig::default(),
         schedule: Schedule { backfill: Backfill::Easy { depth: BACKFILL_DEPTH }, ..Schedule::default() },
         reports,
+        publisher: Some(Box::new(SiteForecasts::new())),
     })
 }

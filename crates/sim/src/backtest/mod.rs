@@ -13,7 +13,7 @@ use tidegate_autopilot::{executor::InMemoryJournal, guard::KillSwitch, policy::P
 
 use crate::{
     DAY_US, MINUTE_US, Outcome, Reports, Schedule, Sim, SimError, gpu_hours,
-    pilot::{Pilot, PilotConfig, forecast_from_history},
+    pilot::{Pilot, PilotConfig, Publisher, forecast_from_history},
     scenario::Scenario,
     schedulers::{self, Clairvoyant, Scheduler},
     target::{ControlFaults, SimTarget},
@@ -130,6 +130,8 @@ pub enum Contender {
         schedule: Schedule,
         /// What the site's jobs report of their steps.
         reports: Reports,
+        /// Publishes forecasts of demand. `None`: the site runs no signals.
+        publisher: Option<Box<dyn Publisher>>,
     },
 }
 
@@ -231,11 +233,15 @@ pub fn play(setting: &Scenario, contender: Contender, seed: u64) -> Result<Run, 
             run_services_to_span(&mut sim, scheduler.as_mut(), span_us, &mut at);
             sim.outcome()
         }
-        Contender::Pilot { policy, control, habits, reports, .. } => {
+        Contender::Pilot { policy, control, habits, reports, mut publisher, .. } => {
             let mut target = SimTarget::new(sim, control, seed).with_reports(reports);
-            let pilot =
-                Pilot::new(*policy, 1, habits, InMemoryJournal::brief(), forecast_from_history(setting));
-            run_pilot(&mut target, pilot, habits.every_us, (span_us, limit_us), &mut at);
+            let foresight = forecast_from_history(setting, policy.forecast);
+            let pilot = Pilot::new(*policy, 1, habits, InMemoryJournal::brief(), foresight);
+            if let Some(publisher) = &mut publisher {
+                past_demand(setting, publisher.as_mut());
+            }
+            let every_us = habits.every_us;
+            run_pilot(&mut target, pilot, publisher, every_us, (span_us, limit_us), &mut at);
             target.sim().outcome()
         }
     };
@@ -243,11 +249,23 @@ pub fn play(setting: &Scenario, contender: Contender, seed: u64) -> Result<Run, 
     Ok(Run { at_span: at_span.unwrap_or_else(|| at_end.clone()), at_end, span_us, price_micros })
 }
 
+/// Tells a publisher the services' demand before the beginning.
+fn past_demand(setting: &Scenario, publisher: &mut dyn Publisher) {
+    for (service, past) in setting.services.iter().zip(&setting.past_gpus) {
+        let pool = &setting.spec.pools[service.pool].name;
+        let from_us = setting.spec.epoch_us - past.len() as i64 * service.step_us;
+        for (step, gpus) in past.iter().enumerate() {
+            publisher.demand(pool, *gpus, from_us + step as i64 * service.step_us);
+        }
+    }
+}
+
 /// Runs a cluster with the product until all jobs are finished or `limit_us` is reached; services
 /// run to the end of the measured time.
 fn run_pilot(
     target: &mut SimTarget,
     mut pilot: Pilot<InMemoryJournal>,
+    mut publisher: Option<Box<dyn Publisher>>,
     every_us: i64,
     (span_us, limit_us): (i64, i64),
     at: &mut dyn FnMut(&Sim),
@@ -258,6 +276,14 @@ fn run_pilot(
         let until_us = if sim.jobs_done() < sim.jobs().len() { limit_us } else { span_us };
         if now_us >= until_us {
             return;
+        }
+        if let Some(publisher) = &mut publisher {
+            let at_us = epoch_us + now_us;
+            for (s, service) in sim.services().iter().enumerate() {
+                let pool = &sim.spec().pools[service.pool].name;
+                publisher.demand(pool, sim.demand_gpus(s), at_us);
+            }
+            pilot.read(&publisher.publish(at_us));
         }
         pilot.step(target, &mut || KillSwitch::On, epoch_us + now_us).expect("memory can always be written");
         target.run_until(((now_us / every_us + 1) * every_us).min(until_us));

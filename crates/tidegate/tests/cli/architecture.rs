@@ -52,7 +52,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Only its tests use facts: they try expected ends on real traces.
     (
         "tidegate-evaluation",
-        &["tidegate-insight", "tidegate-autopilot", "tidegate-sim", "tidegate-facts", "tidegate-events"],
+        &[
+            "tidegate-events",
+            "tidegate-insight",
+            "tidegate-signals",
+            "tidegate-autopilot",
+            "tidegate-sim",
+            "tidegate-facts",
+        ],
     ),
     ("tidegate-facts", &["tidegate-events", "tidegate-autopilot"]),
     ("tidegate-sim", &["tidegate-events", "tidegate-autopilot", "tidegate-facts", "tidegate-insight"]),

@@ -37,7 +37,10 @@ fn a_log_that_moved_to_kafka_goes_on_where_it_was() {
     };
 
     let said = copy(&spread, &["--partitions", "3"]);
-    assert!(said.contains(&format!("{written}  (all compared)")) && said.contains("pipeline backfill"), "{said}");
+    assert!(
+        said.contains(&format!("{written}  (all compared)")) && said.contains("pipeline backfill"),
+        "{said}"
+    );
     let said = copy(&log, &[]);
     assert!(said.contains("the tables go on where they are"), "{said}");
     let by_url = ["log", "copy", "--to", &log, "--kafka-property", "client.id=mover", "--data"];

@@ -206,7 +206,24 @@ fn with_past(source: ForecastSource, at_us: i64) -> SelectedForecast {
 }
 
 #[test]
-fn while_published_bounds_drift_the_past_answers_with_its_own_record() {
+fn the_past_comes_first_while_its_bounds_hold() {
+    let at = ISSUED + 600 * S;
+    let best = with_past(ForecastSource::Best, at);
+    // It never rose in a day, and all bounds from it held.
+    near(best.highest_gpus(OF, 0.9, 15 * 60_000), 15.0);
+    assert_eq!((best.coverage(OF), best.as_of_us(OF)), (Some(1.0), Some(at)));
+    let mut seen = state(at, 15);
+    best.annotate(&mut seen);
+    let by = &seen.forecast_origins["serving"]["serve"];
+    assert!(matches!(by, ForecastOrigin::Past { held_ppm: Some(1_000_000), .. }), "{by:?}");
+    // A day is too short for a bound of a day, so the published one answers there.
+    let log = chosen(ForecastSource::Log, at, 15);
+    let far_ms = 20 * 3_600_000;
+    assert_eq!(best.highest_gpus(OF, 0.9, far_ms), log.highest_gpus(OF, 0.9, far_ms));
+}
+
+#[test]
+fn while_published_bounds_drift_the_past_answers() {
     let at = ISSUED + 600 * S;
     let say = |chosen: &mut SelectedForecast, reach: Reach, drift: Drift, at_us: i64| {
         chosen.published().record_calibration(
@@ -221,16 +238,13 @@ fn while_published_bounds_drift_the_past_answers_with_its_own_record() {
         seen.forecast_origins["serving"]["serve"].clone()
     };
     for (reach, drift) in [(Reach::Day, Drift::TooLow), (Reach::Step, Drift::TooNarrow)] {
-        let mut best = with_past(ForecastSource::Best, at);
+        // The past is too short for a record.
+        let mut best = chosen(ForecastSource::Best, at, 15);
         near(best.highest_gpus(OF, 0.9, 15 * 60_000), 35.5885);
         say(&mut best, reach, drift, at);
-        // It never rose in a day, and all bounds from it held.
-        near(best.highest_gpus(OF, 0.9, 15 * 60_000), 15.0);
-        near(best.typical_gpus(OF, 0.9, 15 * 60_000), 15.0);
-        assert_eq!(best.coverage(OF), Some(1.0));
-        let ForecastOrigin::Past { why, held_ppm } = by(&best) else { panic!() };
+        assert_eq!((best.highest_gpus(OF, 0.9, 15 * 60_000), best.coverage(OF)), (None, None));
+        let ForecastOrigin::Past { why, held_ppm: None } = by(&best) else { panic!() };
         assert!(why.contains("TEAM serving do not hold within a day"), "{why}");
-        assert_eq!(held_ppm, Some(1_000_000));
         // They hold again.
         say(&mut best, reach, Drift::None, at);
         assert!(matches!(by(&best), ForecastOrigin::Published { off, far: None, .. } if off.is_empty()));
@@ -241,7 +255,7 @@ fn while_published_bounds_drift_the_past_answers_with_its_own_record() {
         assert!(matches!(by(&log), ForecastOrigin::Published { off, far: None, .. } if off.len() == 1));
     }
     // Bounds that are too wide are safe.
-    let mut wide = with_past(ForecastSource::Best, at);
+    let mut wide = chosen(ForecastSource::Best, at, 15);
     say(&mut wide, Reach::Day, Drift::TooWide, at);
     assert!(matches!(by(&wide), ForecastOrigin::Published { off, far: None, .. } if off.is_empty()));
 }

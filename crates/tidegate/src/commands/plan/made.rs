@@ -176,7 +176,7 @@ fn origin(by: &ForecastOrigin) -> String {
         }
         ForecastOrigin::Past { why, held_ppm: Some(held) } => {
             format!(
-                "its own past, {:.3} of its bounds held (no published one: {why})",
+                "its own past, {:.3} of its bounds held ({why})",
                 f64::from(*held) / 1e6
             )
         }
