@@ -2,8 +2,8 @@
 //!
 //! Planning all shipped pipelines takes most of the time of a short command: the optimizer runs on
 //! each. Their text changes only between releases, so `shipped_findings.json` holds what planning
-//! finds about each, with a fingerprint of all that planning reads. A pipeline whose fingerprint
-//! differs (a user's own, or one that reads a user's) is planned.
+//! finds about each, with a fingerprint of the parsed file and of its sources. A pipeline whose
+//! fingerprint differs (a user's own, or one that reads a user's) is planned.
 //!
 //! `TIDEGATE_BLESS=1 cargo test -p tidegate-lake findings` writes the file. The test fails if it is
 //! out of date.

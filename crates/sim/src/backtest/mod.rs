@@ -249,14 +249,17 @@ pub fn play(setting: &Scenario, contender: Contender, seed: u64) -> Result<Run, 
     Ok(Run { at_span: at_span.unwrap_or_else(|| at_end.clone()), at_end, span_us, price_micros })
 }
 
-/// Tells a publisher the services' demand before the beginning.
+/// Gives a publisher the services' demand before the beginning, in order of time.
 fn past_demand(setting: &Scenario, publisher: &mut dyn Publisher) {
-    for (service, past) in setting.services.iter().zip(&setting.past_gpus) {
-        let pool = &setting.spec.pools[service.pool].name;
-        let from_us = setting.spec.epoch_us - past.len() as i64 * service.step_us;
-        for (step, gpus) in past.iter().enumerate() {
-            publisher.demand(pool, *gpus, from_us + step as i64 * service.step_us);
-        }
+    let mut past = Vec::new();
+    for (service, gpus) in setting.services.iter().zip(&setting.past_gpus) {
+        let from_us = setting.spec.epoch_us - gpus.len() as i64 * service.step_us;
+        let steps = gpus.iter().zip(0..);
+        past.extend(steps.map(|(gpus, step)| (from_us + step * service.step_us, service.pool, *gpus)));
+    }
+    past.sort_unstable();
+    for (at_us, pool, gpus) in past {
+        publisher.demand(&setting.spec.pools[pool].name, gpus, at_us);
     }
 }
 
