@@ -175,10 +175,7 @@ fn origin(by: &ForecastOrigin) -> String {
             format!("published on the log as {series} at {}{off}", time(*issued_us))
         }
         ForecastOrigin::Past { why, held_ppm: Some(held) } => {
-            format!(
-                "its own past, {:.3} of its bounds held ({why})",
-                f64::from(*held) / 1e6
-            )
+            format!("its own past, {:.3} of its bounds held ({why})", f64::from(*held) / 1e6)
         }
         ForecastOrigin::Past { why, held_ppm: None } => {
             format!("its own past, too short to be relied on (no published one: {why})")
