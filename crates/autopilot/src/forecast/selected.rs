@@ -1,11 +1,10 @@
 //! Selection of the forecast by policy: published forecasts, or the series' past.
 //!
-//! If the policy allows both, bounds come from the past while enough of its own have held: they
-//! leave more to lend, since published ones are quantiles of hourly means, widened to hold at every
-//! instant (docs/results/autopilot.md compares them). Otherwise published forecasts answer, if
-//! usable and while they do not drift: everything waits for that if they drift within a day,
-//! horizons beyond a day if they drift there. If the policy allows published forecasts only, they
-//! still answer, and the guard refuses.
+//! If the policy allows both, the past answers while its bounds hold: in backtests it left more to
+//! lend (docs/results/autopilot.md). Otherwise a fresh published forecast answers. If that drifts
+//! within a day, the past answers after all; if it drifts further ahead, the past answers for
+//! horizons beyond a day. If the policy allows published forecasts only, they answer even while
+//! they drift, and the guard refuses loans.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +16,8 @@ use crate::policy::{ForecastRules, ForecastSource};
 use crate::state::{ClusterState, ForecastOrigin};
 
 const DAY_MS: i64 = 86_400_000;
-/// Least share of the past's own bounds that held for it to come first; what the shipped policy
-/// demands for a loan.
+/// The past comes first while at least this share of its bounds held. It is the shipped policy's
+/// `lend.least_coverage`.
 const PAST_HOLDS: f64 = 0.85;
 /// Horizons that stand for "now" and "more than a day".
 const NEAR_MS: i64 = 0;

@@ -1,12 +1,12 @@
-//! What planning finds out about a pipeline, and the findings of the shipped ones, kept in a file.
+//! Results of planning a pipeline. Those of the shipped pipelines are stored in a file.
 //!
 //! Planning all shipped pipelines takes most of the time of a short command: the optimizer runs on
 //! each. Their text changes only between releases, so `shipped_findings.json` holds what planning
 //! finds about each, with a fingerprint of the parsed file and of its sources. A pipeline whose
 //! fingerprint differs (a user's own, or one that reads a user's) is planned.
 //!
-//! `TIDEGATE_BLESS=1 cargo test -p tidegate-lake findings` writes the file. The test fails if it is
-//! out of date.
+//! A test plans all of them anew and fails if the file is out of date. To update it, run
+//! `TIDEGATE_BLESS=1 cargo test -p tidegate-lake findings`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;

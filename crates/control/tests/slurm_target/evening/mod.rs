@@ -27,9 +27,9 @@ use crate::notices::training;
 use crate::site::{Site, now_us};
 
 const CHILD: &str = "TIDEGATE_SLURM_EVENING";
-/// The modes of `auto`, reservations too. What differs from the shipped numbers are waits, the GPUs
-/// kept back, which here would be all there are, and the share of the fleet that may be touched in
-/// an hour: the gang is a third of it.
+/// `auto` with reservations. Three things differ from the shipped numbers. Waits take seconds. No
+/// GPUs are kept back, because the usual buffer is more than this cluster has. More of the fleet
+/// may change in an hour, because the gang alone is a third of it.
 const POLICY: &str = r#"
 name = "evening"
 [modes]
@@ -80,7 +80,7 @@ fn service() {
     let service = Service::open(config, &folder, &folder.join("deaths"), &log, "evening").unwrap();
     let hooks = Hooks {
         stopped: &|| {
-            script::tell(log.as_ref(), &folder.join("script"));
+            script::append_new(log.as_ref(), &folder.join("script"));
             false
         },
         line: &|line| println!("{line}"),
@@ -124,7 +124,7 @@ struct Evening<'a> {
 }
 
 impl Evening<'_> {
-    fn tell(&self, line: &str) {
+    fn report(&self, line: &str) {
         let mut script = std::fs::read_to_string(self.folder.join("script")).unwrap_or_default();
         script += &format!("{line}\n");
         std::fs::write(self.folder.join("script.new"), script).unwrap();
@@ -161,17 +161,17 @@ impl Evening<'_> {
         let on_n5 = self.whole_nodes(&["--nodelist=n5"]);
         let gang = self.whole_nodes(&["--nodes=2", "--comment=tidegate:preemptible"]);
         self.site.cluster.run("scancel", &[&on_n5]);
-        self.tell("history -");
-        self.tell(&format!("started {gang}"));
-        self.tell(&format!("slow {gang} n2"));
+        self.report("history -");
+        self.report(&format!("started {gang}"));
+        self.report(&format!("slow {gang} n2"));
         wait_for("n2 to be drained", PATIENCE_S, || self.node("n2").contains("DRAIN"));
         wait_for("the gang to run on others", PATIENCE_S, || {
             self.site.restarts(&gang) == 1 && self.state(&gang) == "R"
         });
         let nodes = self.site.nodes_of(&gang);
         assert!(!nodes.contains('2'), "{nodes}");
-        self.tell(&format!("fast {gang} n2"));
-        self.tell("healthy n2");
+        self.report(&format!("fast {gang} n2"));
+        self.report("healthy n2");
         wait_for("n2 to be returned", PATIENCE_S, || !self.node("n2").contains("DRAIN"));
         gang
     }
@@ -179,8 +179,8 @@ impl Evening<'_> {
     /// Night: serving needs nothing. Lending has a bad record, so a loan waits for a person,
     /// whatever dies meanwhile.
     fn loan_of_a_demoted_kind(&self, jobs: &[&String]) {
-        self.tell("holds serving");
-        self.tell("demand serving 0 0");
+        self.report("holds serving");
+        self.report("demand serving 0 0");
         wait_for("a loan to wait for a person", PATIENCE_S, || !self.waiting().is_empty());
         let life = self.lives.load(Ordering::Relaxed);
         wait_for("three more lives", PATIENCE_S, || self.lives.load(Ordering::Relaxed) >= life + 3);
@@ -213,7 +213,7 @@ impl Evening<'_> {
         wait_for("both to listen", PATIENCE_S, || path("saver-listens").exists() && path("deaf").exists());
 
         // Morning: serving needs all it has.
-        self.tell("demand serving 12 12");
+        self.report("demand serving 12 12");
         wait_for("the loan to end", PATIENCE_S, || self.loans() == 0);
         wait_for("both to wait again", PATIENCE_S, || {
             [&saver, &deaf].into_iter().all(|job| self.state(job) == "PD" && self.site.restarts(job) == 1)
@@ -223,8 +223,8 @@ impl Evening<'_> {
 
         // Research needs a node more in the next hour.
         [&saver, &deaf, &gang].into_iter().for_each(|job| _ = cluster.run("scancel", &[job]));
-        self.tell("holds research");
-        self.tell("demand research 24 32");
+        self.report("holds research");
+        self.report("demand research 24 32");
         let shown = || cluster.run("scontrol", &["--oneliner", "show", "reservation"]);
         wait_for("the reservation ahead", PATIENCE_S, || shown().contains("ahead-research-train"));
         assert_eq!(self.site.show("reservation", "ahead-research-train")["NodeCnt"], "1");

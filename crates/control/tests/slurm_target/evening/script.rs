@@ -10,8 +10,8 @@ use crate::site::now_us;
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// What a line of the script tells the log at `now_ms`.
-fn told(line: &str, now_ms: i64) -> Vec<(i64, Event)> {
+/// Events of one line of the script, with their times.
+fn events_of(line: &str, now_ms: i64) -> Vec<(i64, Event)> {
     let words: Vec<&str> = line.split(' ').collect();
     let number = |at: usize| words[at].parse::<i64>().unwrap();
     let now = |event| vec![(now_ms, event)];
@@ -72,7 +72,7 @@ fn told(line: &str, now_ms: i64) -> Vec<(i64, Event)> {
                 [at_ms, at_ms + 10 * HOUR_MS].into_iter().zip(events)
             })
             .collect(),
-        other => panic!("{other} says nothing"),
+        other => panic!("{other} is no event"),
     }
 }
 
@@ -88,14 +88,14 @@ fn job(id: &str, kind: v1::JobEventKind) -> Event {
     })
 }
 
-/// Appends what the script's lines tell, each once, whichever process does it.
-pub fn tell(log: &dyn EventLog, script: &Path) {
+/// Appends the events of all lines. The log drops those that an earlier process appended.
+pub fn append_new(log: &dyn EventLog, script: &Path) {
     let text = std::fs::read_to_string(script).unwrap_or_default();
     for (number, line) in text.lines().enumerate() {
         let source = format!("evening/{number}");
         let mut records = Vec::new();
         let mut topic = "";
-        for (seq, (at_ms, mut event)) in told(line, now_us() / 1_000).into_iter().enumerate() {
+        for (seq, (at_ms, mut event)) in events_of(line, now_us() / 1_000).into_iter().enumerate() {
             let envelope = event.envelope_mut();
             (envelope.cluster, envelope.source, envelope.seq) =
                 ("tidegate".into(), source.clone(), seq as u64);
