@@ -7,6 +7,7 @@
 --! sources = ["occupancy_1m", "commitments", "attempts", "gpu_holds", "node_capacity", "price_of", "watched"]
 --! window  = "1m"
 --! opening = true
+--! wait_outcome = false
 --! key     = ["window_start", "cluster", "pool", "node", "gpu_uuid", "mig_uuid", "team", "user_name", "job_id", "class", "formula"]
 --! [extents]
 --! occupancy_1m  = { time = "window_start" }

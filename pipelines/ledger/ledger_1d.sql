@@ -7,6 +7,7 @@
 --! rolls_up = "ledger_1h"
 --! window  = "1d"
 --! opening = true
+--! wait_outcome = false
 --! key     = ["window_start", "cluster", "pool", "node", "gpu_uuid", "mig_uuid", "team", "user_name", "job_id", "class", "formula"]
 --! [extents]
 --! ledger_1h = { time = "window_start" }

@@ -7,6 +7,7 @@
 --! rolls_up = "ledger_1m"
 --! window  = "1h"
 --! opening = true
+--! wait_outcome = false
 --! key     = ["window_start", "cluster", "pool", "node", "gpu_uuid", "mig_uuid", "team", "user_name", "job_id", "class", "formula"]
 --! [extents]
 --! device_ledger_1m = { time = "window_start" }

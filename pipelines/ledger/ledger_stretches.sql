@@ -6,6 +6,7 @@
 --! until   = "watched"
 --! window  = "1d"
 --! opening = true
+--! wait_outcome = false
 --! key     = ["window_start", "cluster", "pool", "node", "team", "user_name", "job_id", "gpu_model", "class", "formula", "gpus_milli", "counted_from", "from_time", "to_time"]
 --! [extents]
 --! attempts         = { from = "from_time", to = "to_time" }

@@ -6,6 +6,7 @@
 --! sources = ["pool_fit", "classified_waits"]
 --! window  = "1d"
 --! opening = true
+--! wait_outcome = false
 --! key     = ["window_start", "cluster", "pool", "from_time", "to_time", "formula"]
 --! [extents]
 --! pool_fit         = { time = "window_start" }

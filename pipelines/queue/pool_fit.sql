@@ -6,6 +6,7 @@
 --! sources = ["node_free", "waits"]
 --! window  = "1d"
 --! opening = true
+--! wait_outcome = false
 --! key     = ["window_start", "cluster", "pool", "gpus", "from_time", "to_time"]
 --! [extents]
 --! node_free = { from = "from_time", to = "to_time" }

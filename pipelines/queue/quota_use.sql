@@ -6,6 +6,7 @@
 --! sources = ["capacity", "attempts"]
 --! window  = "1d"
 --! opening = true
+--! wait_outcome = false
 --! key     = ["window_start", "cluster", "owner", "kind", "pool", "gpu_model", "from_time", "to_time"]
 --! [extents]
 --! capacity = { from = "from_time", to = "to_time" }

@@ -15,6 +15,23 @@ pub const MICROS_PER_DAY: i64 = 86_400_000_000;
 /// A time span, both ends included, µs.
 pub type Span = (i64, i64);
 
+/// Spans that new events invalidate, sorted and disjoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InvalidatedSpans {
+    /// Those in which rows of joined tables may change.
+    pub all: Vec<Span>,
+    /// Waits of which it became known which attempt they led to, and nothing else.
+    pub waits: Vec<Span>,
+}
+
+impl InvalidatedSpans {
+    /// Adds the spans of `other`. They are not merged.
+    pub fn extend(&mut self, other: Self) {
+        self.all.extend(other.all);
+        self.waits.extend(other.waits);
+    }
+}
+
 /// Sorts spans and merges those that overlap or are at most `gap` apart.
 pub fn merge_spans(mut spans: Vec<Span>, gap: i64) -> Vec<Span> {
     spans.sort_unstable();

@@ -15,7 +15,7 @@ use super::data_files::DataFile;
 use super::{DeltaStore, Pending, delta_error};
 use crate::error::{LakeError, Result};
 use crate::spans;
-use crate::window::Span;
+use crate::window::{InvalidatedSpans, Span};
 
 /// This process's claim on a log partition.
 #[derive(Debug, Clone, Copy)]
@@ -34,15 +34,15 @@ pub struct Change {
     pub adds: Vec<DataFile>,
     /// Data files to remove.
     pub removes: Vec<DataFile>,
-    /// Spans that the commit invalidates, for joined tables; `None` if no joined table reads this
-    /// one.
-    pub invalidated: Option<Vec<Span>>,
+    /// What the commit invalidates in joined tables; `None` if none of them reads this one.
+    pub invalidated: Option<InvalidatedSpans>,
     /// What a joined table has yet to recompute afterwards; `None` if that does not change.
     pub pending: Option<Pending>,
 }
 
-/// Name of [`Change::invalidated`] in a commit.
+/// Names of the spans of [`Change::invalidated`] in a commit.
 const INVALIDATED: &str = "tidegate.touched_us";
+const INVALIDATED_WAITS: &str = "tidegate.touched_waits_us";
 
 impl DeltaStore {
     /// Makes this process the only one that commits for these log partitions, until the next claim
@@ -109,7 +109,7 @@ impl DeltaStore {
             if self.validated_version < self.version() {
                 self.validate(change).await?;
             }
-            if self.try_commit(actions.clone(), operation.clone(), change.invalidated.as_deref()).await? {
+            if self.try_commit(actions.clone(), operation.clone(), change.invalidated.as_ref()).await? {
                 return Ok(());
             }
             self.refresh().await?;
@@ -169,11 +169,14 @@ impl DeltaStore {
         &mut self,
         actions: Vec<Action>,
         operation: DeltaOperation,
-        invalidated: Option<&[Span]>,
+        invalidated: Option<&InvalidatedSpans>,
     ) -> Result<bool> {
-        let note = invalidated.map(|spans| (INVALIDATED.to_owned(), serde_json::json!(spans)));
+        let notes = invalidated.into_iter().flat_map(|spans| {
+            [(INVALIDATED, &spans.all), (INVALIDATED_WAITS, &spans.waits)]
+                .map(|(name, spans)| (name.to_owned(), serde_json::json!(spans)))
+        });
         let before = self.version();
-        let committed = self.write_version(actions, note.into_iter().collect(), operation).await?;
+        let committed = self.write_version(actions, notes.collect(), operation).await?;
         // Nothing can have come between a validated version and the next one.
         if committed && self.validated_version == before {
             self.validated_version = before + 1;
@@ -181,24 +184,29 @@ impl DeltaStore {
         Ok(committed)
     }
 
-    /// Spans invalidated by the commits after a version. `None` if they are not known: the log of a
+    /// What the commits after a version invalidated. `None` if that is not known: the log of a
     /// version is gone, or it was committed when no joined table read this one.
-    pub async fn invalidated_since(&self, version: i64) -> Result<Option<Vec<Span>>> {
+    pub async fn invalidated_since(&self, version: i64) -> Result<Option<InvalidatedSpans>> {
         let log = self.table.log_store();
-        let mut invalidated = Vec::new();
+        let mut invalidated = InvalidatedSpans::default();
         for version in version + 1..=self.version() {
             let commit = log.read_commit_entry(version as u64).await.map_err(|e| self.error(e))?;
             let Some(commit) = commit else { return Ok(None) };
-            let (mut brings_rows, mut note) = (false, None);
+            let (mut brings_rows, mut notes) = (false, [None, None]);
             for action in get_actions(version as u64, &commit).map_err(|e| self.error(e))? {
                 match action {
                     Action::Txn(transaction) => brings_rows |= self.is_progress(&transaction.app_id),
-                    Action::CommitInfo(info) => note = info.info.get(INVALIDATED).cloned(),
+                    Action::CommitInfo(info) => {
+                        notes = [INVALIDATED, INVALIDATED_WAITS].map(|name| info.info.get(name).cloned());
+                    }
                     _ => {}
                 }
             }
-            match note.and_then(|note| serde_json::from_value::<Vec<Span>>(note).ok()) {
-                Some(spans) => invalidated.extend(spans),
+            let [all, waits] =
+                notes.map(|note| note.and_then(|note| serde_json::from_value::<Vec<Span>>(note).ok()));
+            match all {
+                // Earlier versions of Tidegate had the waits among the others.
+                Some(all) => invalidated.extend(InvalidatedSpans { all, waits: waits.unwrap_or_default() }),
                 None if brings_rows => return Ok(None),
                 None => {}
             }

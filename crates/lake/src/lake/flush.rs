@@ -11,7 +11,7 @@ use crate::exec::merge;
 use crate::pipeline::plan::Group;
 use crate::state::{GroupState, KeyedState};
 use crate::table::{Layout, OPEN, PARTITION, SEGMENT, TableSpec};
-use crate::window::merge_spans;
+use crate::window::{InvalidatedSpans, merge_spans};
 
 /// Data files that a commit adds, and those it removes.
 type Files = (Vec<DataFile>, Vec<DataFile>);
@@ -82,10 +82,10 @@ impl Lake {
                 }
                 change.progress.push((state.partition, state.absorbed));
                 if place + 1 == order.len()
-                    && let Some(spans) = state.invalidated()
+                    && let Some(mut spans) = state.invalidated()
                 {
-                    let of_nodes = self.node_spans(state).await?.unwrap_or_default();
-                    change.invalidated.get_or_insert_default().extend(spans.into_iter().chain(of_nodes));
+                    spans.all.extend(self.node_spans(state).await?.unwrap_or_default());
+                    change.invalidated.get_or_insert_default().extend(spans);
                 }
                 change.adds.extend(adds);
                 change.removes.extend(removes);
@@ -97,7 +97,9 @@ impl Lake {
             flushed.commits += 1;
             flushed.files_added += change.adds.len() as u64;
             flushed.bytes_added += change.adds.iter().map(|f| f.size as u64).sum::<u64>();
-            change.invalidated = change.invalidated.map(|spans| merge_spans(spans, 0));
+            if let Some(InvalidatedSpans { all, waits }) = &mut change.invalidated {
+                [all, waits].into_iter().for_each(|spans| *spans = merge_spans(std::mem::take(spans), 0));
+            }
             self.store_mut(&spec.name).commit(change).await?;
         }
         for state in states {

@@ -21,6 +21,8 @@ struct Header {
     once: bool,
     #[serde(default)]
     opening: bool,
+    #[serde(default = "default_wait_outcome")]
+    wait_outcome: bool,
     doc: String,
     question: Option<String>,
     example: Option<String>,
@@ -65,6 +67,10 @@ impl ExtentHeader {
 }
 
 fn default_stored() -> bool {
+    true
+}
+
+fn default_wait_outcome() -> bool {
     true
 }
 
@@ -131,6 +137,9 @@ impl Pipeline {
         if header.opening && !(header.stored && matches!(shape, Shape::Joined { .. })) {
             return Err(refuse("`opening = true` is only for stored joined pipelines".into()));
         }
+        if !header.wait_outcome && !(header.stored && matches!(shape, Shape::Joined { .. })) {
+            return Err(refuse("`wait_outcome = false` is only for stored joined pipelines".into()));
+        }
         if header.rolls_up.is_some() && (shape.segment().is_none() || !header.stored) {
             return Err(refuse("`rolls_up` is only for stored windowed and joined pipelines".into()));
         }
@@ -151,6 +160,7 @@ impl Pipeline {
             stored: header.stored,
             materialized: header.once,
             opening: header.opening,
+            wait_outcome: header.wait_outcome,
             rolls_up: header.rolls_up,
             shape,
             sources: header.sources,

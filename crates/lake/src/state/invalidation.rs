@@ -3,6 +3,9 @@
 //! An event in order changes nothing before its own time. An event that is late, or that changes
 //! what was known about its job, invalidates the job's whole life. What an event says about a node
 //! or a quota holds from its time on.
+//!
+//! A start says which attempt a wait led to. Few tables show that; the spans of such waits are kept
+//! apart, so that the others do not recompute them.
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
@@ -11,7 +14,7 @@ use tidegate_events::SchemaId;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::raw::facts::{Facts, key_hash};
-use crate::window::{MICROS_PER_HOUR, Span, merge_spans};
+use crate::window::{InvalidatedSpans, MICROS_PER_HOUR, Span, merge_spans};
 
 /// Spans kept before neighbours are merged.
 const MAX_SPANS: usize = 4_096;
@@ -26,39 +29,77 @@ const ATTRIBUTES: [&str; 10] = [
     "user_name",
     "pool",
     "qos",
+    "asked_node_count",
+    "asked_gpus_per_node_milli",
     "nodes",
     "node_count",
     "gpu_model",
     "gpus_milli",
-    "asked_node_count",
-    "asked_gpus_per_node_milli",
 ];
+/// The first of [`ATTRIBUTES`] that each start says anew: it holds for that attempt.
+const FIRST_OF_ATTEMPT: usize = 6;
+/// A request for more GPUs than this has a shape, thousandths.
+const ONE_GPU_MILLI: i64 = 1_000;
 
 /// What earlier events of a key said.
 #[derive(Debug, Clone, Copy, Default)]
 struct KeyHistory {
     /// Time of its last event, µs.
     last: i64,
+    /// When its last attempt started, µs; `None` if none has.
+    started: Option<i64>,
     /// When the job, or an attempt of it, ended, µs; 0 if it has not.
     ended: i64,
+    /// When anything but the scheduler first saw it on a device, µs; `None` if nothing has.
+    seen: Option<i64>,
+    /// GPUs it was submitted with, thousandths; `None` if that is not known.
+    asked_milli: Option<i64>,
+    /// Whether the scheduler reported the shape it asked for.
+    has_shape: bool,
     /// Hash of each of [`ATTRIBUTES`]; 0 for one without a value.
     attributes: [u64; ATTRIBUTES.len()],
+    /// Of each attribute whether an attempt started without it: such an attempt takes the value of
+    /// later ones.
+    lacks_own: [bool; ATTRIBUTES.len()],
+}
+
+impl KeyHistory {
+    /// Takes over attributes, by their hashes. Returns whether one of them holds for earlier times.
+    fn learn(&mut self, attributes: [u64; ATTRIBUTES.len()], is_start: bool) -> bool {
+        let mut holds_earlier = false;
+        for (place, new) in attributes.into_iter().enumerate() {
+            let of_attempt = is_start && place >= FIRST_OF_ATTEMPT;
+            let (known, lacks_own) = (&mut self.attributes[place], &mut self.lacks_own[place]);
+            holds_earlier |= new != 0 && new != *known && (!of_attempt || *lacks_own);
+            *lacks_own |= of_attempt && new == 0;
+            *known = if new == 0 { *known } else { new };
+        }
+        holds_earlier
+    }
+
+    /// Whether a start says nothing new of what the job asked for while it waited.
+    fn knows_request(&self) -> bool {
+        self.asked_milli.is_some_and(|asked| asked <= ONE_GPU_MILLI || self.has_shape)
+    }
+
+    /// From when on a hold of a device that the scheduler reports at `time` changes anything, µs.
+    fn held_from(&self, time: i64) -> i64 {
+        self.seen.unwrap_or(time).min(self.started.unwrap_or(time)).min(time)
+    }
 }
 
 /// Spans invalidated since the last commit.
 #[derive(Debug, Default)]
 pub struct Invalidation {
     spans: Vec<Span>,
+    waits: Vec<Span>,
     histories: HashMap<i64, KeyHistory>,
 }
 
 impl Invalidation {
     /// Invalidates a span.
     pub fn add(&mut self, span: Span) {
-        self.spans.push(span);
-        if self.spans.len() > MAX_SPANS {
-            self.spans = merge_spans(std::mem::take(&mut self.spans), 0);
-        }
+        push(&mut self.spans, span);
     }
 
     /// Invalidates what new events change; there is one fact per row. `watermarks` has the earlier
@@ -101,28 +142,37 @@ impl Invalidation {
     ) {
         let column = |name| batch.column_by_name(name).expect("a column of job_events");
         let (columns, kinds) = (ATTRIBUTES.map(column), column("kind").as_string_view());
-        let evidence = column("hold_evidence").as_string_view();
+        let [gpus, nodes, per_node] = ["gpus_milli", "asked_node_count", "asked_gpus_per_node_milli"]
+            .map(|name| column(name).as_primitive::<Int64Type>());
+        let (evidence, steps) = (column("hold_evidence").as_string_view(), column("step_id"));
         for (row, (fact, watermark)) in facts.iter().zip(watermarks).enumerate() {
             let begin = first(fact.key);
             let is_new = !self.histories.contains_key(&fact.key);
             let history = self.histories.entry(fact.key).or_default();
-            let mut is_news = false;
-            for (known, column) in history.attributes.iter_mut().zip(columns) {
-                let new = hash(column, row);
-                is_news |= new != 0 && new != *known;
-                *known = if new == 0 { *known } else { new };
-            }
+            let kind = match kinds.value(row) {
+                // A step holds nothing of its own, and says nothing about its job.
+                "SUBMITTED" | "WAITING" | "STARTED" | "ENDED" if steps.is_valid(row) => "STEP",
+                kind => kind,
+            };
+            let is_news =
+                kind != "STEP" && history.learn(columns.map(|column| hash(column, row)), kind == "STARTED");
             // A key without a history may have had one that was dropped.
             let in_order = fact.time >= history.last && if is_new { begin == fact.time } else { !is_news };
             history.last = history.last.max(fact.time);
             let to = fact.reach.max(*watermark).max(history.last);
-            let from = match kinds.value(row) {
+            let is_schedulers = evidence.is_valid(row) && evidence.value(row) == "slurm";
+            let from = match kind {
                 // Until then the job was counted as waiting for GPUs, and it was not.
                 "ELIGIBLE" => begin,
                 // From now on it is known which attempt the wait led to.
+                "STARTED" if history.ended == 0 && history.knows_request() => {
+                    push(&mut self.waits, (begin, to));
+                    fact.time
+                }
                 "STARTED" if history.ended == 0 => begin,
-                // A hold from the scheduler overrides what agents saw of the device before.
-                "DEVICE_HELD" if evidence.is_valid(row) && evidence.value(row) == "slurm" => begin,
+                // A hold from the scheduler overrides what agents saw of the device before. And an
+                // attempt is counted by its devices once all of them are known.
+                "DEVICE_HELD" if is_schedulers => history.held_from(fact.time),
                 // From the end on, the device counted as free and the job as gone. This event says
                 // that the device was held until now, or that the job waits or runs again.
                 "DEVICE_RELEASED" | "SUBMITTED" | "WAITING" | "STARTED" | "ENDED" if history.ended > 0 => {
@@ -130,8 +180,15 @@ impl Invalidation {
                 }
                 _ => fact.time,
             };
-            if kinds.value(row) == "ENDED" {
-                history.ended = fact.time;
+            match kind {
+                "SUBMITTED" if gpus.is_valid(row) => history.asked_milli = Some(gpus.value(row)),
+                "WAITING" => history.has_shape |= nodes.is_valid(row) && per_node.is_valid(row),
+                "STARTED" => history.started = Some(fact.time),
+                "DEVICE_HELD" if !is_schedulers => {
+                    history.seen = Some(history.seen.unwrap_or(fact.time).min(fact.time));
+                }
+                "ENDED" => history.ended = fact.time,
+                _ => {}
             }
             self.add((if in_order { from } else { from.min(begin) }, to));
         }
@@ -155,14 +212,23 @@ impl Invalidation {
     /// After a commit: drops all spans, and the histories of finished jobs.
     pub fn clear_committed(&mut self, is_open: impl Fn(i64) -> bool, schema: SchemaId) {
         self.spans.clear();
+        self.waits.clear();
         if schema == SchemaId::JobEvent {
             self.histories.retain(|key, _| is_open(*key));
         }
     }
 
     /// All spans, sorted and disjoint.
-    pub fn spans(&self) -> Vec<Span> {
-        merge_spans(self.spans.clone(), 0)
+    pub fn spans(&self) -> InvalidatedSpans {
+        let [all, waits] = [&self.spans, &self.waits].map(|spans| merge_spans(spans.clone(), 0));
+        InvalidatedSpans { all, waits }
+    }
+}
+
+fn push(spans: &mut Vec<Span>, span: Span) {
+    spans.push(span);
+    if spans.len() > MAX_SPANS {
+        *spans = merge_spans(std::mem::take(spans), 0);
     }
 }
 
@@ -222,7 +288,8 @@ mod tests {
         events.iter().for_each(|event| rows.push(0, event));
         let (batch, facts) = rows.finish();
         invalidation.record(schema, &batch, &facts, &vec![0; facts.len()], |_| 0);
-        let spans = invalidation.spans().into_iter().map(|(from, to)| (from / MINUTE, to / MINUTE)).collect();
+        let spans =
+            invalidation.spans().all.into_iter().map(|(from, to)| (from / MINUTE, to / MINUTE)).collect();
         invalidation.clear_committed(|_| true, schema);
         spans
     }
@@ -254,6 +321,108 @@ mod tests {
             [(12, 12)],
             "the same value as before"
         );
+    }
+
+    /// Spans of minutes that one event invalidates: of all tables, and of waits.
+    fn both(invalidation: &mut Invalidation, event: JobEvent) -> [Vec<Span>; 2] {
+        let mut rows = RawRows::new(
+            raw_tables().into_iter().find(|table| table.schema == SchemaId::JobEvent).unwrap(),
+            0,
+        );
+        rows.push(0, &Event::Job(event));
+        let (batch, facts) = rows.finish();
+        invalidation.record(SchemaId::JobEvent, &batch, &facts, &[0], |_| 0);
+        let InvalidatedSpans { all, waits } = invalidation.spans();
+        invalidation.clear_committed(|_| true, SchemaId::JobEvent);
+        [all, waits].map(|spans| spans.into_iter().map(|(from, to)| (from / MINUTE, to / MINUTE)).collect())
+    }
+
+    fn of(kind: JobEventKind, minute: i64, more: JobEvent) -> JobEvent {
+        let Event::Job(event) = job(kind, minute) else { unreachable!() };
+        JobEvent { envelope: event.envelope, kind: event.kind, job_id: event.job_id, ..more }
+    }
+
+    fn gpus(gpus: u64) -> JobEvent {
+        JobEvent { gpus_milli: Some(gpus * 1_000), ..JobEvent::default() }
+    }
+
+    #[test]
+    fn a_start_invalidates_the_wait_only_where_it_tells_what_was_asked_for() {
+        use JobEventKind::{Started, Submitted, Waiting};
+        let placed = JobEvent { nodes: Some("a,b".into()), node_count: Some(2), ..gpus(16) };
+        let shape = JobEvent {
+            asked_node_count: Some(2),
+            asked_gpus_per_node_milli: Some(8_000),
+            ..JobEvent::default()
+        };
+        let start = |submitted: JobEvent, waiting: JobEvent, started: JobEvent| {
+            let mut invalidation = Invalidation::default();
+            both(&mut invalidation, of(Submitted, 0, submitted));
+            both(&mut invalidation, of(Waiting, 1, waiting));
+            both(&mut invalidation, of(Started, 40, started))
+        };
+        let (whole, now, wait) = (vec![(0, 40)], vec![(40, 40)], vec![(0, 40)]);
+        let known = start(gpus(16), shape.clone(), placed.clone());
+        assert_eq!(known, [now.clone(), wait.clone()], "the shape was reported");
+        assert_eq!(start(gpus(1), JobEvent::default(), gpus(1)), [now, wait], "a GPU has one shape");
+        let without_shape = start(gpus(16), JobEvent::default(), placed.clone());
+        assert_eq!(without_shape, [whole.clone(), vec![]], "the nodes tell the shape");
+        let half = JobEvent { asked_gpus_per_node_milli: None, ..shape.clone() };
+        assert_eq!(start(gpus(16), half, placed.clone())[0], whole, "half a shape is none");
+        let without_gpus = start(JobEvent::default(), shape.clone(), placed.clone());
+        assert_eq!(without_gpus[0], whole, "the start tells the number of GPUs");
+        let other_team = JobEvent { team: Some("b".into()), ..placed };
+        assert_eq!(start(gpus(16), shape, other_team)[0], whole, "its wait counts for another team");
+    }
+
+    #[test]
+    fn a_resize_invalidates_earlier_attempts_only_where_they_said_less() {
+        use JobEventKind::{Ended, Started, Submitted};
+        let resized = JobEvent { final_state: Some("RESIZED".into()), ..JobEvent::default() };
+        let with_model = |model: Option<&str>, count: u64| JobEvent {
+            nodes: Some(format!("n{count}")),
+            node_count: Some(1),
+            gpu_model: model.map(str::to_owned),
+            ..gpus(count)
+        };
+        let second = |first: JobEvent, second: JobEvent| {
+            let mut invalidation = Invalidation::default();
+            both(&mut invalidation, of(Submitted, 0, gpus(1)));
+            both(&mut invalidation, of(Started, 10, first));
+            both(&mut invalidation, of(Ended, 20, resized.clone()));
+            both(&mut invalidation, of(Started, 21, second))[0].clone()
+        };
+        assert_eq!(second(with_model(None, 4), with_model(None, 8)), [(20, 21)], "each says its nodes");
+        assert_eq!(second(with_model(Some("a"), 4), with_model(Some("b"), 8)), [(20, 21)]);
+        let late_model = second(with_model(None, 4), with_model(Some("b"), 8));
+        assert_eq!(late_model, [(0, 21)], "the first attempt takes the model of the second");
+    }
+
+    #[test]
+    fn a_hold_from_the_scheduler_invalidates_the_attempt_and_what_agents_saw() {
+        use JobEventKind::{DeviceHeld, Started, Submitted};
+        let evidence = |by: &str| JobEvent { hold_evidence: Some(by.into()), ..JobEvent::default() };
+        let mut invalidation = Invalidation::default();
+        both(&mut invalidation, of(Submitted, 0, gpus(1)));
+        assert_eq!(both(&mut invalidation, of(DeviceHeld, 29, evidence("process")))[0], [(29, 29)]);
+        both(&mut invalidation, of(Started, 30, gpus(1)));
+        assert_eq!(both(&mut invalidation, of(DeviceHeld, 40, evidence("slurm")))[0], [(29, 40)]);
+        let mut invalidation = Invalidation::default();
+        both(&mut invalidation, of(Submitted, 0, gpus(1)));
+        both(&mut invalidation, of(Started, 30, gpus(1)));
+        assert_eq!(both(&mut invalidation, of(DeviceHeld, 31, evidence("slurm")))[0], [(30, 31)]);
+    }
+
+    #[test]
+    fn a_step_of_a_job_invalidates_nothing_earlier() {
+        use JobEventKind::{Ended, Started, Submitted};
+        let step = || JobEvent { step_id: Some("0".into()), nodes: Some("a".into()), ..JobEvent::default() };
+        let mut invalidation = Invalidation::default();
+        both(&mut invalidation, of(Submitted, 0, gpus(1)));
+        both(&mut invalidation, of(Started, 10, gpus(1)));
+        assert_eq!(both(&mut invalidation, of(Started, 20, step()))[0], [(20, 20)]);
+        assert_eq!(both(&mut invalidation, of(Ended, 30, step()))[0], [(30, 30)]);
+        assert_eq!(both(&mut invalidation, of(Started, 40, step()))[0], [(40, 40)], "the job has not ended");
     }
 
     #[test]

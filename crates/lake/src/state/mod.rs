@@ -32,7 +32,7 @@ use crate::raw::facts::{EventId, Facts};
 use crate::raw::samples::SampleChunk;
 use crate::raw::table::RawTable;
 use crate::table::Layout;
-use crate::window::Span;
+use crate::window::{InvalidatedSpans, Span};
 
 /// State of one group in one log partition.
 #[derive(Debug)]
@@ -293,7 +293,7 @@ impl GroupState {
     }
 
     /// Spans invalidated since the last commit; `None` where no joined table reads this group.
-    pub fn invalidated(&self) -> Option<Vec<Span>> {
+    pub fn invalidated(&self) -> Option<InvalidatedSpans> {
         self.invalidation.as_ref().map(Invalidation::spans)
     }
 

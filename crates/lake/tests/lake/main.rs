@@ -20,6 +20,7 @@ mod revisions;
 mod samples;
 mod saved_keys;
 mod several_writers;
+mod starts;
 
 /// As in the program. The system's took 29 % of the tests' CPU time.
 #[global_allocator]

@@ -37,7 +37,7 @@ use crate::pipeline::definition::{Extent as SourceExtent, Shape};
 use crate::pipeline::plan::{Group, Planned};
 use crate::pipeline::rollup::START as WINDOW_START;
 use crate::raw::raw_tables;
-use crate::window::{Span, floor_to};
+use crate::window::{InvalidatedSpans, Span, floor_to};
 
 /// Joined tables belong to no log partition. The owner of this partition of this raw table owns all
 /// of them.
@@ -192,7 +192,13 @@ impl Lake {
             if done < now {
                 // If the log of a version is gone, its spans are not known: recompute everything.
                 let invalidated = self.stores[&anchor].invalidated_since(done as i64 - 1).await?;
-                spans.extend(invalidated.unwrap_or_else(|| vec![(i64::MIN, i64::MAX)]));
+                match invalidated {
+                    Some(InvalidatedSpans { all, waits }) => {
+                        spans.extend(all);
+                        spans.extend(waits.into_iter().filter(|_| planned.pipeline.wait_outcome));
+                    }
+                    None => spans.push((i64::MIN, i64::MAX)),
+                }
                 progress.push((number, now));
             }
         }

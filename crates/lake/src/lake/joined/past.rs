@@ -1,6 +1,6 @@
 //! Opening balances of the past: of all history, the rows that the windows of one span of days can
 //! depend on. An import of years and repairs of old windows go through history in such spans, so
-//! their memory depends on the jobs of a span, not on all that ever ran.
+//! their memory depends on the jobs of a span and their nodes, not on all that ever ran.
 //!
 //! Unlike [`Opening`](super::opening::Opening), everything is read from files: what it costs is
 //! three columns of all rows of jobs for each span, and the whole rows of the jobs in it.
@@ -22,8 +22,11 @@ use crate::pipeline::plan::Plan;
 use crate::table::KEY;
 use crate::window::{MICROS_PER_DAY, Span, floor_to};
 
-/// Waits and runs of jobs that begin in a span, at most, unless one day has more.
+/// Waits and runs of jobs that begin in a span, each counted once for each of its nodes, at most,
+/// unless one day has more.
 pub(in crate::lake) const JOBS_AT_ONCE: usize = 100_000;
+/// Fewer attempts than this part of it are not counted: they fit, on up to so many nodes each.
+const MANY_NODES: usize = 64;
 /// Rows that are decoded at a time.
 const ROWS_AT_ONCE: usize = 64 * 1024;
 /// Begin and end of what a row of a keyed table of jobs says, if it has them.
@@ -46,22 +49,36 @@ impl Past {
             Some(store) => store.files()?.iter().filter_map(|file| file.rows()).sum::<u64>() as usize,
             None => 0,
         };
-        if attempts <= jobs_at_once {
+        if attempts <= jobs_at_once / MANY_NODES {
             return Ok(None);
         }
         let (mut begun, mut models) = (BTreeMap::new(), BTreeSet::new());
         let store = &stores[OF_JOBS[0]];
         for file in store.files()? {
-            let columns =
-                ["cluster", "pool", "gpu_model", "from_time", "to_time", "queued_from", "queued_to"];
+            let columns = [
+                "cluster",
+                "pool",
+                "gpu_model",
+                "node_count",
+                "from_time",
+                "to_time",
+                "queued_from",
+                "queued_to",
+            ];
             for rows in store.read_columns(&file, &columns).await? {
                 models.extend(models_of(&conform(&rows, &store.spec().public_schema())?)?);
+                let nodes = int_column(&rows, "node_count");
                 for (begins, _) in intervals(&rows) {
-                    for begin in begins.iter().flatten() {
-                        *begun.entry(floor_to(begin, MICROS_PER_DAY)).or_default() += 1;
+                    for (begin, nodes) in begins.iter().zip(nodes) {
+                        let Some(begin) = begin else { continue };
+                        let nodes = nodes.map_or(1, |nodes| usize::try_from(nodes).unwrap_or(1).max(1));
+                        *begun.entry(floor_to(begin, MICROS_PER_DAY)).or_default() += nodes;
                     }
                 }
             }
+        }
+        if begun.values().sum::<usize>() <= jobs_at_once {
+            return Ok(None);
         }
         Ok(Some(Self { spans: spans(&begun, jobs_at_once), models }))
     }
@@ -158,7 +175,7 @@ async fn rows_of(store: &DeltaStore, keys: &HashSet<i64>) -> Result<Vec<RecordBa
 }
 
 fn int_column<'a>(rows: &'a RecordBatch, name: &str) -> &'a Int64Array {
-    rows.column_by_name(name).expect("tables of jobs have keys").as_primitive()
+    rows.column_by_name(name).expect("a column of tables of jobs").as_primitive()
 }
 
 /// Begins and ends of what rows say, each kind that they have.
@@ -190,7 +207,7 @@ mod tests {
         assert_eq!(spans(&begun, 100), [(i64::MIN, i64::MAX)]);
     }
 
-    /// A key and the times, µs, of one row of it.
+    /// A key and the times, µs, of one row of it, on two nodes.
     type Row = (i64, [Option<i64>; 4]);
 
     async fn store(root: &Url, spec: Arc<TableSpec>, rows: &[Row]) -> DeltaStore {
@@ -200,7 +217,8 @@ mod tests {
             Arc::new(times.with_timezone("UTC"))
         };
         let keys: Int64Array = rows.iter().map(|(key, _)| *key).collect();
-        let columns: [(&str, ArrayRef); 6] = [
+        let columns: [(&str, ArrayRef); 7] = [
+            ("node_count", Arc::new(Int64Array::from(vec![2; rows.len()]))),
             ("from_time", time(0)),
             ("to_time", time(1)),
             ("queued_from", time(2)),
@@ -242,8 +260,9 @@ mod tests {
             ("attempts".to_owned(), store(&root, spec("attempts"), &attempts).await),
             (JOBS.to_owned(), store(&root, spec(JOBS), &events).await),
         ]);
-        assert!(Past::divide(&stores, attempts.len()).await.unwrap().is_none());
-        let past = Past::divide(&stores, 5).await.unwrap().unwrap();
+        assert!(Past::divide(&stores, 2 * attempts.len()).await.unwrap().is_none());
+        assert!(Past::divide(&stores, 2 * attempts.len() - 1).await.unwrap().is_some(), "two nodes each");
+        let past = Past::divide(&stores, 10).await.unwrap().unwrap();
         assert!(past.spans.len() > 5, "{:?}", past.spans);
         let (from, to) = past.span_of(day(12));
         let inside = (0..30).filter(|key| day(*key) + MICROS_PER_DAY / 2 >= from && day(*key) < to).count();

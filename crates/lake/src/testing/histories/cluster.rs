@@ -125,13 +125,14 @@ fn samples(timeline: &mut Timeline, cluster: &str, node: &str, gpus: u32, at_ms:
     }));
 }
 
-/// A job that waits and runs up to two times, on whole GPUs of one node.
+/// A job that waits and runs up to two times, on whole GPUs of one node. What the scheduler says of
+/// it at its submission, while it waits and at its start differs from job to job.
 fn job(timeline: &mut Timeline, number: u32) {
     let id = format!("j{number}");
-    let (node, most) = *NODES.choose(&mut timeline.rng).unwrap_or(&NODES[0]);
-    let gpus = timeline.rng.random_range(1..=most);
+    let (mut node, most) = *NODES.choose(&mut timeline.rng).unwrap_or(&NODES[0]);
+    let mut gpus = timeline.rng.random_range(1..=most);
     let mut at_ms = timeline.time();
-    let described = |kind, at_ms| JobEvent {
+    let described = |kind, at_ms, gpus: u32| JobEvent {
         team: Some(format!("t{}", number % 3)),
         user_name: Some(format!("u{}", number % 5)),
         pool: Some("a".into()),
@@ -139,16 +140,21 @@ fn job(timeline: &mut Timeline, number: u32) {
         gpus_milli: Some(u64::from(gpus) * 1_000),
         ..job_event("east", &id, kind, at_ms)
     };
+    let submitted = described(JobEventKind::Submitted, at_ms, gpus);
     timeline.emit(Event::Job(JobEvent {
         asked_node_count: Some(1),
         time_limit_ms: Some(8 * HOUR_MS as u64),
-        ..described(JobEventKind::Submitted, at_ms)
+        gpus_milli: submitted.gpus_milli.filter(|_| number % 4 != 3),
+        ..submitted
     }));
     at_ms += timeline.rng.random_range(1_000..20 * MINUTE_MS);
     let reason = ["Priority", "Resources", "QOSMaxJobsPerUserLimit"][number as usize % 3];
+    let waiting = described(JobEventKind::Waiting, at_ms - 500, gpus);
     timeline.emit(Event::Job(JobEvent {
         reason: Some(reason.into()),
-        ..described(JobEventKind::Waiting, at_ms - 500)
+        asked_node_count: Some(1).filter(|_| number % 4 != 2),
+        asked_gpus_per_node_milli: waiting.gpus_milli.filter(|_| number % 2 == 0),
+        ..waiting
     }));
     for attempt in 0..timeline.rng.random_range(0..3_i64) {
         let end_ms = at_ms + timeline.rng.random_range(MINUTE_MS..50 * MINUTE_MS);
@@ -156,20 +162,36 @@ fn job(timeline: &mut Timeline, number: u32) {
             attempt_id: Some(attempt),
             nodes: Some(node.into()),
             node_count: Some(1),
-            ..described(kind, at_ms)
+            ..described(kind, at_ms, gpus)
         };
-        timeline.emit(Event::Job(of_attempt(JobEventKind::Started, at_ms)));
+        let model = Some("h100".to_owned()).filter(|_| timeline.rng.random_bool(0.5));
+        timeline.emit(Event::Job(JobEvent { gpu_model: model, ..of_attempt(JobEventKind::Started, at_ms) }));
         for gpu in 0..gpus {
-            let held = |kind, at_ms| JobEvent {
+            let on_device = |kind, at_ms| JobEvent {
                 hold_id: Some(format!("{id}/{attempt}/{gpu}")),
-                hold_quality: Some("EXACT".into()),
-                hold_evidence: Some("slurm".into()),
                 node: Some(node.into()),
                 gpu_index: Some(gpu),
                 gpu_uuid: Some(format!("GPU-{node}-{gpu}")),
                 ..of_attempt(kind, at_ms)
             };
-            timeline.emit(Event::Job(held(JobEventKind::DeviceHeld, at_ms)));
+            let held = |kind, at_ms| JobEvent {
+                hold_quality: Some("EXACT".into()),
+                hold_evidence: Some("slurm".into()),
+                ..on_device(kind, at_ms)
+            };
+            let mut held_ms = at_ms;
+            if timeline.rng.random_bool(0.3) {
+                // An agent sees the job's process, and minutes later the scheduler knows the device.
+                timeline.emit(Event::Job(JobEvent {
+                    attempt_id: None,
+                    hold_id: Some(format!("process/{id}/{attempt}/{gpu}")),
+                    hold_quality: Some("UNKNOWN".into()),
+                    hold_evidence: Some("process".into()),
+                    ..on_device(JobEventKind::DeviceHeld, at_ms + 500)
+                }));
+                held_ms += timeline.rng.random_range(1_000..(end_ms - at_ms));
+            }
+            timeline.emit(Event::Job(held(JobEventKind::DeviceHeld, held_ms)));
             if timeline.rng.random_bool(0.9) {
                 timeline.emit(Event::Job(held(JobEventKind::DeviceReleased, end_ms)));
             }
@@ -182,14 +204,19 @@ fn job(timeline: &mut Timeline, number: u32) {
         if end_ms > timeline.end_ms {
             return;
         }
-        let state =
-            *["COMPLETED", "FAILED", "REQUEUED", "TIMEOUT"].choose(&mut timeline.rng).unwrap_or(&"FAILED");
+        let states = ["COMPLETED", "FAILED", "REQUEUED", "RESIZED", "TIMEOUT"];
+        let state = *states.choose(&mut timeline.rng).unwrap_or(&"FAILED");
         timeline.emit(Event::Job(JobEvent {
             final_state: Some(state.into()),
             exit_code: Some(i32::from(state != "COMPLETED")),
             ..of_attempt(JobEventKind::Ended, end_ms)
         }));
-        at_ms = end_ms + timeline.rng.random_range(0..5 * MINUTE_MS);
+        at_ms = end_ms;
+        if state == "RESIZED" {
+            (node, gpus) = *NODES.choose(&mut timeline.rng).unwrap_or(&NODES[0]);
+        } else {
+            at_ms += timeline.rng.random_range(0..5 * MINUTE_MS);
+        }
     }
 }
 
