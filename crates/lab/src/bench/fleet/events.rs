@@ -11,6 +11,8 @@ use crate::bench::fleet::plan;
 const WATCHER: &str = "watch/slurm/prod-h100";
 /// Delay between an event and its observation.
 const SEEN_MS: i64 = 2_000;
+/// How often the watcher asks the scheduler.
+const ASKED_EVERY_MS: i64 = 10_000;
 
 /// All events, in order of time.
 pub fn events(fleet: &Fleet, length_ms: i64) -> Vec<Event> {
@@ -83,6 +85,22 @@ fn job(id: &str, kind: Job, at_ms: i64) -> Event {
         kind: kind.into(),
         job_id: id.into(),
         ..Default::default()
+    })
+}
+
+/// What the scheduler answers of a job that still waits when it is asked next.
+pub fn waiting(it: &plan::Job) -> Option<Event> {
+    let asked_ms = it.submitted_ms + ASKED_EVERY_MS;
+    (asked_ms < it.from_ms).then(|| {
+        Event::Job(v1::JobEvent {
+            envelope: envelope(asked_ms),
+            kind: Job::Waiting.into(),
+            job_id: it.id.clone(),
+            reason: Some("Resources".into()),
+            asked_node_count: Some(it.nodes.end - it.nodes.start),
+            asked_gpus_per_node_milli: Some(u64::from(it.gpus.end - it.gpus.start) * 1_000),
+            ..Default::default()
+        })
     })
 }
 

@@ -77,6 +77,7 @@ impl Site {
             .collect();
         for job in plan::jobs(self, from_ms, to_ms) {
             events.extend(events::of_job(&names, &job, job.from_ms >= watched_ms));
+            events.extend(events::waiting(&job));
         }
         let first_minute = from_ms.div_euclid(MINUTE_MS) * MINUTE_MS;
         events.extend((first_minute..to_ms).step_by(MINUTE_MS as usize).map(events::observed));
