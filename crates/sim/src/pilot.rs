@@ -7,7 +7,7 @@ use tidegate_autopilot::{
     forecast::{SelectedForecast, Series, SeriesNames, TrailingConfig},
     guard::KillSwitch,
     intent::{Intent, Limits, PersonApproval, Stage},
-    policy::{ForecastRules, Mode, Policy},
+    policy::{Mode, Policy},
     rollout::Rollout,
     target::Target,
 };
@@ -136,9 +136,9 @@ pub fn with_approvals(mut policy: Policy) -> Policy {
 /// A forecast that has learnt the demand before the beginning, as on a cluster with a history.
 ///
 /// It learns means of whole hours, each for all steps of its hour. Partial hours are left out.
-pub fn forecast_from_history(setting: &Scenario, rules: ForecastRules) -> Foresight {
+pub fn forecast_from_history(setting: &Scenario, policy: &Policy) -> Foresight {
     let step_ms = TrailingConfig::default().step_ms;
-    let mut known = SelectedForecast::new(rules, SeriesNames::default());
+    let mut known = SelectedForecast::new(policy, SeriesNames::default());
     for (service, past) in setting.services.iter().zip(&setting.past_gpus) {
         let pool = &setting.spec.pools[service.pool].name;
         let in_hour = usize::try_from(HOUR_US / service.step_us.max(1)).unwrap_or(1).max(1);
@@ -158,7 +158,7 @@ pub fn forecast_from_history(setting: &Scenario, rules: ForecastRules) -> Foresi
 /// A forecast for a synthetic scenario: it has learnt a week of demand like that to come, and has
 /// the fault `error`.
 pub fn warmed_up_forecast(setting: &Scenario, error: ForecastFault) -> Foresight {
-    let mut known = SelectedForecast::new(ForecastRules::default(), SeriesNames::default());
+    let mut known = SelectedForecast::new(&Policy::shipped(), SeriesNames::default());
     for service in &setting.services {
         let pool = &setting.spec.pools[service.pool].name;
         let day = (DAY_US / service.step_us) as usize;

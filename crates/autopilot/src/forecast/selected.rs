@@ -1,7 +1,7 @@
 //! Selection of the forecast by policy: published forecasts, or the series' past.
 //!
-//! If the policy allows both, the past answers while its bounds hold: in backtests it left more to
-//! lend (docs/results/autopilot.md). Otherwise a fresh published forecast answers. If that drifts
+//! If the policy allows both, the past answers while as many of its bounds held as the policy
+//! demands of a loan: in backtests it left more to lend (docs/results/autopilot.md). Otherwise a fresh published forecast answers. If that drifts
 //! within a day, the past answers after all; if it drifts further ahead, the past answers for
 //! horizons beyond a day. If the policy allows published forecasts only, they answer even while
 //! they drift, and the guard refuses loans.
@@ -12,13 +12,10 @@ use tidegate_units::Micros;
 
 use super::published::PublishedSeries;
 use super::{DemandForecast, Published, Reach, Series, SeriesNames, Trailing, TrailingConfig, ppm};
-use crate::policy::{ForecastRules, ForecastSource};
+use crate::policy::{ForecastRules, ForecastSource, Policy};
 use crate::state::{ClusterState, ForecastOrigin};
 
 const DAY_MS: i64 = 86_400_000;
-/// The past comes first while at least this share of its bounds held. It is the shipped policy's
-/// `lend.least_coverage`.
-const PAST_HOLDS: f64 = 0.85;
 /// Horizons that stand for "now" and "more than a day".
 const NEAR_MS: i64 = 0;
 const FAR_MS: i64 = DAY_MS;
@@ -27,14 +24,21 @@ const FAR_MS: i64 = DAY_MS;
 #[derive(Debug, Clone)]
 pub struct SelectedForecast {
     rules: ForecastRules,
+    /// The past comes first while at least this share of its bounds held.
+    past_holds: f64,
     published: Published,
     past: Trailing,
 }
 
 impl SelectedForecast {
     /// Knows nothing yet. `names` maps owners and pools to their names on the log.
-    pub fn new(rules: ForecastRules, names: SeriesNames) -> Self {
-        Self { rules, published: Published::new(names), past: Trailing::new(TrailingConfig::default()) }
+    pub fn new(policy: &Policy, names: SeriesNames) -> Self {
+        Self {
+            rules: policy.forecast,
+            past_holds: policy.lend.least_coverage,
+            published: Published::new(names),
+            past: Trailing::new(TrailingConfig::default()),
+        }
     }
 
     /// Published forecasts, to record into.
@@ -112,7 +116,7 @@ impl SelectedForecast {
 
     /// The past, if it comes first.
     fn past_that_holds(&self, of: Series<'_>) -> Option<&Trailing> {
-        let holds = |past: &&Trailing| past.coverage(of).is_some_and(|share| share >= PAST_HOLDS);
+        let holds = |past: &&Trailing| past.coverage(of).is_some_and(|share| share >= self.past_holds);
         (self.rules.source == ForecastSource::Best).then_some(&self.past).filter(holds)
     }
 

@@ -186,7 +186,7 @@ impl Pilot {
         let journal = LogJournal::open(Arc::clone(log), "c", "test").unwrap();
         let reader = LogJournal::open(Arc::clone(log), "c", "reader").unwrap();
         let forecasts = ForecastReader::new(Arc::clone(log), "c", ISSUED_MS).unwrap();
-        let chosen = SelectedForecast::new(policy.forecast, SeriesNames::default());
+        let chosen = SelectedForecast::new(&policy, SeriesNames::default());
         Self { executor: Executor::new(policy, Settings::default(), journal, chosen), forecasts, reader }
     }
 

@@ -138,7 +138,7 @@ fn a_forged_lease_stops_nobody() {
         let site = Site::new();
         let journal = if keyed { site.process("one") } else { open(&site.log, "one") };
         let policy = Policy::auto();
-        let forecast = SelectedForecast::new(policy.forecast, SeriesNames::default());
+        let forecast = SelectedForecast::new(&policy, SeriesNames::default());
         let settings = Settings { holder: "one".to_owned(), ..Settings::default() };
         let mut executor = Executor::new(policy, settings, journal, forecast);
         let mut step = |at_s: i64| {

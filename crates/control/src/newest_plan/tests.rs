@@ -79,7 +79,7 @@ fn autopilot(minutes: i64, turnover: u32, most_changed: u32) -> Cost {
     let journal = LogJournal::open(Arc::clone(&log), "c", "one").unwrap();
     let journal = journal.archiving(PlanArchive::in_data(data)).showing(NewestPlanFile::in_data(data));
     let policy = Policy::auto();
-    let forecast = SelectedForecast::new(policy.forecast, SeriesNames::default());
+    let forecast = SelectedForecast::new(&policy, SeriesNames::default());
     let settings = Settings { holder: "one".into(), lease_ms: 90_000, most_changed, ..Settings::default() };
     let mut executor = Executor::new(policy, settings, journal, forecast);
     let (mut newest_bytes, mut last) = (0, Vec::new());

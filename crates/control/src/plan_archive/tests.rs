@@ -23,7 +23,7 @@ fn log(folder: &Path) -> Arc<dyn EventLog> {
 /// What an autopilot records in `minutes` on a cluster of this size.
 fn recorded(journal: LogJournal, nodes: u32, jobs: u32, minutes: i64) {
     let policy = Policy::auto();
-    let forecast = SelectedForecast::new(policy.forecast, SeriesNames::default());
+    let forecast = SelectedForecast::new(&policy, SeriesNames::default());
     let mut executor = Executor::new(policy, Settings::default(), journal, forecast);
     for minute in 0..minutes {
         let now_us = ISSUED_MS * 1_000 + minute * MINUTE_US;

@@ -164,7 +164,7 @@ impl Service {
             ..Settings::default()
         };
         let names = config.slurm.as_ref().map(SlurmConfig::series_names).unwrap_or_default();
-        let forecast = SelectedForecast::new(acting.policy.forecast, names);
+        let forecast = SelectedForecast::new(&acting.policy, names);
         let forecasts = ForecastReader::new(Arc::clone(log), &config.cluster, begun_ms)?;
         let steps_since_ms = Some(begun_ms - STEPS_MS);
         let target = EnrichedTarget::new(slurm, Arc::clone(log), &config.cluster, steps_since_ms)?;

@@ -122,7 +122,7 @@ fn a_plan_announces_its_stops_and_records_who_saved_and_who_did_not() {
     let journal = |holder: &str| LogJournal::open(log.clone(), "tidegate", holder).unwrap();
     let settings = Settings { holder: "one".into(), plan_every_ms: 1_000, ..Settings::default() };
     let policy = Policy::parse(POLICY).unwrap();
-    let forecast = SelectedForecast::new(policy.forecast, SeriesNames::default());
+    let forecast = SelectedForecast::new(&policy, SeriesNames::default());
     let mut executor = Executor::new(policy, settings, journal("one"), forecast);
     let mut target = site.target();
     let deadline = Instant::now() + Duration::from_secs(90);

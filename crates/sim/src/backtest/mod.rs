@@ -235,7 +235,7 @@ pub fn play(setting: &Scenario, contender: Contender, seed: u64) -> Result<Run, 
         }
         Contender::Pilot { policy, control, habits, reports, mut publisher, .. } => {
             let mut target = SimTarget::new(sim, control, seed).with_reports(reports);
-            let foresight = forecast_from_history(setting, policy.forecast);
+            let foresight = forecast_from_history(setting, &policy);
             let pilot = Pilot::new(*policy, 1, habits, InMemoryJournal::brief(), foresight);
             if let Some(publisher) = &mut publisher {
                 past_demand(setting, publisher.as_mut());

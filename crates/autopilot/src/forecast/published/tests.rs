@@ -1,7 +1,7 @@
 use super::super::{DemandForecast, SelectedForecast};
 use super::*;
 use crate::fixture::{NOW, S, cluster};
-use crate::policy::{ForecastRules, ForecastSource};
+use crate::policy::{ForecastRules, ForecastSource, Policy};
 use crate::state::ForecastOrigin;
 
 const HOUR: i64 = 3_600 * S;
@@ -38,10 +38,15 @@ fn published(into: &mut Published) {
     into.record_calibration(SeriesName::Team("serving".into()), Reach::Day, standing(Drift::None, ISSUED));
 }
 
+fn selected(source: ForecastSource, least_coverage: f64) -> SelectedForecast {
+    let mut policy = Policy { forecast: ForecastRules { source, most_age_s: 25_200 }, ..Policy::shipped() };
+    policy.lend.least_coverage = least_coverage;
+    SelectedForecast::new(&policy, SeriesNames::default())
+}
+
 /// Observed at `at_us` with a demand of `gpus`.
 fn chosen(source: ForecastSource, at_us: i64, gpus: u32) -> SelectedForecast {
-    let mut chosen =
-        SelectedForecast::new(ForecastRules { source, most_age_s: 25_200 }, SeriesNames::default());
+    let mut chosen = selected(source, 0.85);
     published(chosen.published());
     chosen.observe(&state(at_us, gpus));
     chosen
@@ -119,7 +124,7 @@ fn what_may_not_be_used_is_not_and_it_is_said_why() {
     assert_eq!(old.highest_gpus(OF, 0.9, 60_000), None, "the past is too short");
     assert!(why(&chosen(ForecastSource::Trailing, ISSUED, 15)).contains("policy"));
     // No calibration report any more.
-    let mut silent = SelectedForecast::new(ForecastRules::default(), SeriesNames::default());
+    let mut silent = SelectedForecast::new(&Policy::shipped(), SeriesNames::default());
     published(silent.published());
     silent.published().record_step(
         SeriesName::Team("serving".into()),
@@ -135,7 +140,7 @@ fn what_may_not_be_used_is_not_and_it_is_said_why() {
         teams: [("serving".to_owned(), None)].into(),
         pools: [("serve".to_owned(), "h100".to_owned())].into(),
     };
-    let mut several = SelectedForecast::new(ForecastRules::default(), names);
+    let mut several = SelectedForecast::new(&Policy::shipped(), names);
     published(several.published());
     several.observe(&state(ISSUED, 15));
     assert_eq!(why(&several), "no forecast of POOL h100 was published");
@@ -195,14 +200,57 @@ fn older_issues_and_words_change_nothing() {
 
 /// A day of past demand of 15 every minute.
 fn with_past(source: ForecastSource, at_us: i64) -> SelectedForecast {
-    let mut chosen =
-        SelectedForecast::new(ForecastRules { source, most_age_s: 25_200 }, SeriesNames::default());
+    with_past_of(selected(source, 0.85), at_us, 24, |_| 15.0)
+}
+
+/// So many hours of past demand, by minute.
+fn with_past_of(
+    mut chosen: SelectedForecast,
+    at_us: i64,
+    hours: i64,
+    demand: impl Fn(i64) -> f64,
+) -> SelectedForecast {
     published(chosen.published());
-    for minute in 0..24 * 60 {
-        chosen.past().observe(OF, at_us - (24 * 60 - minute) * 60 * S, 15.0);
+    for minute in 0..hours * 60 {
+        chosen.past().observe(OF, at_us - (hours * 60 - minute) * 60 * S, demand(minute));
     }
     chosen.observe(&state(at_us, 15));
     chosen
+}
+
+#[test]
+fn how_many_bounds_must_have_held_is_up_to_the_policy() {
+    let at = ISSUED + 600 * S;
+    // Ten hours after the beginning demand rises as it never did: some bounds are too low.
+    let rising = |minute: i64| if minute < 18 * 60 { 10.0 } else { 15.0 };
+    let by = |least_coverage: f64| {
+        let chosen = with_past_of(selected(ForecastSource::Best, least_coverage), at, 24, rising);
+        let mut seen = state(at, 15);
+        chosen.annotate(&mut seen);
+        (chosen.coverage(OF).unwrap(), seen.forecast_origins["serving"]["serve"].clone())
+    };
+    let (held, origin) = by(0.85);
+    assert!(
+        (0.85..0.97).contains(&held) && matches!(origin, ForecastOrigin::Past { .. }),
+        "{held} {origin:?}"
+    );
+    let (held, origin) = by(0.97);
+    assert!(matches!(origin, ForecastOrigin::Published { .. }), "{held} {origin:?}");
+    assert!((held - 0.94).abs() < 1e-9, "what was published on its bounds, not {held}");
+}
+
+#[test]
+fn beyond_what_the_past_reaches_a_published_forecast_answers() {
+    let at = ISSUED + 600 * S;
+    // A gap every four hours: no span of five hours is known whole.
+    let with_gaps = |minute: i64| if minute % 240 < 10 { f64::NAN } else { 15.0 };
+    let short = with_past_of(selected(ForecastSource::Best, 0.85), at, 24, with_gaps);
+    assert_eq!(short.coverage(OF), Some(1.0), "the past comes first");
+    near(short.highest_gpus(OF, 0.9, 15 * 60_000), 15.0);
+    let far_ms = 300 * 60_000;
+    assert_eq!(short.clone().past().highest_gpus(OF, 0.9, far_ms), None);
+    let published = chosen(ForecastSource::Log, at, 15).highest_gpus(OF, 0.9, far_ms);
+    assert!(published.is_some() && short.highest_gpus(OF, 0.9, far_ms) == published, "{published:?}");
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn from_log(
     let mut state = target.resumed(read, &positions).observe().map_err(|error| error.to_string())?;
     if let Some(policy) = policy {
         let names = config.slurm.as_ref().map(SlurmConfig::series_names).unwrap_or_default();
-        let mut forecast = SelectedForecast::new(policy.forecast, names);
+        let mut forecast = SelectedForecast::new(policy, names);
         let mut reader = ForecastReader::new(Arc::clone(log), config.cluster(), now_ms).map_err(text)?;
         reader.read(forecast.published()).map_err(text)?;
         forecast.observe(&state);

@@ -46,7 +46,7 @@ impl Process {
     fn new(log: &Arc<dyn EventLog>, saved: Saved) -> Self {
         let Saved { executor, read, positions, .. } = saved;
         let policy = Policy::auto();
-        let forecast = SelectedForecast::new(policy.forecast, SeriesNames::default());
+        let forecast = SelectedForecast::new(&policy, SeriesNames::default());
         let journal = LogJournal::open(log.clone(), "c", "one").unwrap().resumed(&positions);
         let settings = Settings { holder: "one".into(), ..Settings::default() };
         let target =
