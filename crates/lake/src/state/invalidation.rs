@@ -46,8 +46,6 @@ const ONE_GPU_MILLI: i64 = 1_000;
 struct KeyHistory {
     /// Time of its last event, µs.
     last: i64,
-    /// When its last attempt started, µs; `None` if none has.
-    started: Option<i64>,
     /// When the job, or an attempt of it, ended, µs; 0 if it has not.
     ended: i64,
     /// When anything but the scheduler first saw it on a device, µs; `None` if nothing has.
@@ -80,11 +78,6 @@ impl KeyHistory {
     /// Whether a start says nothing new of what the job asked for while it waited.
     fn knows_request(&self) -> bool {
         self.asked_milli.is_some_and(|asked| asked <= ONE_GPU_MILLI || self.has_shape)
-    }
-
-    /// From when on a hold of a device that the scheduler reports at `time` changes anything, µs.
-    fn held_from(&self, time: i64) -> i64 {
-        self.seen.unwrap_or(time).min(self.started.unwrap_or(time)).min(time)
     }
 }
 
@@ -170,9 +163,8 @@ impl Invalidation {
                     fact.time
                 }
                 "STARTED" if history.ended == 0 => begin,
-                // A hold from the scheduler overrides what agents saw of the device before. And an
-                // attempt is counted by its devices once all of them are known.
-                "DEVICE_HELD" if is_schedulers => history.held_from(fact.time),
+                // A hold from the scheduler overrides what agents saw of the device before.
+                "DEVICE_HELD" if is_schedulers => history.seen.unwrap_or(fact.time).min(fact.time),
                 // From the end on, the device counted as free and the job as gone. This event says
                 // that the device was held until now, or that the job waits or runs again.
                 "DEVICE_RELEASED" | "SUBMITTED" | "WAITING" | "STARTED" | "ENDED" if history.ended > 0 => {
@@ -183,7 +175,6 @@ impl Invalidation {
             match kind {
                 "SUBMITTED" if gpus.is_valid(row) => history.asked_milli = Some(gpus.value(row)),
                 "WAITING" => history.has_shape |= nodes.is_valid(row) && per_node.is_valid(row),
-                "STARTED" => history.started = Some(fact.time),
                 "DEVICE_HELD" if !is_schedulers => {
                     history.seen = Some(history.seen.unwrap_or(fact.time).min(fact.time));
                 }
@@ -399,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_from_the_scheduler_invalidates_the_attempt_and_what_agents_saw() {
+    fn a_hold_from_the_scheduler_invalidates_what_agents_saw() {
         use JobEventKind::{DeviceHeld, Started, Submitted};
         let evidence = |by: &str| JobEvent { hold_evidence: Some(by.into()), ..JobEvent::default() };
         let mut invalidation = Invalidation::default();
@@ -410,7 +401,7 @@ mod tests {
         let mut invalidation = Invalidation::default();
         both(&mut invalidation, of(Submitted, 0, gpus(1)));
         both(&mut invalidation, of(Started, 30, gpus(1)));
-        assert_eq!(both(&mut invalidation, of(DeviceHeld, 31, evidence("slurm")))[0], [(30, 31)]);
+        assert_eq!(both(&mut invalidation, of(DeviceHeld, 31, evidence("slurm")))[0], [(31, 31)]);
     }
 
     #[test]

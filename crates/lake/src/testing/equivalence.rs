@@ -37,10 +37,13 @@ pub enum Delivery {
     /// Every event is delayed at random by up to an hour, one in ten by up to three days, and one
     /// in five is delivered twice.
     ShuffledWithDuplicates,
+    /// In order, with a commit and all updates after each event. Not among [`Self::ALL`]: it is for
+    /// short histories.
+    OneByOne,
 }
 
 impl Delivery {
-    /// All deliveries.
+    /// The five deliveries of any history.
     pub const ALL: [Self; 5] = [
         Self::OneShot,
         Self::WindowByWindow,
@@ -80,7 +83,7 @@ pub async fn tables_after(
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut arrivals = events.to_vec();
     match delivery {
-        Delivery::OneShot | Delivery::RandomCuts | Delivery::KilledAndResumed => {}
+        Delivery::OneShot | Delivery::RandomCuts | Delivery::KilledAndResumed | Delivery::OneByOne => {}
         Delivery::WindowByWindow => arrivals.sort_by_key(Event::event_time_ms),
         Delivery::ShuffledWithDuplicates => {
             let repeated: Vec<Event> = arrivals.iter().filter(|_| rng.random_ratio(1, 5)).cloned().collect();
@@ -116,6 +119,7 @@ pub async fn tables_after(
 fn cuts(arrivals: &[Event], delivery: Delivery, rng: &mut ChaCha8Rng) -> Vec<usize> {
     let mut cuts = match delivery {
         Delivery::OneShot => Vec::new(),
+        Delivery::OneByOne => (1..arrivals.len()).collect(),
         Delivery::WindowByWindow => {
             let hour = |i: usize| arrivals[i].event_time_ms().div_euclid(HOUR_MS);
             (1..arrivals.len()).filter(|i| hour(*i) != hour(i - 1)).collect()
@@ -167,7 +171,8 @@ impl Feed<'_> {
             } else if delivery == Delivery::WindowByWindow && self.rng.random_bool(0.9) {
                 // Joined tables are updated less often than tables are committed.
                 lake.flush().await?;
-            } else if delivery != Delivery::OneShot && self.rng.random_bool(0.7) {
+            } else if !matches!(delivery, Delivery::OneShot | Delivery::OneByOne) && self.rng.random_bool(0.7)
+            {
                 self.flush_in_lanes(&mut lake).await?;
                 maintenance::run_due(&mut lake, &Maintenance::default()).await?;
             } else {

@@ -1,29 +1,66 @@
-//! What the start of a job and the scheduler's holds change in windows before them: random
-//! histories of jobs that wait, of which the scheduler says more or less, give the same bytes
-//! whether tables are updated once or between any two events.
+//! What the start of a job, and a hold that the scheduler reports, change in windows before them.
+//! Each history is short, so that tables are updated between any two of its events: a window that
+//! should have been recomputed and was not differs from one shot.
 
-use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use tidegate_events::Event;
-use tidegate_events::v1::{JobEvent, JobEventKind, NodeEvent, NodeEventKind};
+use tidegate_events::v1::{JobEvent, JobEventKind as Kind, NodeEvent, NodeEventKind};
 use tidegate_lake::pipeline::{Plan, shipped};
-use tidegate_lake::testing::equivalence::{Delivery, ViewSelection, tables_after};
+use tidegate_lake::testing::equivalence::{Delivery, TableContents, ViewSelection, tables_after};
 use tidegate_lake::testing::with_dependencies;
 use url::Url;
 
-use crate::equivalence::seeds;
 use crate::histories::{envelope, job_event, sealed};
 
-/// 2023-11-14 23:20:00 UTC: midnight is in between.
-const START_MS: i64 = 1_700_004_000_000;
-const MINUTE_MS: i64 = 60_000;
-const END_MS: i64 = START_MS + 80 * MINUTE_MS;
+/// 2023-11-14 23:50:00 UTC, ten minutes before midnight.
+const START_MS: i64 = 1_700_005_800_000;
 const NODES: [&str; 2] = ["n0", "n1"];
-const GPUS_PER_NODE: u64 = 8;
 
-fn history(rng: &mut ChaCha8Rng) -> Vec<Event> {
-    let mut events = vec![Event::Job(job_event("c", "", JobEventKind::Observed, END_MS))];
+/// An event of a job, so many seconds after the beginning.
+fn event(job: &str, kind: Kind, at_s: i64, more: JobEvent) -> Event {
+    let named = job_event("c", job, kind, START_MS + at_s * 1_000);
+    Event::Job(JobEvent { envelope: named.envelope, job_id: named.job_id, kind: named.kind, ..more })
+}
+
+fn asks(gpus: u64) -> JobEvent {
+    JobEvent {
+        gpus_milli: Some(gpus * 1_000),
+        team: Some("t".into()),
+        pool: Some("p".into()),
+        ..JobEvent::default()
+    }
+}
+
+/// An attempt on whole nodes.
+fn on(nodes: &[&str], attempt: i64, more: JobEvent) -> JobEvent {
+    JobEvent {
+        attempt_id: Some(attempt),
+        nodes: Some(nodes.join(",")),
+        node_count: Some(nodes.len() as u32),
+        ..more
+    }
+}
+
+fn ends(attempt: i64, state: &str) -> JobEvent {
+    JobEvent { attempt_id: Some(attempt), final_state: Some(state.into()), ..JobEvent::default() }
+}
+
+/// A hold of a device by an attempt, known by `evidence`.
+fn device(evidence: &str, node: &str, gpu: u32) -> JobEvent {
+    let by_scheduler = evidence == "slurm";
+    JobEvent {
+        attempt_id: by_scheduler.then_some(0),
+        hold_id: Some(format!("{evidence}/{node}/{gpu}")),
+        hold_quality: Some(if by_scheduler { "EXACT" } else { "UNKNOWN" }.into()),
+        hold_evidence: Some(evidence.into()),
+        node: Some(node.into()),
+        gpu_index: Some(gpu),
+        ..JobEvent::default()
+    }
+}
+
+/// Two nodes of eight GPUs with agents, and the watcher's answer every ten minutes, beside these
+/// events.
+fn on_a_cluster(mut events: Vec<Event>) -> Vec<Event> {
     for node in NODES {
         let of_node = |kind: NodeEventKind| NodeEvent {
             envelope: envelope("c", START_MS),
@@ -33,162 +70,91 @@ fn history(rng: &mut ChaCha8Rng) -> Vec<Event> {
         };
         events.push(Event::Node(NodeEvent {
             pool: Some("p".into()),
-            gpu_model: Some("h100".into()),
-            gpus_milli: Some(GPUS_PER_NODE * 1_000),
+            gpus_milli: Some(8_000),
             ..of_node(NodeEventKind::NodeRegistered)
         }));
         events.push(Event::Node(of_node(NodeEventKind::CollectorStarted)));
     }
-    (0..8).for_each(|number| job(rng, number, &mut events));
+    events.extend((1..=4).map(|tens| event("", Kind::Observed, tens * 600, JobEvent::default())));
     sealed(events)
 }
 
-/// Where an attempt runs.
-#[derive(Clone)]
-struct Place {
-    nodes: Vec<&'static str>,
-    gpus_per_node: u64,
-}
-
-impl Place {
-    fn any(rng: &mut ChaCha8Rng) -> Self {
-        let nodes = [vec!["n0"], vec!["n1"], NODES.to_vec()].choose(rng).unwrap().clone();
-        Self { nodes, gpus_per_node: rng.random_range(1..=4) }
+/// The tables of one shot, which are those of any other delivery.
+async fn tables_of(events: Vec<Event>) -> TableContents {
+    let events = on_a_cluster(events);
+    let names = ["ledger_1d", "pending_days", "first_in_line", "fragmentation", "quota_use"];
+    let plan = Plan::compile(with_dependencies(shipped(), names.map(str::to_owned).to_vec())).await.unwrap();
+    let mut found = Vec::new();
+    for delivery in [Delivery::OneShot, Delivery::OneByOne] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Url::from_directory_path(folder.path()).unwrap();
+        let views = ViewSelection::Only("no view");
+        found.push(tables_after(&plan, &root, &events, delivery, 0, views).await.unwrap());
     }
-
-    fn gpus_milli(&self) -> u64 {
-        self.nodes.len() as u64 * self.gpus_per_node * 1_000
+    let [expected, updated] = found.try_into().expect("two deliveries");
+    assert!(expected["device_ledger_1m"].num_rows() > 50, "the ledger has minutes");
+    for (name, rows) in &updated {
+        assert_eq!(rows, &expected[name], "{name}");
     }
-}
-
-fn job(rng: &mut ChaCha8Rng, number: usize, events: &mut Vec<Event>) {
-    let id = format!("j{number}");
-    let mut place = Place::any(rng);
-    let mut at_ms = rng.random_range(START_MS..END_MS - 40 * MINUTE_MS);
-    let described = |kind, at_ms| JobEvent {
-        team: Some(format!("t{}", number % 2)),
-        user_name: Some("u".into()),
-        pool: Some("p".into()),
-        ..job_event("c", &id, kind, at_ms)
-    };
-    let asked = place.gpus_milli();
-    events.push(Event::Job(JobEvent {
-        gpus_milli: rng.random_bool(0.8).then_some(asked),
-        team: rng.random_bool(0.9).then(|| format!("t{}", number % 2)),
-        ..described(JobEventKind::Submitted, at_ms)
-    }));
-    if rng.random_bool(0.7) {
-        events.push(Event::Job(JobEvent {
-            reason: Some((*["Resources", "QOSMaxGRESPerUser"].choose(rng).unwrap()).into()),
-            priority: rng.random_bool(0.5).then_some(number as i64),
-            asked_node_count: rng.random_bool(0.8).then_some(place.nodes.len() as u32),
-            asked_gpus_per_node_milli: rng.random_bool(0.8).then_some(place.gpus_per_node * 1_000),
-            ..job_event("c", &id, JobEventKind::Waiting, at_ms + 5_000)
-        }));
-    }
-    at_ms += rng.random_range(6_000..30 * MINUTE_MS);
-    for attempt in 0..rng.random_range(1..3_i64) {
-        let end_ms = at_ms + rng.random_range(2 * MINUTE_MS..25 * MINUTE_MS);
-        events.push(Event::Job(JobEvent {
-            attempt_id: Some(attempt),
-            gpus_milli: rng.random_bool(0.9).then(|| place.gpus_milli()),
-            gpu_model: rng.random_bool(0.6).then(|| "h100".into()),
-            nodes: Some(place.nodes.join(",")),
-            node_count: Some(place.nodes.len() as u32),
-            ..described(JobEventKind::Started, at_ms)
-        }));
-        if rng.random_bool(0.3) {
-            events.push(Event::Job(JobEvent {
-                attempt_id: Some(attempt),
-                step_id: Some("0".into()),
-                nodes: Some("n0".into()),
-                ..job_event("c", &id, JobEventKind::Started, at_ms + 30_000)
-            }));
-        }
-        devices(rng, (&id, attempt), &place, (at_ms, end_ms), events);
-        if end_ms > END_MS {
-            return;
-        }
-        let state = *["COMPLETED", "REQUEUED", "RESIZED"].choose(rng).unwrap();
-        events.push(Event::Job(JobEvent {
-            attempt_id: Some(attempt),
-            final_state: Some(state.into()),
-            ..described(JobEventKind::Ended, end_ms)
-        }));
-        if state == "COMPLETED" {
-            return;
-        }
-        (at_ms, place) = match state {
-            "RESIZED" => (end_ms, Place::any(rng)),
-            _ => (end_ms + rng.random_range(1_000..15 * MINUTE_MS), place),
-        };
-    }
-}
-
-/// What agents saw of the devices of an attempt, and what the scheduler says of them, at once or
-/// minutes later.
-fn devices(
-    rng: &mut ChaCha8Rng,
-    (id, attempt): (&str, i64),
-    place: &Place,
-    (from_ms, to_ms): (i64, i64),
-    events: &mut Vec<Event>,
-) {
-    let (seen, held) = (rng.random_bool(0.5), rng.random_bool(0.7));
-    let later_ms = if rng.random_bool(0.4) { rng.random_range(1_000..to_ms - from_ms) } else { 0 };
-    for node in &place.nodes {
-        for gpu in 0..place.gpus_per_node as u32 {
-            let hold = |by: &str, kind, at_ms| JobEvent {
-                hold_id: Some(format!("{by}/{id}/{attempt}/{node}/{gpu}")),
-                hold_evidence: Some(by.into()),
-                node: Some((*node).into()),
-                gpu_index: Some(gpu),
-                ..job_event("c", id, kind, at_ms)
-            };
-            if seen {
-                events.push(Event::Job(JobEvent {
-                    hold_quality: Some("UNKNOWN".into()),
-                    ..hold("process", JobEventKind::DeviceHeld, from_ms + 1_500)
-                }));
-            }
-            if held {
-                let exact = |kind, at_ms| JobEvent {
-                    attempt_id: Some(attempt),
-                    hold_quality: Some("EXACT".into()),
-                    ..hold("slurm", kind, at_ms)
-                };
-                events.push(Event::Job(exact(JobEventKind::DeviceHeld, from_ms + later_ms)));
-                events.push(Event::Job(exact(JobEventKind::DeviceReleased, to_ms)));
-            }
-        }
-    }
+    expected
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_updated_between_waits_and_starts_are_those_of_one_shot() {
-    let names = ["ledger_1d", "pending_days", "first_in_line", "fragmentation", "quota_use"];
-    let tables = names.map(str::to_owned).to_vec();
-    let plan = Plan::compile(with_dependencies(shipped(), tables)).await.unwrap();
-    let mut minutes = 0;
-    for seed in 0..seeds() {
-        let events = history(&mut ChaCha8Rng::seed_from_u64(seed));
-        let mut first = None;
-        let others = [Delivery::RandomCuts, Delivery::RandomCuts, Delivery::KilledAndResumed];
-        for (number, delivery) in (0..).zip([Delivery::OneShot].into_iter().chain(others)) {
-            let folder = tempfile::tempdir().unwrap();
-            let root = Url::from_directory_path(folder.path()).unwrap();
-            let views = ViewSelection::Only("no view");
-            let tables =
-                tables_after(&plan, &root, &events, delivery, 100 * seed + number, views).await.unwrap();
-            let Some(expected) = &first else {
-                minutes += tables["device_ledger_1m"].num_rows();
-                first = Some(tables);
-                continue;
-            };
-            for (name, rows) in &tables {
-                assert_eq!(rows, &expected[name], "seed {seed}, {delivery:?} {number}: {name}");
-            }
-        }
-    }
-    assert!(minutes > 500, "the ledger has {minutes} rows of minutes");
+async fn a_wait_whose_shape_was_reported() {
+    let shape = JobEvent {
+        reason: Some("Resources".into()),
+        asked_node_count: Some(2),
+        asked_gpus_per_node_milli: Some(6_000),
+        ..JobEvent::default()
+    };
+    // Half of each node is taken, so that a gang of twelve waits over midnight beside eight free.
+    let tables = tables_of(vec![
+        event("a", Kind::Submitted, 1, asks(8)),
+        event("a", Kind::Started, 2, on(&NODES, 0, asks(8))),
+        event("b", Kind::Submitted, 60, asks(12)),
+        event("b", Kind::Waiting, 70, shape),
+        event("a", Kind::Ended, 1_500, ends(0, "COMPLETED")),
+        event("b", Kind::Started, 1_500, on(&NODES, 0, asks(12))),
+    ])
+    .await;
+    assert!(tables["pending_days"].num_rows() > 2, "the wait has pieces on both days");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_whose_shape_only_the_start_tells() {
+    tables_of(vec![
+        event("a", Kind::Submitted, 1, asks(8)),
+        event("a", Kind::Started, 2, on(&NODES, 0, asks(8))),
+        event("b", Kind::Submitted, 60, asks(12)),
+        event("a", Kind::Ended, 1_500, ends(0, "COMPLETED")),
+        event("b", Kind::Started, 1_500, on(&NODES, 0, asks(12))),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_takes_its_gpus_from_the_next_one() {
+    let unknown = || JobEvent { gpus_milli: None, ..asks(0) };
+    tables_of(vec![
+        event("a", Kind::Submitted, 1, unknown()),
+        event("a", Kind::Started, 60, on(&["n0"], 0, unknown())),
+        event("a", Kind::Ended, 900, ends(0, "RESIZED")),
+        event("a", Kind::Started, 900, on(&["n1"], 1, asks(4))),
+        event("a", Kind::Ended, 1_800, ends(1, "COMPLETED")),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_that_an_agent_saw_before_the_scheduler_named_them() {
+    tables_of(vec![
+        event("a", Kind::Submitted, 1, asks(2)),
+        // The agent's clock is ahead: it saw the process before the job started.
+        event("a", Kind::DeviceHeld, 30, device("process", "n0", 0)),
+        event("a", Kind::Started, 120, on(&["n0"], 0, asks(2))),
+        event("a", Kind::DeviceHeld, 900, device("slurm", "n0", 0)),
+        event("a", Kind::DeviceHeld, 900, device("slurm", "n0", 1)),
+        event("a", Kind::Ended, 1_800, ends(0, "COMPLETED")),
+    ])
+    .await;
 }

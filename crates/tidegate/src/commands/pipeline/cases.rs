@@ -145,6 +145,7 @@ fn described(way: Delivery) -> &'static str {
         Delivery::RandomCuts => "in random pieces",
         Delivery::KilledAndResumed => "killed and resumed",
         Delivery::ShuffledWithDuplicates => "shuffled, with duplicates",
+        Delivery::OneByOne => "one by one",
     }
 }
 
