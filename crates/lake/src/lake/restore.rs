@@ -59,9 +59,12 @@ impl Lake {
                 state.partition, state.committed
             );
         }
-        for batch in events_of(&ctx, &committed, &open, &found).await? {
-            state.restore_open(conform(&batch, &state.raw().spec.full_schema())?);
-        }
+        let schema = state.raw().spec.full_schema();
+        let events = events_of(&ctx, &committed, &open, &found).await?;
+        let events: Vec<RecordBatch> =
+            events.iter().map(|batch| conform(batch, &schema)).collect::<Result<_, _>>()?;
+        state.restore_histories(&events)?;
+        events.into_iter().for_each(|batch| state.restore_open(batch));
         restore_recent_keys(&ctx, &committed, &found, state).await
     }
 }

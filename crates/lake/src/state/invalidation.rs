@@ -126,6 +126,15 @@ impl Invalidation {
         }
     }
 
+    /// On start: learns what these events of jobs said, in order of their times, and invalidates
+    /// nothing.
+    pub fn restore_jobs(&mut self, events: &RecordBatch, facts: &[Facts]) {
+        let watermarks = vec![i64::MIN; facts.len()];
+        self.record_jobs(events, facts, &watermarks, |_| i64::MIN);
+        self.spans.clear();
+        self.waits.clear();
+    }
+
     fn record_jobs(
         &mut self,
         batch: &RecordBatch,
@@ -402,6 +411,25 @@ mod tests {
         both(&mut invalidation, of(Submitted, 0, gpus(1)));
         both(&mut invalidation, of(Started, 30, gpus(1)));
         assert_eq!(both(&mut invalidation, of(DeviceHeld, 31, evidence("slurm")))[0], [(31, 31)]);
+    }
+
+    #[test]
+    fn after_a_restart_events_invalidate_what_they_would_have_without() {
+        use JobEventKind::{Started, Submitted};
+        let rows = |event: JobEvent| {
+            let table = raw_tables().into_iter().find(|table| table.schema == SchemaId::JobEvent).unwrap();
+            let mut rows = RawRows::new(table, 0);
+            rows.push(0, &Event::Job(event));
+            rows.finish()
+        };
+        let submitted = of(Submitted, 0, gpus(1));
+        let mut forgetful = Invalidation::default();
+        assert_eq!(both(&mut forgetful, of(Started, 30, gpus(1)))[0], [(0, 30)], "nothing is known of it");
+        let mut restored = Invalidation::default();
+        let (events, facts) = rows(submitted);
+        restored.restore_jobs(&events, &facts);
+        assert_eq!(restored.spans(), InvalidatedSpans::default());
+        assert_eq!(both(&mut restored, of(Started, 30, gpus(1))), [vec![(30, 30)], vec![(0, 30)]]);
     }
 
     #[test]

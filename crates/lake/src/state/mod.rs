@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 
 use arrow::array::RecordBatch;
 use datafusion::prelude::SessionContext;
+use tidegate_events::SchemaId;
 
 pub use self::bloom::SealedKeys;
 use self::invalidation::Invalidation;
@@ -26,9 +27,11 @@ pub use self::recent::{RecentKeys, SEAL_AFTER_MS, recent_day};
 pub(crate) use self::samples::LONG_RUN_ROWS;
 pub use self::samples::SamplesState;
 use self::watermarks::Watermarks;
+use crate::batch::concat;
+use crate::batch::sort::sorted;
 use crate::error::Result;
 use crate::pipeline::plan::Group;
-use crate::raw::facts::{EventId, Facts};
+use crate::raw::facts::{EventId, Facts, facts_from_rows};
 use crate::raw::samples::SampleChunk;
 use crate::raw::table::RawTable;
 use crate::table::Layout;
@@ -177,6 +180,18 @@ impl GroupState {
             Rows::Samples(samples) => samples.restore_recent(events),
             Rows::Keyed(keyed) => keyed.restore_recent(events),
         }
+    }
+
+    /// On start: restores what the committed events of open keys said, so that the next ones
+    /// invalidate no more than they would have without the restart.
+    pub fn restore_histories(&mut self, events: &[RecordBatch]) -> Result<()> {
+        let Some(invalidation) = &mut self.invalidation else { return Ok(()) };
+        if self.group.raw.schema == SchemaId::JobEvent {
+            let rows = concat(&self.group.raw.spec.full_schema(), events)?;
+            let rows = sorted(&rows, &["event_time".to_owned()])?;
+            invalidation.restore_jobs(&rows, &facts_from_rows(&rows, true));
+        }
+        Ok(())
     }
 
     /// On start: restores the committed events of keys that are still open.
