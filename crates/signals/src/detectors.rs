@@ -20,7 +20,7 @@ use crate::input::Input;
 use crate::job::{GATHER_US, JobMonitor};
 use crate::publication::Publication;
 use crate::sizing::Sizing;
-use crate::time::US_PER_S;
+use crate::time::{HOUR_US, US_PER_S};
 use job_monitors::JobMonitors;
 use node_monitors::NodeMonitors;
 
@@ -135,6 +135,14 @@ impl Detectors {
         if now_us.rem_euclid(HEALTH_INTERVAL_US) == 0 {
             self.out.extend(self.nodes.evaluate(now_us));
             self.jobs.forget_old(now_us);
+        }
+    }
+
+    /// Time passes without ticks: forgets jobs that ended long ago, once an hour. A site without
+    /// agents and step reports has no ticks at all.
+    pub fn skip(&mut self, from_us: i64, to_us: i64) {
+        if from_us.div_euclid(HOUR_US) != to_us.div_euclid(HOUR_US) {
+            self.jobs.forget_old(to_us);
         }
     }
 

@@ -209,6 +209,7 @@ impl Reorder {
         let mut tick_us = self.tick_us.unwrap_or(last_us);
         while tick_us < last_us {
             if self.detectors.is_idle() {
+                self.detectors.skip(tick_us, last_us);
                 tick_us = last_us;
                 break;
             }

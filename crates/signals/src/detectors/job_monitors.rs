@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::limits::EVICTED_PART;
 use super::{JobKey, NodeKey};
 use crate::job::JobMonitor;
 use crate::publication::Publication;
@@ -83,18 +84,27 @@ impl JobMonitors {
     }
 
     /// Forgets the least useful job: of those that do not run the longest silent, else the one that
-    /// is watched for the shortest time, whose baselines are learnt soonest again. Returns what
-    /// closes its signals; `None` if no job is left.
-    pub fn evict(&mut self) -> Option<(JobKey, Vec<Publication>)> {
+    /// is watched for the shortest time, whose baselines are learnt soonest again. Finding one takes
+    /// a look at all, so of those that do not run one in sixteen goes at once. Returns what closes
+    /// their signals; nothing if no job is left.
+    pub fn evict(&mut self) -> Vec<(JobKey, Vec<Publication>)> {
         let use_of = |(name, job): (&JobKey, &JobMonitor)| match self.active.contains(name) {
             false => (false, job.newest_us()),
             true => (true, -job.since_us()),
         };
-        let name = self.jobs.iter().min_by_key(|entry| use_of(*entry)).map(|(name, _)| name.clone())?;
-        let publications = self.update(&name, i64::MIN, JobMonitor::close);
-        self.changed.remove(&name);
-        self.bytes -= self.jobs.remove(&name).map_or(0, |mut job| job.recount().0);
-        Some((name, publications))
+        let mut jobs: Vec<_> = self.jobs.iter().map(|entry| (use_of(entry), entry.0)).collect();
+        jobs.sort_unstable();
+        let part = jobs.len().div_ceil(EVICTED_PART);
+        let least = jobs.into_iter().take(part).enumerate();
+        let idle = least.take_while(|(place, ((runs, _), _))| *place == 0 || !runs);
+        let names: Vec<JobKey> = idle.map(|(_, (_, name))| name.clone()).collect();
+        let evicted = names.into_iter().map(|name| {
+            let publications = self.update(&name, i64::MIN, JobMonitor::close);
+            self.changed.remove(&name);
+            self.bytes -= self.jobs.remove(&name).map_or(0, |mut job| job.recount().0);
+            (name, publications)
+        });
+        evicted.collect()
     }
 
     /// Changes a job, and updates where its ranks are and whether it is active. One that is new was

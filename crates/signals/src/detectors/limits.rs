@@ -6,6 +6,8 @@ use crate::device::DeviceWindows;
 
 /// Clusters; events of further ones change nothing.
 const MAX_CLUSTERS: usize = 256;
+/// Of jobs and nodes without signals at most one in so many is forgotten at once.
+pub(super) const EVICTED_PART: usize = 16;
 
 impl Detectors {
     /// Sets the limit of the memory of jobs and nodes, bytes.
@@ -52,13 +54,17 @@ impl Detectors {
     pub(super) fn stay_within_limit(&mut self) {
         let most = Shares::of(self.memory.limit_bytes).state;
         while self.jobs.bytes() + self.nodes.bytes() > most {
-            if self.nodes.bytes() > most / 2 && self.nodes.evict() {
-                self.memory.evicted_nodes += 1;
+            let nodes = if self.nodes.bytes() > most / 2 { self.nodes.evict() } else { 0 };
+            self.memory.evicted_nodes += nodes as u64;
+            if nodes > 0 {
                 continue;
             }
-            let Some((job, publications)) = self.jobs.evict() else { break };
-            self.memory.evicted_jobs += 1;
-            self.emit(&job, publications);
+            let evicted = self.jobs.evict();
+            if evicted.is_empty() {
+                break;
+            }
+            self.memory.evicted_jobs += evicted.len() as u64;
+            evicted.into_iter().for_each(|(job, publications)| self.emit(&job, publications));
         }
     }
 }

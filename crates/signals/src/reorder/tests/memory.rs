@@ -88,6 +88,32 @@ fn over_the_limit_the_job_that_began_last_is_forgotten() {
     assert!(reorder.memory().evicted_jobs > 900, "{:?}", reorder.memory());
 }
 
+/// A site without agents and step reports: nothing is monitored, and its clock jumps.
+#[test]
+fn jobs_that_ended_long_ago_are_forgotten_without_ticks() {
+    let mut reorder = Reorder::new(i64::MIN);
+    let mut most = 0;
+    for n in 0..2_000 {
+        let (job, at_ms) = (format!("j{n}"), START_MS + n * 600_000);
+        reorder.push(start(&job, at_ms), NOW_MS);
+        let ended = v1::JobEvent {
+            kind: v1::JobEventKind::Ended.into(),
+            job_id: job,
+            final_state: Some("COMPLETED".into()),
+            ..v1::JobEvent::default()
+        };
+        reorder.push(sealed(Event::Job(ended), at_ms + 300_000), NOW_MS);
+        reorder.advance(at_ms * 1_000);
+        reorder.take();
+        if n == 200 {
+            most = reorder.memory().held_bytes;
+        }
+    }
+    let memory = reorder.memory();
+    assert!(most > 0 && memory.held_bytes < 2 * most, "{memory:?}, {most} bytes after a day");
+    assert_eq!(memory.evicted_jobs, 0);
+}
+
 #[test]
 fn invented_nodes_and_devices_stay_within_the_limit() {
     const LIMIT: usize = 8 << 20;
