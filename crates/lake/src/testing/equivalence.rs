@@ -37,7 +37,7 @@ pub enum Delivery {
     /// Every event is delayed at random by up to an hour, one in ten by up to three days, and one
     /// in five is delivered twice.
     ShuffledWithDuplicates,
-    /// In order, with a commit and all updates after each event. Not among [`Self::ALL`]: it is for
+    /// In order, with a commit and all updates after each time that has events. Not among [`Self::ALL`]: it is for
     /// short histories.
     OneByOne,
 }
@@ -119,7 +119,10 @@ pub async fn tables_after(
 fn cuts(arrivals: &[Event], delivery: Delivery, rng: &mut ChaCha8Rng) -> Vec<usize> {
     let mut cuts = match delivery {
         Delivery::OneShot => Vec::new(),
-        Delivery::OneByOne => (1..arrivals.len()).collect(),
+        Delivery::OneByOne => {
+            let time = |i: usize| arrivals[i].event_time_ms();
+            (1..arrivals.len()).filter(|i| time(*i) != time(i - 1)).collect()
+        }
         Delivery::WindowByWindow => {
             let hour = |i: usize| arrivals[i].event_time_ms().div_euclid(HOUR_MS);
             (1..arrivals.len()).filter(|i| hour(*i) != hour(i - 1)).collect()

@@ -58,8 +58,7 @@ fn device(evidence: &str, node: &str, gpu: u32) -> JobEvent {
     }
 }
 
-/// Two nodes of eight GPUs with agents, and the watcher's answer every ten minutes, beside these
-/// events.
+/// Two nodes of eight GPUs with agents, and a last answer of the watcher, beside these events.
 fn on_a_cluster(mut events: Vec<Event>) -> Vec<Event> {
     for node in NODES {
         let of_node = |kind: NodeEventKind| NodeEvent {
@@ -75,14 +74,14 @@ fn on_a_cluster(mut events: Vec<Event>) -> Vec<Event> {
         }));
         events.push(Event::Node(of_node(NodeEventKind::CollectorStarted)));
     }
-    events.extend((1..=4).map(|tens| event("", Kind::Observed, tens * 600, JobEvent::default())));
+    events.push(event("", Kind::Observed, 2_400, JobEvent::default()));
     sealed(events)
 }
 
 /// The tables of one shot, which are those of any other delivery.
 async fn tables_of(events: Vec<Event>) -> TableContents {
     let events = on_a_cluster(events);
-    let names = ["ledger_1d", "pending_days", "first_in_line", "fragmentation", "quota_use"];
+    let names = ["ledger_1h", "pending_days", "fragmentation"];
     let plan = Plan::compile(with_dependencies(shipped(), names.map(str::to_owned).to_vec())).await.unwrap();
     let mut found = Vec::new();
     for delivery in [Delivery::OneShot, Delivery::OneByOne] {
