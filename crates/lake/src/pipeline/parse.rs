@@ -134,10 +134,11 @@ impl Pipeline {
         if header.once && shape != Shape::View {
             return Err(refuse("`once = true` is for views only; other tables are stored anyway".into()));
         }
-        if header.opening && !(header.stored && matches!(shape, Shape::Joined { .. })) {
+        let is_stored_joined = header.stored && matches!(shape, Shape::Joined { .. });
+        if header.opening && !is_stored_joined {
             return Err(refuse("`opening = true` is only for stored joined pipelines".into()));
         }
-        if !header.wait_outcome && !(header.stored && matches!(shape, Shape::Joined { .. })) {
+        if !header.wait_outcome && !is_stored_joined {
             return Err(refuse("`wait_outcome = false` is only for stored joined pipelines".into()));
         }
         if header.rolls_up.is_some() && (shape.segment().is_none() || !header.stored) {

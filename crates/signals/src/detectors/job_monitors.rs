@@ -84,8 +84,8 @@ impl JobMonitors {
     }
 
     /// Forgets the least useful job: of those that do not run the longest silent, else the one that
-    /// is watched for the shortest time, whose baselines are learnt soonest again. Finding one takes
-    /// a look at all, so of those that do not run one in sixteen goes at once. Returns what closes
+    /// is watched for the shortest time, whose baselines are learnt soonest again. To find it, all
+    /// are looked at, so of those that do not run one in sixteen goes at once. Returns what closes
     /// their signals; nothing if no job is left.
     pub fn evict(&mut self) -> Vec<(JobKey, Vec<Publication>)> {
         let use_of = |(name, job): (&JobKey, &JobMonitor)| match self.active.contains(name) {

@@ -52,8 +52,8 @@ impl NodeMonitors {
         said
     }
 
-    /// Forgets the least useful node; of those without signals one in sixteen at once, since finding
-    /// one takes a look at all. Returns how many.
+    /// Forgets the least useful node. To find it, all are looked at, so of those without signals
+    /// one in sixteen goes at once. Returns how many.
     pub fn evict(&mut self) -> usize {
         let mut nodes: Vec<_> = self.nodes.iter().map(|(name, node)| (node.usefulness(), name)).collect();
         nodes.sort_unstable();

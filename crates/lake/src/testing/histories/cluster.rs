@@ -153,7 +153,7 @@ fn job(timeline: &mut Timeline, number: u32) {
     timeline.emit(Event::Job(JobEvent {
         reason: Some(reason.into()),
         asked_node_count: Some(1).filter(|_| number % 4 != 2),
-        asked_gpus_per_node_milli: waiting.gpus_milli.filter(|_| number % 2 == 0),
+        asked_gpus_per_node_milli: waiting.gpus_milli.filter(|_| number.is_multiple_of(2)),
         ..waiting
     }));
     for attempt in 0..timeline.rng.random_range(0..3_i64) {
