@@ -37,8 +37,8 @@ pub enum Delivery {
     /// Every event is delayed at random by up to an hour, one in ten by up to three days, and one
     /// in five is delivered twice.
     ShuffledWithDuplicates,
-    /// In order, with a commit and all updates after each time that has events. Not among [`Self::ALL`]: it is for
-    /// short histories.
+    /// In order, with a commit and all updates after each time that has events. Not among
+    /// [`Self::ALL`]: it is for short histories.
     OneByOne,
 }
 
