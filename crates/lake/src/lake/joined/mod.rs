@@ -81,6 +81,9 @@ impl Lake {
     /// Opening balances, if this process can keep them: in a shared lake, other processes have the
     /// open jobs of their partitions in memory.
     async fn balance(&mut self) -> Result<Option<Balance>> {
+        // Of a process that has just started nothing is known yet, and without a watermark there is
+        // no balance: the windows would be computed from all history.
+        self.watermarks.update(&self.plan, &self.stores).await?;
         let watermark = self.watermarks.latest();
         let opens = self.plan.stored_joined().any(|planned| planned.pipeline.opening);
         let (Sharing::Exclusive, true, Some(watermark)) = (self.sharing, opens, watermark) else {
