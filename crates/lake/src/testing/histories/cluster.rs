@@ -181,7 +181,7 @@ fn job(timeline: &mut Timeline, number: u32) {
             };
             let mut held_ms = at_ms;
             if timeline.rng.random_bool(0.3) {
-                // An agent sees the job's process, and minutes later the scheduler knows the device.
+                // An agent sees the job's process; minutes later the scheduler knows the device.
                 timeline.emit(Event::Job(JobEvent {
                     attempt_id: None,
                     hold_id: Some(format!("process/{id}/{attempt}/{gpu}")),
