@@ -1,10 +1,10 @@
 //! Selection of the forecast by policy: published forecasts, or the series' past.
 //!
-//! If the policy allows both, the past answers while as many of its bounds held as the policy
-//! demands of a loan: in backtests it left more to lend (docs/results/autopilot.md). Otherwise a
-//! fresh published forecast answers. If that drifts within a day, the past answers after all; if it
-//! drifts further ahead, the past answers for horizons beyond a day. If the policy allows published
-//! forecasts only, they answer even while they drift, and the guard refuses loans.
+//! With `source = "best"` the past comes first while its coverage is at least the policy's
+//! `lend.least_coverage`: in backtests it left more to lend (docs/results/autopilot.md). Below that,
+//! a fresh published forecast is used. If its bounds drift within a day, the past is used instead;
+//! if they drift only further out, the past covers horizons beyond a day. With `source = "log"`
+//! published forecasts are used even while they drift, and the guard refuses loans.
 
 use std::collections::BTreeMap;
 

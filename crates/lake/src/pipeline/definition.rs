@@ -38,9 +38,9 @@ pub struct Pipeline {
     /// Whether a joined table's windows depend on nothing that ended before them (`opening =
     /// true`): recent ones are then computed from opening balances in place of all history.
     pub opening: bool,
-    /// Whether a joined table's windows depend on which attempt a wait led to. With `wait_outcome =
-    /// false` a job's start recomputes no window of its wait, unless it tells what the job asked
-    /// for.
+    /// Whether a joined table shows which attempt ended a wait. If not (`wait_outcome = false`), a
+    /// job's start does not recompute the windows of its wait, unless it also reveals what the job
+    /// had requested.
     pub wait_outcome: bool,
     /// The table whose windows this one sums up to wider ones, see [`crate::catalog::rollup`].
     pub rolls_up: Option<String>,

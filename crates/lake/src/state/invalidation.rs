@@ -4,8 +4,8 @@
 //! what was known about its job, invalidates the job's whole life. What an event says about a node
 //! or a quota holds from its time on.
 //!
-//! A start says which attempt a wait led to. Few tables show that; the spans of such waits are kept
-//! apart, so that the others do not recompute them.
+//! When a job starts, its wait gets the number of the attempt that ended it. Only some tables show
+//! that number, so these spans are recorded separately and the other tables skip them.
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;

@@ -221,7 +221,7 @@ fn with_past_of(
 #[test]
 fn how_many_bounds_must_have_held_is_up_to_the_policy() {
     let at = ISSUED + 600 * S;
-    // Ten hours after the beginning demand rises as it never did: some bounds are too low.
+    // After 18 hours demand rises as it never did: some bounds are too low.
     let rising = |minute: i64| if minute < 18 * 60 { 10.0 } else { 15.0 };
     let by = |least_coverage: f64| {
         let chosen = with_past_of(selected(ForecastSource::Best, least_coverage), at, 24, rising);

@@ -125,8 +125,8 @@ fn samples(timeline: &mut Timeline, cluster: &str, node: &str, gpus: u32, at_ms:
     }));
 }
 
-/// A job that waits and runs up to two times, on whole GPUs of one node. What the scheduler says of
-/// it at its submission, while it waits and at its start differs from job to job.
+/// A job that waits and runs up to two times, on whole GPUs of one node. Jobs differ in what the
+/// scheduler reports and when: some are submitted without a GPU count, some wait without a shape.
 fn job(timeline: &mut Timeline, number: u32) {
     let id = format!("j{number}");
     let (mut node, most) = *NODES.choose(&mut timeline.rng).unwrap_or(&NODES[0]);
