@@ -6,8 +6,8 @@ use tidegate_events::{Event, FinalState, GPU_MILLI, v1};
 use tidegate_signals::Demand;
 use tidegate_sim::pilot::Publisher;
 
-/// Runs the signals service's forecaster on simulated services. It sees each replica as a job of one
-/// GPU; when demand falls, the newest jobs end first.
+/// Runs the signals service's forecaster on simulated services. It sees each replica as a job of
+/// one GPU; when demand falls, the newest jobs end first.
 pub(super) struct SiteForecasts {
     demand: Demand,
     /// Running replicas by pool, oldest first.
