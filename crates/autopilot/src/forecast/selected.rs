@@ -1,8 +1,8 @@
 //! Selection of the forecast by policy: published forecasts, or the series' past.
 //!
 //! With `source = "best"` the past comes first while its coverage is at least the policy's
-//! `lend.least_coverage`: in backtests it left more to lend (docs/results/autopilot.md). Below it, a
-//! fresh published forecast is used. If its bounds drift within a day, the past is used instead;
+//! `lend.least_coverage`: in backtests it left more to lend (docs/results/autopilot.md). Below it,
+//! a fresh published forecast is used. If its bounds drift within a day, the past is used instead;
 //! if they drift only further out, the past covers horizons beyond a day. With `source = "log"`
 //! published forecasts are used even while they drift, and the guard refuses loans.
 
