@@ -88,6 +88,16 @@ pub struct TableSpec {
 }
 
 impl TableSpec {
+    /// How the values of a column merge, by its place: those of a table that is not kept as partial
+    /// aggregates come from several log partitions.
+    pub fn merge(&self, place: usize) -> Merge {
+        match self.partials.get(place) {
+            Some(merge) => *merge,
+            None if self.key.contains(&self.columns[place].name) => Merge::Key,
+            None => Merge::Sum,
+        }
+    }
+
     /// Folder of the table below the lake's root.
     pub fn folder(&self) -> String {
         format!("{}/v{}", self.name, self.version)

@@ -14,6 +14,7 @@ use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use tidegate_lake::catalog::Catalog;
+use tidegate_lake::catalog::rollup::rewrite_onto_rollups;
 
 use crate::admission;
 use crate::bounded_functions::Bounds;
@@ -47,7 +48,7 @@ impl Planned {
         let explain = |e| QueryError::from_engine(&e, catalog.tables.keys().cloned());
         let (ctx, mut statement) = match query.of_postgres && postgres::catalog::is_meant(&query.sql) {
             false => {
-                catalog.register(&ctx).map_err(|e| QueryError::Internal(e.to_string()))?;
+                catalog.register_named(&ctx).map_err(|e| QueryError::Internal(e.to_string()))?;
                 (ctx, only_statement(&query.sql, explain)?)
             }
             true => {
@@ -63,6 +64,7 @@ impl Planned {
         ctx.state_ref().write().register_function_rewrite(bounds).map_err(explain)?;
         ctx.state_ref().write().register_expr_planner(Arc::new(IntervalProducts)).map_err(explain)?;
         let plan = ctx.state().statement_to_plan(statement).await.map_err(explain)?;
+        let plan = rewrite_onto_rollups(&ctx, catalog, plan).map_err(explain)?;
         let read_only =
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         read_only.verify_plan(&plan).map_err(explain)?;

@@ -14,7 +14,6 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use tidegate_lake::catalog::Catalog;
 use tidegate_lake::catalog::CatalogSource;
-use tidegate_lake::catalog::rollup;
 use tidegate_lake::engine::memory::Gauge;
 use tidegate_lake::engine::view_cache::{QueryGuard, QueryViews};
 use tidegate_lake::engine::{self, Limits};
@@ -376,7 +375,6 @@ async fn start(
     let explain = |e| QueryError::from_engine(&e, catalog.tables.keys().cloned());
     let step_bytes = engine.limits.step_bytes();
     let Planned { ctx, plan } = engine.plan(catalog, query).await?.with_values(&query.parameters)?;
-    let plan = rollup::rewrite_onto_rollups(&ctx, catalog, plan).map_err(explain)?;
     let plan = ctx.state().optimize(&plan).map_err(explain)?;
     let batch_rows = row_width::batch_rows(&plan, step_bytes).map_err(explain)?.min(rows_at_a_time);
     let meter = Meter { pool: Arc::clone(&engine.memory.memory_pool), step_bytes, batch_rows };

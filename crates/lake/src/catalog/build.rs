@@ -11,7 +11,8 @@ use datafusion::prelude::{SessionContext, ident, lit};
 use futures::FutureExt;
 
 use super::lag::{self, TableLag};
-use super::overlay::{cast_columns, public_rows};
+use super::overlay::{cast_columns, is_merged, public_rows};
+use super::parts::Parts;
 use super::{Catalog, Question};
 use crate::engine::{self, Limits};
 use crate::error::Result;
@@ -84,6 +85,9 @@ pub async fn public_catalog(
     for (spec, rows, partitions) in stored {
         if spec.layout == Layout::Windowed && !guarded.contains(&spec.name) {
             windows.push(revisions_of(&spec, rows.clone())?);
+        }
+        if is_merged(&spec, partitions) {
+            catalog.parts.insert(spec.name.clone(), Parts::of(&spec, rows.clone()));
         }
         let table = Arc::clone(&spec);
         let provider: Arc<dyn TableProvider> = Arc::new(DeferredView::new(spec.public_schema(), move || {

@@ -4,7 +4,9 @@ pub(crate) mod build;
 mod committed;
 pub mod disk;
 mod lag;
+mod named;
 pub(crate) mod overlay;
+mod parts;
 pub mod pinned;
 pub mod position;
 pub mod rollup;
@@ -20,6 +22,7 @@ use datafusion::prelude::SessionContext;
 pub use self::committed::committed_catalog;
 pub use self::lag::{TableLag, table_lag};
 pub use self::overlay::{Hidden, Overlay};
+pub use self::parts::Parts;
 pub use self::sight::Sight;
 use crate::error::Result;
 use crate::pipeline::rollup::Rollup;
@@ -38,6 +41,8 @@ pub struct Catalog {
     pub lag: Vec<TableLag>,
     /// Rollups of each table, the narrowest first.
     pub rollups: BTreeMap<String, Vec<Rollup>>,
+    /// Rows of tables that are merged when they are read, before the merge.
+    pub parts: BTreeMap<String, Parts>,
     /// Names of the tables that are for administrators: audit records, and what is computed from
     /// them.
     pub guarded: BTreeSet<String>,

@@ -122,9 +122,19 @@ pub(super) fn cast_columns(schema: &SchemaRef) -> Vec<Expr> {
 /// The table as queries see it: public columns, with the rows of several log partitions and partial
 /// aggregates merged.
 pub fn public_rows(spec: &TableSpec, rows: DataFrame, partitions: u32) -> Result<DataFrame> {
-    if spec.layout == Layout::Windowed && (partitions > 1 || !spec.partials.is_empty()) {
-        return merge::merge_rows(spec, rows);
+    match is_merged(spec, partitions) {
+        true => merge::merge_rows(spec, rows),
+        false => unmerged_rows(spec, rows),
     }
+}
+
+/// Whether several rows may have one key, so that they are merged when they are read.
+pub(super) fn is_merged(spec: &TableSpec, partitions: u32) -> bool {
+    spec.layout == Layout::Windowed && (partitions > 1 || !spec.partials.is_empty())
+}
+
+/// The public columns of full rows.
+pub(super) fn unmerged_rows(spec: &TableSpec, rows: DataFrame) -> Result<DataFrame> {
     Ok(rows.select(spec.columns.iter().map(|c| ident(&c.name)).collect::<Vec<_>>())?)
 }
 

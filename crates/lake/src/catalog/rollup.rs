@@ -3,10 +3,12 @@
 //! A pipeline names the table it rolls up (`rolls_up = "ledger_1m"`). A query that sums such a
 //! table up, by anything but single windows, is rewritten onto the widest rollup. Where its time
 //! range does not fall on boundaries of wider windows, the pieces at the ends are read from the
-//! narrower table, so the result is the same.
+//! narrower table, so the result is the same. Of each table it reads the rows before they are
+//! merged ([`Parts`]), if that is the same too.
 
 use std::sync::Arc;
 
+use datafusion::catalog::TableProvider;
 use datafusion::common::TableReference;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result};
@@ -19,11 +21,15 @@ use datafusion::logical_expr::{
 };
 use datafusion::prelude::SessionContext;
 
+use super::named::{table_of, write_out};
+use super::parts::Parts;
 use crate::catalog::Catalog;
 use crate::pipeline::rollup::{Rollup, START, single_column, unaliased};
 use crate::table::timestamp_type;
 
-/// Rewrites every aggregate of a plan onto the widest rollups that can answer it.
+/// Rewrites every aggregate of a plan onto the widest rollups that can answer it, then puts the
+/// plans of views in place of their names. Tables must have been registered by
+/// [`Catalog::register_named`].
 pub fn rewrite_onto_rollups(
     ctx: &SessionContext,
     catalog: &Catalog,
@@ -36,10 +42,11 @@ pub fn rewrite_onto_rollups(
             None => Ok(Transformed::no(node)),
         }
     };
-    Ok(plan.transform_up_with_subqueries(rewrite)?.data)
+    write_out(plan.transform_up_with_subqueries(rewrite)?.data)
 }
 
-/// The aggregate over rollups; `None` if no rollup has what it needs.
+/// The aggregate over rollups, or over rows before they are merged; `None` if neither has what it
+/// needs.
 fn rewrite_aggregate(
     ctx: &SessionContext,
     catalog: &Catalog,
@@ -55,32 +62,66 @@ fn rewrite_aggregate(
             (Vec::new(), scan, name)
         }
     };
-    let rollups = catalog.rollups.get(scan.table_name.table()).map_or(&[][..], Vec::as_slice);
+    let table = scan.table_name.table();
+    let parts = |table: &str, conditions: &[&Expr]| {
+        let parts = catalog.parts.get(table).filter(|parts| parts.can_answer(aggregate, conditions));
+        parts.map(|parts: &Parts| Arc::clone(&parts.rows))
+    };
     let fitting = |rollup: &'_ &Rollup| {
         aggregate.group_expr.iter().all(|expr| rollup.can_group_by(expr))
             && aggregate.aggr_expr.iter().all(|expr| rollup.can_compute(expr))
     };
-    let rollups = rollups.iter().rev().filter(fitting);
+    let rollups = catalog.rollups.get(table).map_or(&[][..], Vec::as_slice).iter().rev().filter(fitting);
     let rollups: Vec<(&Rollup, TimeFilter)> =
         rollups.filter_map(|rollup| Some((rollup, rollup.time_filter(ctx, &conditions)?))).collect();
-    if rollups.is_empty() {
-        return Ok(None);
-    }
-    let input = union_of_rollups(catalog, scan, name, &conditions, &rollups)?;
+    let own = parts(table, &conditions);
+    let input = match rollups.first() {
+        Some((widest, _)) => {
+            let wider = rollups.iter().map(|(rollup, times)| {
+                let of_keys = conditions.iter().copied().filter(|c| rollup.has_columns(c));
+                let rows =
+                    parts(&rollup.table, &[]).unwrap_or_else(|| Arc::clone(&catalog.tables[&rollup.table]));
+                Piece {
+                    rows,
+                    conditions: of_keys.chain(times).cloned().collect(),
+                    covers: Some(times.clone()),
+                }
+            });
+            let rest = Piece {
+                rows: own.map_or_else(|| table_of(scan), Ok)?,
+                conditions: conditions.iter().map(|c| (*c).clone()).collect(),
+                covers: None,
+            };
+            union_of(name, widest, wider.chain([rest]))?
+        }
+        None => {
+            let Some(rows) = own else { return Ok(None) };
+            let rows = LogicalPlanBuilder::scan(name.clone(), provider_as_source(rows), None)?;
+            match conditions.into_iter().cloned().reduce(Expr::and) {
+                Some(conditions) => rows.filter(conditions)?.build()?,
+                None => rows.build()?,
+            }
+        }
+    };
     let (groups, values) = (aggregate.group_expr.clone(), aggregate.aggr_expr.clone());
     Ok(Some(LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(input), groups, values)?)))
 }
 
+/// What one table gives to an aggregate.
+struct Piece {
+    rows: Arc<dyn TableProvider>,
+    conditions: Vec<Expr>,
+    /// Conditions on the time that is read here alone; `None` for all that is left.
+    covers: Option<TimeFilter>,
+}
+
 /// The input of the aggregate: windows of the widest rollup that lie wholly in the time range, of
 /// the next narrower one those at its ends, and so on.
-fn union_of_rollups(
-    catalog: &Catalog,
-    scan: &TableScan,
+fn union_of(
     name: &TableReference,
-    conditions: &[&Expr],
-    rollups: &[(&Rollup, TimeFilter)],
+    widest: &Rollup,
+    pieces: impl Iterator<Item = Piece>,
 ) -> Result<LogicalPlan> {
-    let (widest, _) = rollups[0];
     let names = widest.keys.iter().chain(&widest.sums).chain(&widest.maxima).map(String::as_str);
     let columns: Vec<Expr> = std::iter::once(START)
         .chain(names)
@@ -89,18 +130,9 @@ fn union_of_rollups(
     let mut all: Option<LogicalPlanBuilder> = None;
     // The time range that a wider rollup covers.
     let mut covered: Option<Expr> = None;
-    let own = (Arc::clone(&scan.source), conditions.iter().map(|c| (*c).clone()).collect::<Vec<_>>());
-    let wider = rollups.iter().map(|(rollup, times)| {
-        let of_keys = conditions.iter().filter(|c| rollup.has_columns(c)).map(|c| (*c).clone());
-        let source = provider_as_source(Arc::clone(&catalog.tables[&rollup.table]));
-        (
-            (source, of_keys.chain(times.iter().cloned()).collect()),
-            times.clone().into_iter().reduce(Expr::and),
-        )
-    });
-    for ((source, mut conditions), times) in wider.chain([(own, None)]) {
+    for Piece { rows, mut conditions, covers } in pieces {
         conditions.extend(covered.take().map(|covered| !covered));
-        let mut rows = LogicalPlanBuilder::scan(name.clone(), source, None)?;
+        let mut rows = LogicalPlanBuilder::scan(name.clone(), provider_as_source(rows), None)?;
         if let Some(conditions) = conditions.into_iter().reduce(Expr::and) {
             rows = rows.filter(conditions)?;
         }
@@ -109,7 +141,7 @@ fn union_of_rollups(
             Some(all) => all.union(rows.build()?)?,
             None => rows,
         });
-        covered = times;
+        covered = covers.and_then(|times| times.into_iter().reduce(Expr::and));
         if covered.is_none() {
             break;
         }
@@ -271,7 +303,7 @@ mod tests {
         let limits = Limits::default();
         let ctx = session(&runtime(limits).unwrap(), limits);
         let catalog = catalog();
-        catalog.register(&ctx).unwrap();
+        catalog.register_named(&ctx).unwrap();
         let plan = ctx.state().create_logical_plan(sql).await.unwrap();
         let plan = rewrite_onto_rollups(&ctx, &catalog, plan).unwrap();
         let rows = ctx.execute_logical_plan(plan).await.unwrap().collect().await.unwrap();

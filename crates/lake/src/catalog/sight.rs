@@ -37,6 +37,7 @@ impl Catalog {
             left.specs.remove(&name);
             left.views.remove(&name);
             left.rollups.remove(&name);
+            left.parts.remove(&name);
             left.questions.remove(&name);
             left.stored.remove(&name);
         }

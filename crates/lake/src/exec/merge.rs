@@ -52,15 +52,10 @@ pub async fn merge_file_rows(spec: &TableSpec, rows: Vec<RecordBatch>) -> Result
 }
 
 fn aggregate(spec: &TableSpec, rows: DataFrame, mut values: Vec<Expr>) -> Result<DataFrame> {
-    let part = |place: usize, name: &str| match spec.partials.get(place) {
-        Some(part) => *part,
-        None if spec.key.iter().any(|key| key == name) => Merge::Key,
-        None => Merge::Sum,
-    };
     let mut keys = Vec::new();
     for (place, column) in spec.columns.iter().enumerate() {
         let value = ident(&column.name);
-        match part(place, &column.name) {
+        match spec.merge(place) {
             Merge::Key => keys.push(value),
             Merge::Sum => values.push(sum(value).alias(&column.name)),
             Merge::Min => values.push(min(value).alias(&column.name)),

@@ -17,6 +17,7 @@ mod long_run;
 mod pending;
 mod retention;
 mod revisions;
+mod rollups;
 mod samples;
 mod saved_keys;
 mod several_writers;

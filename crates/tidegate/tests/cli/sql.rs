@@ -69,6 +69,16 @@ fn answers_in_every_format() {
 }
 
 #[test]
+fn sums_over_hours_are_read_from_days() {
+    let folder = data();
+    let sum = "SELECT team, sum(gpu_ms_held) AS held FROM usage_1h WHERE team = 'vision' GROUP BY team";
+    assert_eq!(out(&sql(folder.path(), &["--format", "csv", sum])), "team,held\nvision,3600500\n");
+    let explained = sql(folder.path(), &["--format", "csv", &format!("EXPLAIN {sum}")]);
+    assert!(out(&explained).contains("lake/usage_1d/"), "{}", out(&explained));
+    assert!(!out(&explained).contains("lake/usage_1h/"), "{}", out(&explained));
+}
+
+#[test]
 fn reads_the_query_from_standard_input() {
     let folder = data();
     let mut child = tidegate(&["sql", "--format", "csv", "-", "--data"])
