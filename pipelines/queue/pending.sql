@@ -2,7 +2,7 @@
 --! doc     = "Why each job waits or waited: one row per stretch of one constraint, with evidence. Constraints that the scheduler does not report are derived from capacity, quotas, job shapes and the place in line. Waits add up to gpu_ms_queued of attempts exactly."
 --! question = "Why is a job pending, since when, and what would start it?"
 --! example  = "SELECT job_id, team, since, layer, constraint, evidence, starts_when FROM pending WHERE until IS NULL ORDER BY since LIMIT 20"
---! sources = ["pending_days", "pending_reasons"]
+--! sources = ["pending_days", "lasting_waits", "pending_reasons"]
 --! [columns]
 --! cluster                   = "Cluster."
 --! job_id                    = "Job."
@@ -30,21 +30,16 @@
 --! quota_gpus_milli          = "The binding quota then; NULL if none bound."
 --! quota_held_gpus_milli     = "Held of that quota then."
 --! gpu_ms_waited             = "GPU x ms requested and waited for in the stretch, up to as_of while it lasts."
-WITH cut_waits AS (
-    -- One row per wait that a midnight cut; is_lasting = 1 if the last piece cut there still lasts.
-    SELECT cluster, job_id, waited_from, CASE WHEN max(CASE WHEN lasts = 1 THEN known_to END) = max(known_to) THEN 1 ELSE 0 END AS is_lasting
-    FROM pending_days
-    WHERE is_cut = 1
-    GROUP BY cluster, job_id, waited_from
-), chained AS (
+WITH chained AS (
     -- One row per piece that a midnight may have cut; is_new = 1 where it does not go on with the
-    -- constraint and the reason of the piece before.
+    -- constraint and the reason of the piece before; is_lasting = 1 in waits whose last such piece
+    -- still lasts, else NULL.
     SELECT d.*, w.is_lasting,
            CASE WHEN lag(d.known_to) OVER of_wait = d.since
                  AND (lag(d.constraint) OVER of_wait IS NOT DISTINCT FROM d.constraint)
                  AND (lag(d.reason) OVER of_wait IS NOT DISTINCT FROM d.reason) THEN 0 ELSE 1 END AS is_new
-    FROM pending_days d
-    JOIN cut_waits w ON w.cluster = d.cluster AND w.job_id = d.job_id AND w.waited_from = d.waited_from
+    FROM lasting_waits w
+    RIGHT JOIN pending_days d ON w.cluster = d.cluster AND w.job_id = d.job_id AND w.waited_from = d.waited_from
     WHERE d.is_cut = 1
     WINDOW of_wait AS (PARTITION BY w.is_lasting, d.cluster, d.job_id, d.waited_from ORDER BY d.since)
 ), stretches AS (
@@ -70,7 +65,7 @@ WITH cut_waits AS (
            quota_gpus_milli, quota_held_gpus_milli, fitting_nodes, free_gpus_milli, largest_free_gpus, free_nodes, usable_gpus_milli,
            present_gpus_milli, assumed_gpus_milli
     FROM stretches
-    WHERE is_last = 1 AND is_lasting = 0
+    WHERE is_last = 1 AND is_lasting IS NULL
     UNION ALL
     -- A wait that was observed up to midnight may still last there.
     SELECT cluster, job_id, attempt, team, user_name, pool, qos, gpus_milli, asked_nodes, asked_gpus_per_node_milli, waited_from,

@@ -33,6 +33,8 @@ const FILES: &[(&str, &str)] = files![
             "eligible_waits",
             "first_in_line",
             "fragmentation",
+            "lasting_waits",
+            "newest_pending_day",
             "pending",
             "pending_days",
             "pool_fit",
