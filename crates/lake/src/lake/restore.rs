@@ -35,6 +35,9 @@ impl Lake {
             // Only the dedup window is read, not all history: file statistics have the offsets.
             let lately = format!("{committed} AND {OFFSET} >= {}", DedupWindow::horizon(state.committed));
             restore_dedup_window(&ctx, &lately, state).await?;
+            if state.follows_steps() {
+                restore_steps(&ctx, &lately, state).await?;
+            }
             // Without windows the watermark is not needed.
             return match state.group.windowed.is_empty() {
                 true => Ok(()),
@@ -181,6 +184,29 @@ async fn restore_watermarks(ctx: &SessionContext, rows: &str, state: &mut GroupS
         let times = batch.column(1).as_primitive::<TimestampMicrosecondType>();
         for (cluster, time) in clusters.as_string_view().iter().zip(times) {
             state.restore_watermark(cluster.unwrap_or_default(), time.unwrap_or(i64::MIN));
+        }
+    }
+    Ok(())
+}
+
+/// Restores until when the recent steps of each job reach.
+async fn restore_steps(ctx: &SessionContext, rows: &str, state: &mut GroupState) -> Result<()> {
+    let sql = format!(
+        "SELECT cluster, job_id, max(arrow_cast(event_time, 'Int64') + coalesce(duration_us, 0)) AS reach \
+         FROM raw WHERE {rows} GROUP BY cluster, job_id"
+    );
+    for batch in ctx.sql(&sql).await?.collect().await? {
+        let [clusters, jobs] = [0, 1].map(|column| cast(batch.column(column), &DataType::Utf8View));
+        let (clusters, jobs) = (clusters?, jobs?);
+        let reaches = batch.column(2).as_primitive::<Int64Type>();
+        for ((cluster, job), reach) in
+            clusters.as_string_view().iter().zip(jobs.as_string_view()).zip(reaches)
+        {
+            state.restore_step(
+                cluster.unwrap_or_default(),
+                job.unwrap_or_default(),
+                reach.unwrap_or(i64::MIN),
+            );
         }
     }
     Ok(())

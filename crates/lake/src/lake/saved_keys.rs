@@ -28,6 +28,9 @@ const MAX_HEADER_BYTES: usize = 1 << 20;
 const MAX_FILE_BYTES: usize = 512 << 20;
 /// Records between two files of a log partition, at least. A start reads about as many.
 const SAVE_AFTER: u64 = 10_000;
+/// Records after which a file is written whether or not the raw table has a checkpoint: an import
+/// commits many records at once, and few times.
+const SAVE_BY: u64 = 100_000;
 /// Files kept of each log partition.
 const KEPT: usize = 2;
 
@@ -51,13 +54,15 @@ struct Header {
 }
 
 impl Lake {
-    /// Saves the known keys of partitions where it is time: at a checkpoint of the raw table, and
-    /// many records after the last time. What cannot be saved is logged: the next start reads more.
+    /// Saves the known keys of partitions where it is time: at a checkpoint of the raw table, or
+    /// very many records after the last time. What cannot be saved is logged: the next start reads
+    /// more.
     pub(super) async fn save_keys_if_due(&mut self) {
         let is_due = |name: &(String, u32), committed: u64| {
             let (offset, version) = self.saved_keys.0.get(name).copied().unwrap_or((0, -1));
             let now = self.stores[&name.0].version();
-            committed >= offset + SAVE_AFTER && (version < 0 || next_checkpoint(&name.0, version + 1) <= now)
+            let is_checkpoint = version < 0 || next_checkpoint(&name.0, version + 1) <= now;
+            committed >= offset + if is_checkpoint { SAVE_AFTER } else { SAVE_BY }
         };
         let due = self.states.iter().filter(|(name, state)| is_due(name, state.committed));
         for name in due.map(|(name, _)| name.clone()).collect::<Vec<_>>() {

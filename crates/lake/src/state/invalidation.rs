@@ -209,6 +209,11 @@ impl Invalidation {
         }
     }
 
+    /// On start: the committed steps of a job reach until then, µs.
+    pub fn restore_step(&mut self, cluster: &str, job_id: &str, reach: i64) {
+        self.histories.entry(key_hash(cluster, job_id)).or_default().last = reach;
+    }
+
     /// After a commit: drops all spans, and the histories of finished jobs.
     pub fn clear_committed(&mut self, is_open: impl Fn(i64) -> bool, schema: SchemaId) {
         self.spans.clear();
@@ -303,6 +308,9 @@ mod tests {
             [(1001, 1004)],
             "a later step covers the time since the one before"
         );
+        let mut restored = Invalidation::default();
+        restored.restore_step("c", "j", 1004 * MINUTE);
+        assert_eq!(invalidated(&mut restored, &[step(1005)]), [(1004, 1006)], "also over a restart");
     }
 
     #[test]

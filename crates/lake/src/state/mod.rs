@@ -194,6 +194,16 @@ impl GroupState {
         Ok(())
     }
 
+    /// Whether windows are invalidated since the last step of a job.
+    pub fn follows_steps(&self) -> bool {
+        self.group.raw.schema == SchemaId::StepReport && self.invalidation.is_some()
+    }
+
+    /// On start: restores until when the committed steps of a job reach, µs.
+    pub fn restore_step(&mut self, cluster: &str, job_id: &str, reach: i64) {
+        self.invalidation.iter_mut().for_each(|of| of.restore_step(cluster, job_id, reach));
+    }
+
     /// On start: restores the committed events of keys that are still open.
     pub fn restore_open(&mut self, batch: RecordBatch) {
         if let Rows::Keyed(keyed) = &mut self.rows {

@@ -54,7 +54,7 @@ impl Site {
     }
 
     /// As another process does that takes the site over.
-    async fn reopen(self) -> Self {
+    pub async fn reopen(self) -> Self {
         drop(self.lake);
         Self::start(self.folder, self.plan, self.next).await
     }
@@ -72,7 +72,7 @@ impl Site {
         self.lake.flush().await.unwrap();
     }
 
-    fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 

@@ -15,6 +15,7 @@ mod ledger;
 mod long_log;
 mod long_run;
 mod pending;
+mod restarts;
 mod retention;
 mod revisions;
 mod rollups;
