@@ -3,8 +3,9 @@
 
     tests/hostile/load.py --tidegate target/release/tidegate [--minutes 10]
 
-Two agents' worth of events arrive as fast as they are acknowledged, first alone, then beside 1,000
-connections that send a byte a second and 200 clients that ask expensive queries again and again.
+Two agents' worth of events arrive as fast as they are acknowledged: on one site alone, then on a
+fresh one, for as long, beside 1,000 connections that send a byte a second and 200 clients that ask
+expensive queries again and again. Both last as long because a site slows as its tables grow.
 Prints how much slower events were acknowledged, what became of the queries, and the memory that
 the server and its query processes took; then counts every acknowledged event in the tables.
 """
@@ -19,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -61,7 +63,7 @@ class Flood:
         self.count = multiprocessing.Value("Q", 0)
         self.cut = multiprocessing.Value("Q", 0)
         self.ends = multiprocessing.Event()
-        self.thread = multiprocessing.Process(target=self.run)
+        self.threads = [multiprocessing.Process(target=self.run)]
 
     @property
     def acknowledged(self) -> int:
@@ -104,7 +106,7 @@ class SlowConnections:
     def __init__(self, site: Site):
         self.site, self.cut = site, 0
         self.ends = threading.Event()
-        self.thread = threading.Thread(target=self.run)
+        self.threads = [threading.Thread(target=self.run)]
 
     def run(self) -> None:
         leave_the_processors()
@@ -131,6 +133,9 @@ class SlowConnections:
         for slow in sent:
             slow.close()
 
+    def said(self) -> str:
+        return f"slow connections that were cut off     {self.cut:12,}"
+
 
 class Readers:
     """Clients that ask expensive queries, one after the other."""
@@ -148,6 +153,9 @@ class Readers:
             self.answers[status] += 1
             if status in (0, 429, 503):
                 self.ends.wait(0.5)
+
+    def said(self) -> str:
+        return f"answers to queries                     {dict(self.answers)}"
 
 
 def family_mib(site: Site) -> float:
@@ -207,47 +215,65 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tidegate", type=Path, required=True, help="the program to attack")
     parser.add_argument("--no-slurm", action="store_true", help="no scheduler, so no autopilot beside it")
-    parser.add_argument("--minutes", type=float, default=10, help="how long the attack lasts")
+    parser.add_argument("--minutes", type=float, default=10, help="how long each of the two sites is flooded")
+    parser.add_argument("--only", choices=["connections", "queries"], help="one part of the attack alone")
     options = parser.parse_args()
+    alone = play(options, [])
+    print(f"events a second, alone                 {alone.per_s:12,.0f}   memory {alone.peak_mib:6,.0f} MiB")
+    parts = {"connections": SlowConnections, "queries": Readers}
+    beside = play(options, [parts[options.only]] if options.only else list(parts.values()))
+    slower = 1 - beside.per_s / alone.per_s
+    print(f"events a second, under attack          {beside.per_s:12,.0f}   memory {beside.peak_mib:6,.0f} MiB")
+    print(f"slower by                              {slower:12.1%}")
+    print(f"acknowledged and in the tables         {alone.acknowledged:12,} and {beside.acknowledged:,}")
+    print(f"connections of agents that were cut    {alone.cut:12,} and {beside.cut:,}")
+    for said in beside.said:
+        print(said)
+    return 0 if slower < SLOWER_MAX else 1
+
+
+@dataclass
+class Outcome:
+    """What became of one site: events a second while it was flooded, most memory of its processes,
+    events acknowledged (all of them are in its tables), connections of agents that were cut, and what
+    the attackers say."""
+
+    per_s: float
+    peak_mib: float
+    acknowledged: int
+    cut: int
+    said: list[str]
+
+
+def play(options: argparse.Namespace, attackers: list[type]) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="tidegate-load-") as scratch:
         site = Site(Path(scratch), options.tidegate.resolve(), slurm=not options.no_slurm)
         try:
-            return play(site, options.minutes * 60)
+            return attacked(site, options.minutes * 60, [attacker(site) for attacker in attackers])
         finally:
             site.close()
 
 
-def play(site: Site, seconds: float) -> int:
+def attacked(site: Site, seconds: float, attackers: list) -> Outcome:
     site.check()
     floods = [Flood(site, node) for node in ("n1-flood", "n2-flood")]
-    slow, readers = SlowConnections(site), Readers(site)
-    started = [f.thread for f in floods]
-    for thread in started:
-        thread.start()
+    started = []
     try:
-        alone, peak_alone = flood(site, floods, min(60, seconds))
-        for thread in (slow.thread, *readers.threads):
-            thread.start()
-            started.append(thread)
-        beside, peak_beside = flood(site, floods, seconds)
+        for part in (*floods, *attackers):
+            for thread in part.threads:
+                thread.start()
+                started.append(thread)
+        per_s, peak_mib = flood(site, floods, seconds)
     finally:
-        for part in (*floods, slow, readers):
+        for part in (*floods, *attackers):
             part.ends.set()
         for thread in started:
             thread.join()
-    promised = sum(f.acknowledged for f in floods)
     expected = sorted((f.node, *fingerprint(f.acknowledged)) for f in floods)
-    wait_until("each acknowledged event is in the tables once", lambda: stored(site) == expected, 300)
-    slower = 1 - beside / alone
-    print(f"events a second, alone                 {alone:12,.0f}   memory {peak_alone:6,.0f} MiB")
-    print(f"events a second, under attack          {beside:12,.0f}   memory {peak_beside:6,.0f} MiB")
-    print(f"slower by                              {slower:12.1%}")
-    print(f"acknowledged and in the tables         {promised:12,}")
-    print(f"slow connections that were cut off     {slow.cut:12,}")
-    print(f"connections of agents that were cut    {sum(f.cut.value for f in floods):12,}")
-    print(f"answers to queries                     {dict(readers.answers)}")
+    wait_until("each acknowledged event is in the tables once", lambda: stored(site) == expected, 600)
     site.check()
-    return 0 if slower < SLOWER_MAX else 1
+    return Outcome(per_s, peak_mib, sum(f.acknowledged for f in floods), sum(f.cut.value for f in floods),
+                   [attacker.said() for attacker in attackers])
 
 
 if __name__ == "__main__":
