@@ -1,7 +1,7 @@
 --! name    = "lasting_waits"
 --! doc     = "Waits that began on an earlier UTC day and still last under the constraint that bound at midnight. Few rows, stored before others are read, so that files without any of them are skipped."
---! question = "Which jobs have waited since before midnight under one constraint?"
---! example  = "SELECT cluster, job_id, waited_from FROM lasting_waits ORDER BY waited_from LIMIT 20"
+--! question = "How many jobs have waited since before midnight under one constraint?"
+--! example  = "SELECT count(*) AS waits, min(waited_from) AS longest_from FROM lasting_waits"
 --! sources = ["pending_days", "newest_pending_day"]
 --! once    = true
 --! [columns]
