@@ -62,6 +62,11 @@ fn rewrite_aggregate(
             (Vec::new(), scan, name)
         }
     };
+    // A correlated subquery becomes a join that its conditions move to. They cannot leave a union.
+    let exprs = conditions.iter().copied().chain(&aggregate.group_expr).chain(&aggregate.aggr_expr);
+    if exprs.into_iter().any(Expr::contains_outer) {
+        return Ok(None);
+    }
     let table = scan.table_name.table();
     let parts = |table: &str, conditions: &[&Expr]| {
         let parts = catalog.parts.get(table).filter(|parts| parts.can_answer(aggregate, conditions));

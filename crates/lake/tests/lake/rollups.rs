@@ -32,7 +32,7 @@ enum From {
 use self::From::{Parts, Rollup, Table};
 
 /// `LATE` is half an hour and a second after the first window.
-const QUERIES: [(&str, From); 22] = [
+const QUERIES: [(&str, From); 23] = [
     ("SELECT node, sum(us_sampled), max(gpu_index) FROM gpu_1m GROUP BY node", Rollup("gpu_1h")),
     ("SELECT sum(samples) FROM gpu_1m WHERE mig_uuid IS NULL AND window_start >= LATE", Rollup("gpu_1h")),
     ("SELECT date_trunc('day', window_start), sum(energy_mj) FROM gpu_1m GROUP BY 1", Rollup("gpu_1h")),
@@ -66,6 +66,11 @@ const QUERIES: [(&str, From); 22] = [
     ("SELECT sum(DISTINCT samples) FROM gpu_1m", Table),
     ("SELECT sum(samples + 1) FROM gpu_1m", Table),
     ("SELECT sum(a.samples) FROM gpu_1m a JOIN gpu_1h b ON a.gpu_uuid = b.gpu_uuid", Table),
+    (
+        "SELECT o.node, (SELECT sum(u.samples) FROM gpu_1m u WHERE u.node = o.node AND u.window_start >= LATE) \
+         FROM (SELECT DISTINCT node FROM gpu_1m) AS o",
+        Table,
+    ),
     ("WITH gpu_1m AS (SELECT 3 AS samples) SELECT sum(samples) FROM gpu_1m", Table),
 ];
 
