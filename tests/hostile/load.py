@@ -5,7 +5,7 @@
 
 Two agents' worth of events arrive as fast as they are acknowledged: on one site alone, then on a
 fresh one, for as long, beside 1,000 connections that send a byte a second and 200 clients that ask
-expensive queries again and again. Both last as long because a site slows as its tables grow.
+expensive queries again and again. Both last as long, in case a site slows as its tables grow.
 Prints how much slower events were acknowledged, what became of the queries, and the memory that
 the server and its query processes took; then counts every acknowledged event in the tables.
 """

@@ -88,8 +88,8 @@ pub struct TableSpec {
 }
 
 impl TableSpec {
-    /// How the values of a column merge, by its place: those of a table that is not kept as partial
-    /// aggregates come from several log partitions.
+    /// How the rows of one key merge in the column at this place. In a table without partial
+    /// aggregates, each log partition has a row, and values are added.
     pub fn merge(&self, place: usize) -> Merge {
         match self.partials.get(place) {
             Some(merge) => *merge,

@@ -1,8 +1,7 @@
 //! Parts: rows of a windowed table before those of one key are merged.
 //!
-//! Such a table has several rows for a key: partial aggregates of different commits, or one of each
-//! log partition. A query that only sums them up by columns of the key needs no merge before, which
-//! would group by all columns of the key.
+//! Each commit, or each log partition, adds its own row for a key. A query that sums by some of the
+//! key's columns gets the same result from these rows, and saves grouping by all of them first.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

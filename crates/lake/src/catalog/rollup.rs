@@ -45,8 +45,8 @@ pub fn rewrite_onto_rollups(
     write_out(plan.transform_up_with_subqueries(rewrite)?.data)
 }
 
-/// The aggregate over rollups, or over rows before they are merged; `None` if neither has what it
-/// needs.
+/// The aggregate over rollups, or over unmerged rows of its own table; `None` if it has to read the
+/// table as it is.
 fn rewrite_aggregate(
     ctx: &SessionContext,
     catalog: &Catalog,
@@ -62,7 +62,8 @@ fn rewrite_aggregate(
             (Vec::new(), scan, name)
         }
     };
-    // A correlated subquery becomes a join that its conditions move to. They cannot leave a union.
+    // The optimizer turns a correlated subquery into a join by pulling its conditions up. It cannot
+    // pull them out of a union.
     let exprs = conditions.iter().copied().chain(&aggregate.group_expr).chain(&aggregate.aggr_expr);
     if exprs.into_iter().any(Expr::contains_outer) {
         return Ok(None);

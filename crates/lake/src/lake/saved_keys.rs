@@ -54,9 +54,9 @@ struct Header {
 }
 
 impl Lake {
-    /// Saves the known keys of partitions where it is time: at a checkpoint of the raw table, or
-    /// very many records after the last time. What cannot be saved is logged: the next start reads
-    /// more.
+    /// Saves the known keys of each partition that is due: at a checkpoint of the raw table, or
+    /// [`SAVE_BY`] records after the last save. A failure is logged; the next start then reads more
+    /// rows.
     pub(super) async fn save_keys_if_due(&mut self) {
         let is_due = |name: &(String, u32), committed: u64| {
             let (offset, version) = self.saved_keys.0.get(name).copied().unwrap_or((0, -1));

@@ -1,5 +1,5 @@
-//! Sums that are answered from wider windows, or from rows before they are merged, are those of the
-//! table that the query names.
+//! A sum is the same whether it is read from the table that the query names, from a rollup, or from
+//! rows that are not merged yet.
 
 use std::sync::Arc;
 
