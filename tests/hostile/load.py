@@ -182,15 +182,72 @@ def belongs(pid: int, ancestor: int) -> bool:
     return False
 
 
-def flood(site: Site, floods: list[Flood], seconds: float) -> tuple[float, float]:
-    """Events acknowledged a second over that time, and the most memory of the family, MiB."""
+class Processors:
+    """What the kernel counts of the processors' time that the server and its query processes take."""
+
+    TICKS = os.sysconf("SC_CLK_TCK")
+
+    def __init__(self, pid: int):
+        self.pid, self.queries = pid, {}
+        self.server_s, self.waited_s = self.cpu_s(pid), self.waits_s()
+        self.older = set(self.children())
+
+    def cpu_s(self, pid: int) -> float:
+        """CPU time of a process, with its threads that have ended, s."""
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / self.TICKS
+
+    def waits_s(self) -> float:
+        """Time that the server's threads, as far as they live, were ready to run and did not, s."""
+        waited_ns = 0
+        for thread in Path(f"/proc/{self.pid}/task").iterdir():
+            try:
+                waited_ns += int((thread / "schedstat").read_text(encoding="utf-8").split()[1])
+            except OSError:
+                continue
+        return waited_ns / 1e9
+
+    def children(self) -> list[int]:
+        """Processes that the server started."""
+        found = []
+        for thread in Path(f"/proc/{self.pid}/task").iterdir():
+            try:
+                found += map(int, (thread / "children").read_text(encoding="utf-8").split())
+            except OSError:
+                continue
+        return found
+
+    def look(self) -> None:
+        """To be called often: what a process takes after the last look before its end is lost."""
+        for pid in self.children():
+            used = self.cpu_s(pid)
+            first, _ = self.queries.get(pid, (used if pid in self.older else 0.0, 0))
+            self.queries[pid] = (first, max(used, first))
+
+    def said(self, events: int, seconds: float) -> str:
+        server_s, waited_s = self.cpu_s(self.pid) - self.server_s, self.waits_s() - self.waited_s
+        queries_s = sum(last - first for first, last in self.queries.values())
+        started = len(self.queries.keys() - self.older)
+        return (f"server: {server_s / events * 1e6:.1f} µs of CPU an event, its threads waited {waited_s / seconds:.2f} s "
+                f"a second; {started} query processes started, {queries_s / seconds:.2f} s of CPU a second in them")
+
+
+def flood(site: Site, floods: list[Flood], seconds: float) -> tuple[float, float, str]:
+    """Events acknowledged a second over that time, the most memory of the family, MiB, and what
+    took the processors."""
     before, since, peak = sum(f.acknowledged for f in floods), time.monotonic(), 0.0
+    processors = Processors(site.server.pid)
     while time.monotonic() - since < seconds:
         if site.server.poll() is not None:
             raise Broken(f"the server ended with status {site.server.returncode}")
         peak = max(peak, family_mib(site))
+        processors.look()
         time.sleep(1)
-    return (sum(f.acknowledged for f in floods) - before) / (time.monotonic() - since), peak
+    events, took_s = sum(f.acknowledged for f in floods) - before, time.monotonic() - since
+    return events / took_s, peak, processors.said(max(events, 1), took_s)
 
 
 STORED = f"""
@@ -225,6 +282,8 @@ def main() -> int:
     slower = 1 - beside.per_s / alone.per_s
     print(f"events a second, under attack          {beside.per_s:12,.0f}   memory {beside.peak_mib:6,.0f} MiB")
     print(f"slower by                              {slower:12.1%}")
+    print(f"alone, {alone.processors}")
+    print(f"under attack, {beside.processors}")
     print(f"acknowledged and in the tables         {alone.acknowledged:12,} and {beside.acknowledged:,}")
     print(f"connections of agents that were cut    {alone.cut:12,} and {beside.cut:,}")
     for said in beside.said:
@@ -235,13 +294,14 @@ def main() -> int:
 @dataclass
 class Outcome:
     """What became of one site: events a second while it was flooded, most memory of its processes,
-    events acknowledged (all of them are in its tables), connections of agents that were cut, and what
-    the attackers say."""
+    events acknowledged (all of them are in its tables), connections of agents that were cut, what took
+    the processors, and what the attackers say."""
 
     per_s: float
     peak_mib: float
     acknowledged: int
     cut: int
+    processors: str
     said: list[str]
 
 
@@ -263,7 +323,7 @@ def attacked(site: Site, seconds: float, attackers: list) -> Outcome:
             for thread in part.threads:
                 thread.start()
                 started.append(thread)
-        per_s, peak_mib = flood(site, floods, seconds)
+        per_s, peak_mib, processors = flood(site, floods, seconds)
     finally:
         for part in (*floods, *attackers):
             part.ends.set()
@@ -273,7 +333,7 @@ def attacked(site: Site, seconds: float, attackers: list) -> Outcome:
     wait_until("each acknowledged event is in the tables once", lambda: stored(site) == expected, 600)
     site.check()
     return Outcome(per_s, peak_mib, sum(f.acknowledged for f in floods), sum(f.cut.value for f in floods),
-                   [attacker.said() for attacker in attackers])
+                   processors, [attacker.said() for attacker in attackers])
 
 
 if __name__ == "__main__":

@@ -142,19 +142,20 @@ def play(site: Site, seconds: float, refresh_s: float, events_per_s: float) -> i
     questions = site.questions()
     floods = [Flood(site, node, events_per_s) for node in ("n1-flood", "n2-flood")]
     for agent in floods:
-        agent.thread.start()
+        for process in agent.threads:
+            process.start()
     dashboards: list[Dashboard] = []
     try:
-        alone, peak_alone = flood(site, floods, min(60, seconds))
+        alone, peak_alone, processors_alone = flood(site, floods, min(60, seconds))
         begin, appends = time.monotonic(), [agent.acknowledged // BATCH for agent in floods]
         dashboards = [Dashboard(site, number, questions, refresh_s, begin, begin + seconds) for number in range(DASHBOARDS)]
         for dashboard in dashboards:
             dashboard.start()
-        beside, peak_beside = flood(site, floods, seconds)
+        beside, peak_beside, processors_beside = flood(site, floods, seconds)
     finally:
         for agent in floods:
             agent.ends.set()
-        for running in (*[agent.thread for agent in floods], *dashboards):
+        for running in (*[process for agent in floods for process in agent.threads], *dashboards):
             running.join()
     promised = sum(agent.acknowledged for agent in floods)
     expected = sorted((agent.node, *fingerprint(agent.acknowledged)) for agent in floods)
@@ -179,6 +180,8 @@ def play(site: Site, seconds: float, refresh_s: float, events_per_s: float) -> i
     print(f"events a second, alone         {alone:12,.0f}   memory {peak_alone:6,.0f} MiB")
     print(f"events a second, beside        {beside:12,.0f}   memory {peak_beside:6,.0f} MiB")
     print(f"slower by                      {slower:12.1%}")
+    print(f"alone, {processors_alone}")
+    print(f"beside, {processors_beside}")
     print(f"acknowledged and in the tables {promised:12,}")
     return 0 if took and not failed and slower < SLOWER_MAX else 1
 
