@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """The page in a real browser: every page in both themes, what people do on it, and what it says when something is wrong.
 
-    tests/page/run.py --tidegate BIN [--screenshots DIR] [--only NAME]...
+    tests/page/run.py --tidegate BIN [--screenshots DIR] [--only NAME]... [--past DATA]
 
 Makes two sites with the program, serves them, and drives headless Chromium. Notes its checks in
 TIDEGATE_RESULTS like tests/suites. `--screenshots` keeps pictures of the pages, for docs/page.
+`--past` looks at the pages of a site that exists instead, such as `tidegate bench year --keep` makes,
+and says after how long each showed its answers.
 """
 
 import argparse
@@ -61,6 +63,11 @@ class Run:
 
 def pages(run: Run) -> dict[str, str]:
     """Every page by name, with its address."""
+    if run.args.past:
+        job = run.day.rows("SELECT cluster, job_id FROM attempts WHERE start_time IS NOT NULL ORDER BY start_time DESC LIMIT 1")[0]
+        parts = {"money": "money", "money of all time": "money?range=all", "now": "now", "jobs": "job",
+                 "job": f"job/{job['cluster']}/{job['job_id']}", "autopilot": "autopilot", "ask": "ask"}
+        return {name: f"{run.day.address}/#/{part}" for name, part in parts.items()}
     job = run.day.rows("SELECT job_id, count(*) AS steps FROM steps GROUP BY job_id ORDER BY max(rank) DESC, steps DESC LIMIT 1")[0]["job_id"]
     return {
         "money": f"{run.day.address}/#/money?range=all", "now": f"{run.day.address}/#/now", "jobs": f"{run.day.address}/#/job",
@@ -71,7 +78,9 @@ def pages(run: Run) -> dict[str, str]:
 def look(run: Run, name: str, address: str, dark: bool):
     """One page in one theme: quiet, accessible, whole, and soon there; on a small screen too."""
     tab = run.browser.tab(dark=dark)
+    begun = time.monotonic()
     opened(tab, address)
+    shown_s = time.monotonic() - begun
     no_failure(tab)
     accessible(tab, AXE)
     quiet(tab)
@@ -91,7 +100,7 @@ def look(run: Run, name: str, address: str, dark: bool):
     if run.args.screenshots and not dark and name == "money":
         tab.screenshot(run.args.screenshots / "money-small.webp")
     tab.close()
-    return f"(interactive after {took:.0f} ms)"
+    return f"(interactive after {took:.0f} ms, answers shown after {shown_s:.1f} s)"
 
 
 def all_checks(run: Run):
@@ -100,6 +109,8 @@ def all_checks(run: Run):
     for name, address in addresses.items():
         for dark in (False, True):
             run.check(f"{name}, {'dark' if dark else 'light'}", lambda: look(run, name, address, dark))
+    if run.args.past:
+        return
     for deed in deeds.ALL:
         run.check(deed.__name__.replace("_", " "), lambda: deed(run, addresses))
     run.check("somebody rejects and approves what waits", lambda: approvals.somebody_rejects_and_approves_what_waits(run, AXE))
@@ -119,6 +130,7 @@ def main() -> int:
     parser.add_argument("--tidegate", type=Path, required=True)
     parser.add_argument("--screenshots", type=Path)
     parser.add_argument("--only", action="append", default=[], help="checks with this in their name; may be repeated")
+    parser.add_argument("--past", type=Path, metavar="DATA", help="look at the pages of a site that exists")
     args = parser.parse_args()
     args.tidegate = args.tidegate.resolve()
     if args.screenshots:
@@ -129,6 +141,11 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory(prefix="page-", ignore_cleanup_errors=True) as made_here:
         folder = Path(made_here)
+        if args.past:
+            with Site(args.tidegate, args.past, "--no-insight") as past, browser.Browser(command) as chromium:
+                run = Run(args, chromium, past, past, folder)
+                all_checks(run)
+            return 1 if run.failed else 0
         with Site(args.tidegate, folder / "demo", "--demo", "--demo-speed", "max") as demo:
             with Site(args.tidegate, made(args.tidegate, folder / "day"), "--no-insight") as day, browser.Browser(command) as chromium:
                 demo.wait_for("SELECT count(*) FROM prediction_scores")
