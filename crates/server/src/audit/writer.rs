@@ -14,6 +14,9 @@ use super::entry;
 
 /// Most records of a batch: some megabytes with the longest texts.
 const BATCH: usize = 256;
+/// Notes wait this long for others at most: each append makes those of agents wait for the disk
+/// once more.
+const LINGER: Duration = Duration::from_millis(200);
 /// Notes that the log refused are tried again after this time.
 const RETRY: Duration = Duration::from_secs(1);
 /// Most notes that wait for the log. More are lost, and the log file says so.
@@ -41,6 +44,8 @@ pub(super) struct Writer {
     next_seq: u64,
     /// Notes that are not on the log yet, oldest first.
     notes: VecDeque<AuditEvent>,
+    /// When they are to be appended, if nothing takes them along before.
+    due: Option<Instant>,
     logged: Option<Instant>,
 }
 
@@ -49,6 +54,13 @@ pub(super) struct Writer {
 struct Waiting {
     records: Vec<(AuditEvent, oneshot::Sender<Result<(), String>>)>,
     flushed: Vec<oneshot::Sender<()>>,
+}
+
+impl Waiting {
+    /// Somebody waits for an answer.
+    fn is_urgent(&self) -> bool {
+        !(self.records.is_empty() && self.flushed.is_empty())
+    }
 }
 
 impl Writer {
@@ -60,15 +72,15 @@ impl Writer {
         let source = entry::source();
         let partition = partition_for(source.as_bytes(), config.partitions);
         let at = TopicPartition { topic, partition };
-        Ok(Self { log, at, source, epoch: 1, next_seq: 0, notes: VecDeque::new(), logged: None })
+        Ok(Self { log, at, source, epoch: 1, next_seq: 0, notes: VecDeque::new(), due: None, logged: None })
     }
 
     /// Appends what comes until nobody is left who sends.
     pub fn run(mut self, messages: &Receiver<Message>) {
         loop {
-            let first = match self.notes.is_empty() {
-                true => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                false => messages.recv_timeout(RETRY),
+            let first = match self.due {
+                None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => messages.recv_timeout(due.saturating_duration_since(Instant::now())),
             };
             let is_last = matches!(first, Err(RecvTimeoutError::Disconnected));
             let mut waiting = Waiting::default();
@@ -79,7 +91,10 @@ impl Writer {
                     Message::Flush(reply) => waiting.flushed.push(reply),
                 }
             }
-            self.append_all(waiting);
+            let is_due = self.due.is_some_and(|due| due <= Instant::now());
+            if is_last || is_due || waiting.is_urgent() || self.notes.len() >= BATCH {
+                self.append_all(waiting);
+            }
             if is_last {
                 return;
             }
@@ -92,6 +107,7 @@ impl Writer {
             self.complain("too many audit records of ends wait for the log; the oldest are lost");
         }
         self.notes.push_back(note);
+        self.due.get_or_insert_with(|| Instant::now() + LINGER);
     }
 
     fn append_all(&mut self, waiting: Waiting) {
@@ -108,6 +124,7 @@ impl Writer {
         if let Err(why) = &appended {
             self.complain(&format!("audit records are not on the log: {why}"));
         }
+        self.due = (!self.notes.is_empty()).then(|| Instant::now() + RETRY);
         for reply in replies {
             // Somebody who does not wait any more has been told that it was too late.
             reply.send(appended.clone()).ok();
@@ -153,5 +170,47 @@ impl Writer {
             self.logged = Some(Instant::now());
             tracing::error!("{what}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use tidegate_events::v1::AuditEventKind;
+    use tidegate_log::{EmbeddedLog, TopicConfig};
+
+    use super::*;
+    use crate::audit::{Actor, Text, recorded};
+
+    #[test]
+    fn records_that_nobody_waits_for_are_appended_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = EmbeddedLog::open(folder.path(), Default::default()).unwrap();
+        let kept = TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None };
+        log.create_topic(SchemaId::AuditEvent.topic(), kept).unwrap();
+        let writer = Writer::new(Arc::new(log.clone())).unwrap();
+        let (to_writer, messages) = channel();
+        let writing = std::thread::spawn(move || writer.run(&messages));
+        let event = |id: usize| {
+            let actor = Actor::at_keyboard("ann".into());
+            Box::new(recorded(AuditEventKind::QueryAsked, &id.to_string(), &actor, "", Text::of("x")))
+        };
+        for id in 0..20 {
+            to_writer.send(Message::Note(event(id))).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let (reply, replied) = oneshot::channel();
+        to_writer.send(Message::Record(event(20), reply)).unwrap();
+        assert_eq!(replied.blocking_recv().unwrap(), Ok(()));
+        let appended = log.stats();
+        assert_eq!(appended.records, 21);
+        assert!(appended.batches < 10, "{appended:?}");
+        // The last one does not wait for somebody who waits.
+        to_writer.send(Message::Note(event(21))).unwrap();
+        std::thread::sleep(3 * LINGER);
+        assert_eq!(log.stats().records, 22);
+        drop(to_writer);
+        writing.join().unwrap();
     }
 }

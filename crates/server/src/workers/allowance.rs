@@ -13,7 +13,11 @@ use std::time::{Duration, Instant};
 const SHARE: f64 = 0.02;
 /// Seconds for each processor that the allowance holds at most.
 const MOST_S: f64 = 2.0;
-/// Waiting since the last charge counts if that was no longer ago: queries computed all the time.
+/// Waiting is measured this often at most: that reads a file of each thread, and short queries may
+/// come by the hundred a second.
+const MEASURE_EVERY: Duration = Duration::from_millis(100);
+/// Waiting since the last measurement counts if that was no longer ago: queries computed all the
+/// time.
 const CONTINUES_WITHIN: Duration = Duration::from_millis(500);
 
 /// The allowance of all queries of a serving process.
@@ -26,45 +30,62 @@ pub(super) struct Allowance {
 #[derive(Debug)]
 struct Level {
     left_s: f64,
+    /// When it was measured.
     at: Instant,
     /// What the threads of this process had waited by then, seconds.
     waited_s: f64,
+    /// CPU time that queries have used since, seconds.
+    used_s: f64,
 }
 
 impl Allowance {
     /// A whole allowance, for queries that run on so many processors.
     pub(super) fn new(processors: usize) -> Self {
         let most_s = processors.max(1) as f64 * MOST_S;
-        let level = Level { left_s: most_s, at: Instant::now(), waited_s: 0.0 };
+        let level = Level { left_s: most_s, at: Instant::now(), waited_s: 0.0, used_s: 0.0 };
         Self { most_s, level: Mutex::new(level) }
     }
 
     /// Takes what this process waited while a query used so much CPU time; returns whether there is
     /// some left.
     pub(super) fn charge(&self, used: Duration) -> bool {
-        self.charge_at(Instant::now(), used.as_secs_f64(), waited_s()) > 0.0
+        self.left_s(used) > 0.0
     }
 
     /// Whether a quarter of the allowance is there, so that a new worker is worth its start.
     pub(super) fn has_recovered(&self) -> bool {
-        self.charge_at(Instant::now(), 0.0, waited_s()) >= self.most_s / 4.0
+        self.left_s(Duration::ZERO) >= self.most_s / 4.0
     }
 
-    /// Seconds that are left. Where the kernel does not count waiting, queries pay for what they
-    /// use.
-    fn charge_at(&self, now: Instant, used_s: f64, waited_s: Option<f64>) -> f64 {
+    fn left_s(&self, used: Duration) -> f64 {
+        self.left_at(Instant::now(), used.as_secs_f64(), waited_s)
+    }
+
+    /// Seconds that are left, once queries have used so many more.
+    fn left_at(&self, now: Instant, used_s: f64, waited_s: impl FnOnce() -> Option<f64>) -> f64 {
         let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = now.saturating_duration_since(level.at);
-        let caused_s = match waited_s {
-            Some(waited_s) if since <= CONTINUES_WITHIN => used_s.min(waited_s - level.waited_s),
-            Some(_) => 0.0,
-            None => used_s,
-        };
-        let grown_s = since.as_secs_f64() * SHARE * self.most_s / MOST_S;
-        level.left_s = (level.left_s + grown_s - caused_s.max(0.0)).clamp(0.0, self.most_s);
-        level.at = now;
-        level.waited_s = waited_s.unwrap_or(level.waited_s);
+        level.used_s += used_s;
+        if now.saturating_duration_since(level.at) >= MEASURE_EVERY {
+            level.measure(now, waited_s(), self.most_s);
+        }
         level.left_s
+    }
+}
+
+impl Level {
+    /// Takes the time that this process waited because of queries. Where the kernel does not count
+    /// waiting, queries pay for what they use.
+    fn measure(&mut self, now: Instant, waited_s: Option<f64>, most_s: f64) {
+        let since = now.saturating_duration_since(self.at);
+        let caused_s = match waited_s {
+            Some(waited_s) if since <= CONTINUES_WITHIN => self.used_s.min(waited_s - self.waited_s),
+            Some(_) => 0.0,
+            None => self.used_s,
+        };
+        let grown_s = since.as_secs_f64() * SHARE * most_s / MOST_S;
+        self.left_s = (self.left_s + grown_s - caused_s.max(0.0)).clamp(0.0, most_s);
+        (self.at, self.used_s) = (now, 0.0);
+        self.waited_s = waited_s.unwrap_or(self.waited_s);
     }
 }
 
@@ -88,9 +109,10 @@ mod tests {
     fn queries_pay_for_the_waiting_they_cause_and_the_allowance_grows_again() {
         let allowance = Allowance::new(2);
         let start = Instant::now();
-        let left = |ms: u64, used_s: f64, waited_s: f64| {
-            allowance.charge_at(start + Duration::from_millis(ms), used_s, Some(waited_s))
+        let measured = |ms: u64, used_s: f64, waited_s: Option<f64>| {
+            allowance.left_at(start + Duration::from_millis(ms), used_s, || waited_s)
         };
+        let left = |ms: u64, used_s: f64, waited_s: f64| measured(ms, used_s, Some(waited_s));
         let near = |found: f64, expected: f64| assert!((found - expected).abs() < 0.05, "{found} {expected}");
         near(left(1_000, 1.0, 100.0), 4.0); // what was waited before they ran is not theirs
         near(left(1_200, 0.4, 100.0), 4.0); // nobody waited
@@ -99,8 +121,22 @@ mod tests {
         near(left(1_800, 99.0, 199.0), 0.0); // nothing is owed
         near(left(26_800, 9.0, 300.0), 1.0); // a 25th of a second each second
         near(left(999_000, 0.0, 300.0), 4.0);
-        let unknown = allowance.charge_at(start + Duration::from_secs(1_000), 1.5, None);
-        near(unknown, 2.5);
+        near(measured(1_000_000, 1.5, None), 2.5);
+    }
+
+    #[test]
+    fn queries_by_the_hundred_are_measured_ten_times_a_second_and_pay_for_all_they_used() {
+        let allowance = Allowance::new(2);
+        let (start, mut measurements) = (Instant::now(), 0);
+        for ms in 0..=1_000 {
+            allowance.left_at(start + Duration::from_millis(ms), 0.001, || {
+                measurements += 1;
+                Some(ms as f64)
+            });
+        }
+        assert_eq!(measurements, 10);
+        let left_s = allowance.level.lock().unwrap().left_s;
+        assert!((3.0..3.1).contains(&left_s), "{left_s}");
     }
 
     #[test]
