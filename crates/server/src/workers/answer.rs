@@ -103,8 +103,8 @@ impl WorkerAnswer {
                 Err(self.in_terms_of_the_query(error))
             }
             Err(_late) => {
-                // It does not listen any more.
-                running.lease.worker = None;
+                // It does not listen any more, or is in the background and has not heard of it yet.
+                running.lease.worker.take_if(|worker| !worker.yields());
                 self.running = None;
                 Err(QueryError::TooSlow { limit: self.time_max })
             }

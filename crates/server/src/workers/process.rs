@@ -18,6 +18,10 @@ use crate::error::QueryError;
 
 /// A query that has ended or is ended leaves its worker within this time, or the worker is killed.
 const SETTLES_WITHIN: Duration = Duration::from_millis(300);
+/// The same for a worker in the background, which hears of it when nobody else computes. Starting
+/// another one takes the kernel more than it saves: work for the kernel is not done in the
+/// background.
+const SETTLES_LATE_WITHIN: Duration = Duration::from_secs(5);
 /// How often a worker that computes is charged for it.
 const CHARGE_EVERY: Duration = Duration::from_millis(200);
 /// Lines of a worker's standard error are cut to so many bytes.
@@ -170,6 +174,7 @@ impl Worker {
         if self.cut {
             return None;
         }
+        let patience = if self.yields() { SETTLES_LATE_WITHIN } else { SETTLES_WITHIN };
         let settled = async {
             self.write(Kind::Cancel, &[]).await.ok()?;
             while let Ok(Some(frame)) = self.read().await {
@@ -181,7 +186,7 @@ impl Worker {
             }
             None
         };
-        tokio::time::timeout(SETTLES_WITHIN, settled).await.ok().flatten()?;
+        tokio::time::timeout(patience, settled).await.ok().flatten()?;
         self.charge().await.ok()?;
         Some(self)
     }
