@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tidegate_events::Event;
+use tidegate_events::v1::{NodeEvent, NodeEventKind};
+use tidegate_events::{Event, SchemaId};
 use tidegate_lake::catalog::committed_catalog;
 use tidegate_lake::engine::Limits;
 use tidegate_lake::lake::{Lake, Sharing};
@@ -17,7 +18,8 @@ use tidegate_lake::testing::with_dependencies;
 use url::Url;
 
 use crate::equivalence::seeds;
-use crate::histories::history;
+use crate::flat_cost::START_MS;
+use crate::histories::{envelope, history};
 
 /// What happens to the saved files before each start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,5 +152,45 @@ async fn a_start_from_saved_keys_gives_the_same_tables() {
                 assert_eq!(rows, &expected[name], "seed {seed}, table {name}: {fate:?}");
             }
         }
+    }
+}
+
+/// The largest offset of the keys that are saved below a lake, as the names of files say.
+fn saved_up_to(lake: &Path) -> u64 {
+    let offset = |file: &PathBuf| -> u64 {
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        name.rsplit('-').next().unwrap().parse().unwrap()
+    };
+    saved(lake).iter().flatten().map(offset).max().unwrap_or(0)
+}
+
+/// As an import does: the next checkpoint of the raw table is a hundred versions away.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_many_records_in_few_commits_are_saved() {
+    const RECORDS: u64 = 30_000;
+    const COMMITS: u64 = 7;
+    // A start reads as many at most: 100,000, and what was committed with the last of them.
+    const UNSAVED_MAX: u64 = 100_000 + RECORDS;
+    let plan = Plan::compile(with_dependencies(shipped(), vec!["node_faults".into()])).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let root = Url::from_directory_path(folder.path()).unwrap();
+    let mut lake = open(&root, &plan).await;
+    let topic = SchemaId::NodeEvent.topic();
+    let event = |number: u64| {
+        Event::Node(NodeEvent {
+            envelope: envelope("c", START_MS + number as i64),
+            kind: NodeEventKind::DeviceEvent.into(),
+            node: "n1".into(),
+            ..NodeEvent::default()
+        })
+    };
+    for commit in 0..COMMITS {
+        let end = (commit + 1) * RECORDS;
+        let mut intake = lake.intake(topic, 0);
+        (commit * RECORDS..end).for_each(|number| intake.push(number, &event(number)));
+        lake.absorb(intake, end).unwrap();
+        lake.flush().await.unwrap();
+        let saved = saved_up_to(folder.path());
+        assert!(end - saved <= UNSAVED_MAX, "{saved} of {end} are saved");
     }
 }
