@@ -155,7 +155,7 @@ async fn a_start_from_saved_keys_gives_the_same_tables() {
     }
 }
 
-/// The largest offset of the keys that are saved below a lake, as the names of files say.
+/// Offset up to which keys are saved, read from the names of the files that hold them.
 fn saved_up_to(lake: &Path) -> u64 {
     let offset = |file: &PathBuf| -> u64 {
         let name = file.file_stem().unwrap().to_str().unwrap();
@@ -169,7 +169,7 @@ fn saved_up_to(lake: &Path) -> u64 {
 async fn keys_of_many_records_in_few_commits_are_saved() {
     const RECORDS: u64 = 30_000;
     const COMMITS: u64 = 7;
-    // A start reads as many at most: 100,000, and what was committed with the last of them.
+    // Keys are saved by the first commit that brings 100,000 records since the last save.
     const UNSAVED_MAX: u64 = 100_000 + RECORDS;
     let plan = Plan::compile(with_dependencies(shipped(), vec!["node_faults".into()])).await.unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -14,8 +14,8 @@ use super::entry;
 
 /// Most records of a batch: some megabytes with the longest texts.
 const BATCH: usize = 256;
-/// Notes wait this long for others at most: each append makes those of agents wait for the disk
-/// once more.
+/// Longest time that a note is held back so that others can join it in one append. While the log
+/// syncs an append to disk, agents' appends wait.
 const LINGER: Duration = Duration::from_millis(200);
 /// Notes that the log refused are tried again after this time.
 const RETRY: Duration = Duration::from_secs(1);

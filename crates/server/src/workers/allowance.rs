@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 const SHARE: f64 = 0.02;
 /// Seconds for each processor that the allowance holds at most.
 const MOST_S: f64 = 2.0;
-/// Waiting is measured this often at most: that reads a file of each thread, and short queries may
-/// come by the hundred a second.
+/// Shortest time between two measurements. Each reads one file per thread, and hundreds of short
+/// queries may end in a second.
 const MEASURE_EVERY: Duration = Duration::from_millis(100);
-/// Waiting since the last measurement counts if that was no longer ago: queries computed all the
-/// time.
+/// Longest time between two measurements for which queries are charged. After a longer one, no
+/// query may have been running, and the waiting had other causes.
 const CONTINUES_WITHIN: Duration = Duration::from_millis(500);
 
 /// The allowance of all queries of a serving process.
@@ -73,8 +73,8 @@ impl Allowance {
 }
 
 impl Level {
-    /// Takes the time that this process waited because of queries. Where the kernel does not count
-    /// waiting, queries pay for what they use.
+    /// Deducts the time that this process waited because of queries: never more than the CPU time
+    /// they used. Where the kernel does not count waiting, deducts that CPU time.
     fn measure(&mut self, now: Instant, waited_s: Option<f64>, most_s: f64) {
         let since = now.saturating_duration_since(self.at);
         let caused_s = match waited_s {

@@ -18,8 +18,8 @@ use crate::error::QueryError;
 
 /// A query that has ended or is ended leaves its worker within this time, or the worker is killed.
 const SETTLES_WITHIN: Duration = Duration::from_millis(300);
-/// The same for a worker in the background, which hears of it when nobody else computes. To start
-/// another one costs more: the kernel's part of it is not done in the background.
+/// The same for a worker in the background. It gets a processor only when nobody else wants one, so
+/// it may take seconds to notice that its query was cancelled; killing and replacing it costs more.
 const SETTLES_LATE_WITHIN: Duration = Duration::from_secs(5);
 /// How often a worker that computes is charged for it.
 const CHARGE_EVERY: Duration = Duration::from_millis(200);
