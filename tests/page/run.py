@@ -5,7 +5,7 @@
 
 Makes two sites with the program, serves them, and drives headless Chromium. Notes its checks in
 TIDEGATE_RESULTS like tests/suites. `--screenshots` keeps pictures of the pages, for docs/page.
-`--past` looks at the pages of a site that exists instead, such as `tidegate bench year --keep` makes,
+`--past` looks at the pages of a site that exists, such as `tidegate bench year --data` leaves,
 and says after how long each showed its answers.
 """
 
