@@ -175,7 +175,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::sync_channel;
 
     use tidegate_events::v1::AuditEventKind;
     use tidegate_log::{EmbeddedLog, TopicConfig};
@@ -190,7 +190,8 @@ mod tests {
         let kept = TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None };
         log.create_topic(SchemaId::AuditEvent.topic(), kept).unwrap();
         let writer = Writer::new(Arc::new(log.clone())).unwrap();
-        let (to_writer, messages) = channel();
+        // Without room for messages: each is taken before the next one is sent.
+        let (to_writer, messages) = sync_channel(0);
         let writing = std::thread::spawn(move || writer.run(&messages));
         let event = |id: usize| {
             let actor = Actor::at_keyboard("ann".into());
@@ -198,7 +199,6 @@ mod tests {
         };
         for id in 0..20 {
             to_writer.send(Message::Note(event(id))).unwrap();
-            std::thread::sleep(Duration::from_millis(2));
         }
         let (reply, replied) = oneshot::channel();
         to_writer.send(Message::Record(event(20), reply)).unwrap();
@@ -208,8 +208,11 @@ mod tests {
         assert!(appended.batches < 10, "{appended:?}");
         // The last one does not wait for somebody who waits.
         to_writer.send(Message::Note(event(21))).unwrap();
-        std::thread::sleep(3 * LINGER);
-        assert_eq!(log.stats().records, 22);
+        let until = Instant::now() + Duration::from_secs(30);
+        while log.stats().records < 22 {
+            assert!(Instant::now() < until, "the last record is not on the log");
+            std::thread::yield_now();
+        }
         drop(to_writer);
         writing.join().unwrap();
     }
