@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::program::{address_of, post, succeed, tidegate, wait_until};
+use crate::program::{address_of, post, succeed, tidegate, tidegate_alone, wait_until};
 use crate::support::Response;
 
 /// The page that lists the tables whose questions have no rows, and why.
@@ -111,7 +111,7 @@ fn top_on_a_terminal(folder: &Path) -> String {
 #[test]
 fn every_question_has_rows_but_those_that_say_why_not() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = tidegate();
+    let mut command = tidegate_alone();
     command.args(["up", "--demo", "--demo-speed", "max", "--listen", "127.0.0.1:0", "--data"]);
     let mut child = command.arg(folder.path().join("data")).stdout(Stdio::piped()).spawn().unwrap();
     let (address, mut stdout) = address_of(&mut child, "SQL");

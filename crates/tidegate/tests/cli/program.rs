@@ -33,6 +33,22 @@ pub fn tidegate() -> Command {
     command
 }
 
+/// The same in a session of its own, so that Linux gives it a share of the processors of its own
+/// (autogroups). Queries that have used up their allowance run only when nothing else of the session
+/// does, and the tests beside might leave them nothing for minutes.
+pub fn tidegate_alone() -> Command {
+    let shared = tidegate();
+    let mut command = Command::new("setsid");
+    command.arg(shared.get_program()).stdin(Stdio::null());
+    for (name, value) in shared.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
 /// Waits until a server prints the line that begins with `door` (`SQL` or `events`). Returns the
 /// address in it, and the rest of the output, which must be kept so that the server can go on
 /// printing.
