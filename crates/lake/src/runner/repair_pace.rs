@@ -12,23 +12,35 @@ const SHORTEST_US: i64 = 60_000_000;
 const LONGEST_US: i64 = 16 * MICROS_PER_DAY;
 /// The most that the first slice after a rest covers, µs: what comes next may be full days.
 const RESTED_US: i64 = MICROS_PER_DAY;
-/// A slice that took less can be larger, and one that took more should be smaller.
-const QUICK: Duration = Duration::from_secs(1);
-const SLOW: Duration = Duration::from_secs(5);
+/// A slice is to take less than this, so that what is live does not wait.
+const MOST: Duration = Duration::from_secs(5);
+/// Slices become smaller if that saves this part of their time.
+const WORTH_HALVING: f64 = 0.25;
+/// Slices become larger if they are then expected to take less than this part of [`MOST`].
+const MARGIN: f64 = 0.8;
 /// While records wait to be read, repairs take at most one part in this many of the time.
 const SHARE: u32 = 5;
+
+/// A slice that ran: event time that it covered, µs, and how long it took.
+#[derive(Debug, Clone, Copy)]
+struct Ran {
+    slice_us: i64,
+    took: Duration,
+}
 
 /// How repairs went so far.
 #[derive(Debug)]
 pub(super) struct RepairPace {
     slice_us: i64,
-    /// Event time and duration of the last slice, and when it ended.
-    last: Option<(i64, Duration, Instant)>,
+    /// The last slice, and when it ended.
+    last: Option<(Ran, Instant)>,
+    /// The last slice that covered another time than that one.
+    other: Option<Ran>,
 }
 
 impl Default for RepairPace {
     fn default() -> Self {
-        Self { slice_us: FIRST_US, last: None }
+        Self { slice_us: FIRST_US, last: None, other: None }
     }
 }
 
@@ -40,9 +52,8 @@ impl RepairPace {
 
     /// Whether a slice may run now. Records that wait to be read go first.
     pub fn is_due(&self, records_wait: bool, now: Instant) -> bool {
-        let rested = |(_, took, ended): (i64, Duration, Instant)| {
-            now.saturating_duration_since(ended) >= took * (SHARE - 1)
-        };
+        let rested =
+            |(ran, ended): (Ran, Instant)| now.saturating_duration_since(ended) >= ran.took * (SHARE - 1);
         !records_wait || self.last.is_none_or(rested)
     }
 
@@ -51,20 +62,37 @@ impl RepairPace {
         self.slice_us = self.slice_us.min(RESTED_US);
     }
 
-    /// Notes a slice. A slice of any size costs some time, more on a busy machine. If a smaller one
-    /// did not take less, slices grow again: more of them would only cost more.
+    /// Notes a slice. One of any size costs some time: planning the tables takes seconds on a slow
+    /// machine. So two slices of different size say what more event time costs, and the next slice
+    /// covers as much as will take less than [`MOST`]. Where a smaller one would hardly take less,
+    /// slices grow: more of them would only cost more.
     pub fn record(&mut self, took: Duration, now: Instant) {
-        let gained = |(before_us, before, _): (i64, Duration, Instant)| {
-            before_us <= self.slice_us || took * 4 <= before * 3
+        let ran = Ran { slice_us: self.slice_us, took };
+        if let Some((last, _)) = self.last.filter(|(last, _)| last.slice_us != ran.slice_us) {
+            self.other = Some(last);
+        }
+        self.last = Some((ran, now));
+        let took_s = took.as_secs_f64();
+        let varies_s = self.other.map_or(took_s, |other| ran.part_that_grows_s(other));
+        let is_short = took < MOST;
+        let may_grow = self.other.is_none() || took_s + varies_s < MOST.as_secs_f64() * MARGIN;
+        let saves = varies_s / 2.0 >= took_s * WORTH_HALVING;
+        let next_us = match (is_short, saves) {
+            (true, _) if may_grow => ran.slice_us.saturating_mul(2),
+            (true, true) => ran.slice_us,
+            (false, true) => ran.slice_us / 2,
+            (_, false) => ran.slice_us.saturating_mul(2),
         };
-        let next = match took {
-            took if took < QUICK => self.slice_us.saturating_mul(2),
-            took if took < SLOW => self.slice_us,
-            _ if self.last.is_none_or(gained) => self.slice_us / 2,
-            _ => self.slice_us.saturating_mul(2),
-        };
-        self.last = Some((self.slice_us, took, now));
-        self.slice_us = next.clamp(SHORTEST_US, LONGEST_US);
+        self.slice_us = next_us.clamp(SHORTEST_US, LONGEST_US);
+    }
+}
+
+impl Ran {
+    /// Seconds of this slice that grow with the event time it covers, given one of another size.
+    fn part_that_grows_s(self, other: Self) -> f64 {
+        let more_s = self.took.as_secs_f64() - other.took.as_secs_f64();
+        let more_us = (self.slice_us - other.slice_us) as f64;
+        (more_s / more_us * self.slice_us as f64).clamp(0.0, self.took.as_secs_f64())
     }
 }
 
@@ -84,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_takes_one_to_five_seconds() {
+    fn a_slice_takes_less_than_five_seconds() {
         let quick = slices(|_| 0, 14);
         assert_eq!(quick[..9], [10, 20, 40, 80, 160, 320, 640, 1_280, 2_560]);
         assert_eq!(quick[11..], [20_480, 23_040, 23_040], "at most sixteen days");
@@ -100,7 +128,7 @@ mod tests {
             let minutes = (pace.slice_us() / 60_000_000).min(left);
             let slice = Duration::from_millis(60 * (minutes as u64).div_ceil(1_440));
             pace.record(slice, now);
-            assert!(slice < SLOW, "live windows wait for {slice:?}");
+            assert!(slice < MOST, "live windows wait for {slice:?}");
             (left, took) = (left - minutes, took + 1);
         }
         assert!(took < 500, "{took} slices");
@@ -112,6 +140,14 @@ mod tests {
     fn slices_do_not_shrink_if_that_saves_nothing() {
         let busy = slices(|_| 30, 12);
         assert!(busy.iter().all(|minutes| *minutes >= 5), "{busy:?}");
+    }
+
+    #[test]
+    fn slices_grow_although_each_takes_seconds_to_plan() {
+        assert_eq!(slices(|_| 3, 13).last(), Some(&23_040));
+        // Three seconds, and one more for each day.
+        let steady = slices(|minutes| 3 + minutes as u64 / 1_440, 40);
+        assert!(steady[20..].iter().all(|minutes| (640..=2_560).contains(minutes)), "{steady:?}");
     }
 
     #[test]
