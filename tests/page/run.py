@@ -64,7 +64,7 @@ class Run:
 def pages(run: Run) -> dict[str, str]:
     """Every page by name, with its address."""
     if run.args.past:
-        job = run.day.rows("SELECT cluster, job_id FROM attempts WHERE start_time IS NOT NULL ORDER BY start_time DESC LIMIT 1")[0]
+        job = run.day.rows("SELECT cluster, job_id FROM attempts WHERE from_time IS NOT NULL ORDER BY from_time DESC LIMIT 1")[0]
         parts = {"money": "money", "money of all time": "money?range=all", "now": "now", "jobs": "job",
                  "job": f"job/{job['cluster']}/{job['job_id']}", "autopilot": "autopilot", "ask": "ask"}
         return {name: f"{run.day.address}/#/{part}" for name, part in parts.items()}
