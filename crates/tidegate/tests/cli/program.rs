@@ -33,9 +33,9 @@ pub fn tidegate() -> Command {
     command
 }
 
-/// The same in a session of its own, so that Linux gives it a share of the processors of its own
-/// (autogroups). Queries that have used up their allowance run only when nothing else of the session
-/// does, and the tests beside might leave them nothing for minutes.
+/// The same in a session of its own, to which Linux gives its own share of the processors
+/// (autogroups). Queries that have used up their allowance run only when nothing else of the
+/// session does, and the tests beside might leave them nothing for minutes.
 pub fn tidegate_alone() -> Command {
     let shared = tidegate();
     let mut command = Command::new("setsid");
