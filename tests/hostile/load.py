@@ -5,9 +5,8 @@
 
 Two agents append events as fast as they are acknowledged: for half the time alone, then beside
 1,000 connections that send a byte a second and 200 clients that ask expensive queries again and
-again, then alone for the other half. The time under attack is compared with the mean of both halves,
-so that neither a site that slows as its tables grow nor a machine whose speed drifts counts for or
-against the attack. Prints how much slower events were acknowledged, what became of the queries, and
+again, then alone for the other half. The rate under attack is compared with the mean of both
+halves, so that growing tables and a drifting machine count neither for nor against the attack. Prints how much slower events were acknowledged, what became of the queries, and
 the memory that the server and its query processes took; then counts every acknowledged event in the
 tables. Ends with 1 if events came slower by 10 %.
 """
@@ -43,7 +42,7 @@ EXPENSIVE = [
 ]
 # For the sums that stand for all events.
 FACTOR, PRIME = 7919, 1_000_003
-# Flooded first, s: the site's first minute is none of the comparison.
+# How long the site is flooded before the comparison begins, s.
 WARM_S = 20
 # Less of a slowdown than this is what the issue asks for.
 SLOWER_MAX = 0.10

@@ -84,7 +84,6 @@ class Site:
                 raise RuntimeError(f"{name} has no rows: {sql}")
         return found
 
-
     def has_caught_up(self) -> bool:
         """Whether the tables reach the present and no earlier window waits to be computed."""
         lag = "count(*) FILTER (WHERE pending_windows > 0) AS behind, max(live_to) > now() - INTERVAL '10 minutes' AS live"

@@ -12,16 +12,16 @@ const SHORTEST_US: i64 = 60_000_000;
 const LONGEST_US: i64 = 16 * MICROS_PER_DAY;
 /// The most that the first slice after a rest covers, µs: what comes next may be full days.
 const RESTED_US: i64 = MICROS_PER_DAY;
-/// A slice is to take less than this, so that what is live does not wait.
+/// A slice should take less than this, because live windows wait for it.
 const MOST: Duration = Duration::from_secs(5);
-/// Slices become smaller if that saves this part of their time.
+/// Slices are halved only if that saves at least this part of their duration.
 const WORTH_HALVING: f64 = 0.25;
-/// Slices become larger if they are then expected to take less than this part of [`MOST`].
+/// Slices are doubled if the longer one should take less than this part of [`MOST`].
 const MARGIN: f64 = 0.8;
 /// While records wait to be read, repairs take at most one part in this many of the time.
 const SHARE: u32 = 5;
 
-/// A slice that ran: event time that it covered, µs, and how long it took.
+/// A slice that ran: the event time it covered, µs, and how long it took.
 #[derive(Debug, Clone, Copy)]
 struct Ran {
     slice_us: i64,
@@ -34,7 +34,7 @@ pub(super) struct RepairPace {
     slice_us: i64,
     /// The last slice, and when it ended.
     last: Option<(Ran, Instant)>,
-    /// The last slice that covered another time than that one.
+    /// The last slice of another length.
     other: Option<Ran>,
 }
 
@@ -62,10 +62,10 @@ impl RepairPace {
         self.slice_us = self.slice_us.min(RESTED_US);
     }
 
-    /// Notes a slice. One of any size costs some time: planning the tables takes seconds on a slow
-    /// machine. So two slices of different size say what more event time costs, and the next slice
-    /// covers as much as will take less than [`MOST`]. Where a smaller one would hardly take less,
-    /// slices grow: more of them would only cost more.
+    /// Records a slice and chooses the length of the next one. Every slice has a fixed cost: on a
+    /// slow machine, planning the tables takes seconds. Two slices of different lengths show how
+    /// much time more event time adds, and the next slice should stay below [`MOST`]. If halving
+    /// saves little, slices grow instead, since more slices would only repeat the fixed cost.
     pub fn record(&mut self, took: Duration, now: Instant) {
         let ran = Ran { slice_us: self.slice_us, took };
         if let Some((last, _)) = self.last.filter(|(last, _)| last.slice_us != ran.slice_us) {
@@ -88,7 +88,8 @@ impl RepairPace {
 }
 
 impl Ran {
-    /// Seconds of this slice that grow with the event time it covers, given one of another size.
+    /// The part of this slice's duration that grows with its length, seconds, estimated from a
+    /// slice of another length.
     fn part_that_grows_s(self, other: Self) -> f64 {
         let more_s = self.took.as_secs_f64() - other.took.as_secs_f64();
         let more_us = (self.slice_us - other.slice_us) as f64;

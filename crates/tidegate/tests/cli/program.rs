@@ -33,9 +33,9 @@ pub fn tidegate() -> Command {
     command
 }
 
-/// The same in a session of its own, to which Linux gives its own share of the processors
-/// (autogroups). Queries that have used up their allowance run only when nothing else of the
-/// session does, and the tests beside might leave them nothing for minutes.
+/// [`tidegate`] in a session of its own. Linux first divides processor time among sessions
+/// (autogroups). A query that has used up its allowance runs only while the rest of its session is
+/// idle, so other tests in that session could starve it for minutes.
 pub fn tidegate_alone() -> Command {
     let shared = tidegate();
     let mut command = Command::new("setsid");
