@@ -236,41 +236,50 @@ fn queries_that_keep_the_server_waiting_go_to_the_background_until_it_no_longer_
     });
 }
 
-/// Threads, private memory and its hard limit of a process, bytes, as the kernel reports them.
-fn threads_and_memory(process: i32) -> (usize, u64, u64) {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().count();
+/// Threads, private memory and its hard limit of a process, bytes, as the kernel reports them; None
+/// if the process has ended. A worker that was just replaced has no memory, or is no longer listed.
+fn threads_and_memory(process: i32) -> Option<(usize, u64, u64)> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?.count();
     let field = |file: &str, name: &str| {
-        let text = std::fs::read_to_string(format!("/proc/{process}/{file}")).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-        line.split_whitespace().next().and_then(|value| value.parse::<u64>().ok())
+        let text = std::fs::read_to_string(format!("/proc/{process}/{file}")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next().map(str::to_owned)
     };
-    let (held, most) = (field("status", "VmData:"), field("limits", "Max data size"));
-    (threads, held.unwrap() << 10, most.unwrap_or(u64::MAX))
+    let held: u64 = field("status", "VmData:")?.parse().ok()?;
+    // The hard limit is a number, or "unlimited".
+    let most = field("limits", "Max data size")?;
+    Some((threads, held << 10, most.parse().unwrap_or(u64::MAX)))
+}
+
+/// The same of all workers that have not ended.
+fn living(up: &Up) -> BTreeMap<i32, (usize, u64, u64)> {
+    up.workers().into_iter().filter_map(|worker| Some((worker, threads_and_memory(worker)?))).collect()
 }
 
 #[test]
 fn a_worker_starts_no_thread_once_limited_and_is_replaced_when_worn() {
     let mut up = Up::start();
     up.goes_on("the start");
-    let limited = |workers: &[i32]| workers.iter().all(|worker| threads_and_memory(*worker).2 < u64::MAX);
-    wait_until("all workers to be limited", || limited(&up.workers()));
-    let threads: BTreeMap<i32, usize> =
-        up.workers().into_iter().map(|worker| (worker, threads_and_memory(worker).0)).collect();
+    let limited = |up: &Up| living(up).values().all(|(_, _, most)| *most < u64::MAX);
+    wait_until("all workers to be limited", || limited(&up));
+    let before = living(&up);
+    assert!(!before.is_empty());
     let fills = "SELECT array_length(array_agg(value)) FROM generate_series(1, 100000000)";
     let opens = format!("SELECT count(*) FROM ({})", vec!["SELECT * FROM jobs"; 60].join(" UNION ALL "));
     for _ in 0..4 {
         assert_eq!(up.ask(fills, PATIENCE).refusal().1, "memory_limit");
         let counted = up.ask(&opens, PATIENCE);
         assert_eq!((counted.status, counted.text()), (200, "count(*)\n30000\n"));
-        for (worker, before) in &threads {
-            if up.workers().contains(worker) {
-                assert_eq!(threads_and_memory(*worker).0, *before, "threads of worker {worker}");
+        for (worker, (threads, ..)) in living(&up) {
+            if let Some((had, ..)) = before.get(&worker) {
+                assert_eq!(threads, *had, "threads of worker {worker}");
             }
         }
         // What queries left in a worker leaves room for the next one.
         let room = || {
-            let mut found = up.workers().into_iter().map(threads_and_memory);
-            found.all(|(_, held, most)| held + (QUERY_MEMORY_MIB << 20) / 8 + (64 << 20) <= most)
+            living(&up)
+                .values()
+                .all(|(_, held, most)| held + (QUERY_MEMORY_MIB << 20) / 8 + (64 << 20) <= *most)
         };
         wait_until("no worker is worn", room);
     }
