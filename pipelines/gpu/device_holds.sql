@@ -2,7 +2,7 @@
 --! doc     = "Holds of devices, each counted once: the holds of the job itself, and of its steps only for devices that the job itself does not hold. For a hold without a reported end it has the times at which it may have ended."
 --! question = "Which holds of a device count, and where does a hold without a reported end stop?"
 --! example  = "SELECT job_id, device, from_time, to_time, job_end_time, sampled_to FROM device_holds WHERE node = 'gpu-01' ORDER BY from_time DESC LIMIT 20"
---! sources = ["gpu_holds", "attempts", "gpu_1m"]
+--! sources = ["gpu_holds", "attempts", "gpu_1h", "gpu_1m"]
 --! [columns]
 --! cluster      = "Cluster."
 --! job_id       = "Job."
@@ -35,9 +35,15 @@ WITH holds AS (
     FROM attempts
     WHERE from_time IS NOT NULL
     GROUP BY cluster, job_id
+), hours AS (
+    -- One row per cluster with GPU samples: its last hour, before which no minutes are read.
+    SELECT cluster, max(window_start) AS hour FROM gpu_1h GROUP BY cluster
 ), sampled AS (
     -- One row per cluster with GPU samples.
-    SELECT cluster, plus_ms(max(window_start), 60000) AS sampled_to FROM gpu_1m GROUP BY cluster
+    SELECT cluster, plus_ms(max(window_start), 60000) AS sampled_to
+    FROM gpu_1m
+    WHERE window_start >= (SELECT min(hour) FROM hours)
+    GROUP BY cluster
 )
 SELECT h.cluster, h.job_id, h.hold_id, h.node,
        coalesce(h.mig_uuid, h.gpu_uuid, h.node || '/' || CAST(h.gpu_index AS TEXT)) AS device,

@@ -32,22 +32,37 @@ WITH jobs AS (
     GROUP BY cluster, job_id
 ), minutes AS (
     -- One row per minute and GPU or slice.
-    SELECT window_start, plus_ms(window_start, 60000) AS window_end, cluster, gpu_uuid, coalesce(mig_uuid, '') AS slice, gpu_model,
+    SELECT window_start, cluster, gpu_uuid, coalesce(mig_uuid, '') AS slice, gpu_model,
            max(framebuffer_used_max_bytes) AS used_bytes, max(framebuffer_total_max_bytes) AS total_bytes, max(mig_slices_max_count) AS slices,
            part_of(1000000, 0, sum(sm_active_us), sum(sm_active_known_us)) AS sm_ppm
     FROM gpu_1m
     GROUP BY window_start, cluster, gpu_uuid, mig_uuid, gpu_model
+), spans AS (
+    -- One row per hold of a known GPU or slice.
+    SELECT cluster, job_id, gpu_uuid, coalesce(mig_uuid, '') AS slice, from_time, to_time FROM gpu_spans WHERE gpu_uuid IS NOT NULL
+), held_at AS (
+    -- One row per such hold and minute that it touches. Minutes, so that for one job the samples of
+    -- its time alone are read.
+    SELECT *, plus_ms(window_start, 60000) AS window_end
+    FROM (SELECT *, unnest(window_starts(from_time, to_time, 60000, from_time, to_time)) AS window_start FROM spans)
+    WHERE from_time < plus_ms(window_start, 60000) AND to_time > window_start
+), shared AS (
+    -- One row per minute, device and job beside which another job held it.
+    SELECT DISTINCT h.window_start, h.cluster, h.gpu_uuid, h.slice, h.job_id
+    FROM held_at h
+    JOIN spans o ON o.cluster = h.cluster AND o.gpu_uuid = h.gpu_uuid AND o.slice = h.slice AND o.job_id <> h.job_id
+                AND o.from_time < h.window_end AND o.to_time > h.window_start
 ), held_minutes AS (
     -- One row per minute, device and job that held it; kind says whether the job was alone for the
     -- whole minute.
     SELECT m.*, h.job_id,
-           CASE WHEN min(h.job_id) OVER of_minute < max(h.job_id) OVER of_minute THEN 'shared'
-                WHEN h.from_time <= m.window_start AND h.to_time >= m.window_end THEN 'alone'
+           CASE WHEN s.job_id IS NOT NULL THEN 'shared'
+                WHEN h.from_time <= h.window_start AND h.to_time >= h.window_end THEN 'alone'
                 ELSE 'edge' END AS kind
-    FROM minutes m
-    JOIN gpu_spans h ON h.cluster = m.cluster AND h.gpu_uuid = m.gpu_uuid AND coalesce(h.mig_uuid, '') = m.slice
-                AND h.from_time < m.window_end AND h.to_time > m.window_start
-    WINDOW of_minute AS (PARTITION BY m.cluster, m.gpu_uuid, m.slice, m.window_start)
+    FROM held_at h
+    JOIN minutes m ON m.window_start = h.window_start AND m.cluster = h.cluster AND m.gpu_uuid = h.gpu_uuid AND m.slice = h.slice
+    LEFT JOIN shared s ON s.window_start = h.window_start AND s.cluster = h.cluster AND s.gpu_uuid = h.gpu_uuid AND s.slice = h.slice
+                       AND s.job_id = h.job_id
 ), ranked AS (
     -- The same rows, ranked by memory and by activity.
     SELECT *,

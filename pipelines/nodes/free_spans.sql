@@ -1,7 +1,7 @@
---! name    = "node_free"
---! doc     = "Free GPUs of each node over time."
---! question = "Where are GPUs free right now?"
---! example  = "SELECT node, pool, gpu_model, free_gpus_milli / 1000.0 AS free_gpus, gpus_milli / 1000.0 AS gpus, state FROM node_free WHERE to_time IS NULL AND is_usable = 1 AND free_gpus_milli > 0 ORDER BY free_gpus_milli DESC LIMIT 100"
+--! name    = "free_spans"
+--! doc     = "Free GPUs of each node over all history; node_free stores these rows by day."
+--! question = "Since when has a node had as many GPUs free as now?"
+--! example  = "SELECT node, free_gpus_milli / 1000.0 AS free_gpus, from_time FROM free_spans WHERE to_time IS NULL ORDER BY from_time LIMIT 20"
 --! sources = ["node_capacity", "node_holds"]
 --! once    = true
 --! [columns]

@@ -2,13 +2,13 @@
 --! doc     = "The stored part of pending: pieces of waits in which one constraint bound, cut at UTC days, with what was free at the end of each."
 --! question = "Which constraints bound how much of the waiting on each day?"
 --! example  = "SELECT window_start, constraint, sum(gpu_ms(gpus_milli, waited_from, since, known_to)) / 3600000 AS gpu_hours FROM pending_days WHERE window_start >= now() - INTERVAL '7 days' GROUP BY window_start, constraint ORDER BY window_start, gpu_hours DESC"
---! sources = ["eligible_waits", "node_free", "quota_use", "known_models"]
+--! sources = ["eligible_waits", "free_spans", "quota_use", "known_models"]
 --! window  = "1d"
 --! opening = true
 --! key     = ["window_start", "cluster", "job_id", "waited_from", "since", "until", "known_to", "constraint", "reason", "pool", "team", "user_name", "qos"]
 --! [extents]
 --! eligible_waits = { from = "from_time", to = "to_time" }
---! node_free      = { from = "from_time", to = "to_time" }
+--! free_spans     = { from = "from_time", to = "to_time" }
 --! quota_use      = { time = "window_start" }
 --! known_models   = { from = "from_time", to = "to_time" }
 --! [columns]
@@ -51,7 +51,7 @@ WITH facts AS (
     UNION ALL
     SELECT window_start, cluster, 'node', node, pool, NULL, NULL, NULL, NULL, NULL,
            NULL, gpus_milli, free_gpus_milli, assumed_gpus_milli, is_usable, NULL, NULL, NULL, NULL, from_time, to_time, NULL
-    FROM node_free
+    FROM free_spans
     UNION ALL
     SELECT window_start, cluster, 'quota', owner, pool, NULL, NULL, NULL, NULL, NULL,
            NULL, gpus_milli, held_gpus_milli, NULL, NULL, NULL, NULL, NULL, NULL, from_time, to_time, NULL

@@ -3,14 +3,14 @@
 --! doc     = "How many nodes of a pool had at least a given number of GPUs free at the same time, cut at UTC days. A job of N nodes with G GPUs each fits if nodes >= N in the row with gpus = G."
 --! question = "Would a job of 4 nodes with 8 GPUs each fit now?"
 --! example  = "SELECT cluster, pool, nodes >= 4 AS fits, nodes, free_gpus_milli / 1000 AS free_gpus, largest_free_gpus FROM pool_fit WHERE gpus = 8 AND to_time IS NULL"
---! sources = ["node_free", "waits"]
+--! sources = ["free_spans", "waits"]
 --! window  = "1d"
 --! opening = true
 --! wait_outcome = false
 --! key     = ["window_start", "cluster", "pool", "gpus", "from_time", "to_time"]
 --! [extents]
---! node_free = { from = "from_time", to = "to_time" }
---! waits     = { from = "from_time", to = "to_time" }
+--! free_spans = { from = "from_time", to = "to_time" }
+--! waits      = { from = "from_time", to = "to_time" }
 --! [columns]
 --! window_start        = "Start of the UTC day."
 --! cluster             = "Cluster."
@@ -29,7 +29,7 @@
 WITH node_parts AS (
     -- One row per day and state of a node.
     SELECT window_start, cluster, node, coalesce(pool, '') AS pool, gpus_milli, free_gpus_milli, assumed_gpus_milli, is_usable, clip_from, clip_end
-    FROM node_free
+    FROM free_spans
 ), pool_names AS (
     -- One row per mention of a pool by nodes or waiting jobs.
     SELECT window_start, cluster, unnest(string_to_array(pool, ',')) AS pool FROM node_parts WHERE pool <> ''

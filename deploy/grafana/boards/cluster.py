@@ -2,7 +2,7 @@
 
 from .parts import CLUSTER, IN_CLUSTER, IN_POOL, POOL, annotation, board, lines, stats, table
 
-# Capacity and holds by pool; node_free says more, and computes for longer.
+# Capacity and holds by pool as of the last commit; node_free is as fresh as the last update.
 BY_POOL = f"""
     SELECT pool, sum(gpus_milli) / 1000.0 AS gpus, sum(CASE WHEN is_usable = 1 THEN gpus_milli ELSE 0 END) / 1000.0 AS usable,
       count(*) AS nodes, 0.0 AS held, 0 AS jobs

@@ -11,8 +11,10 @@ use datafusion::prelude::{SessionContext, ident, lit};
 use futures::FutureExt;
 
 use super::lag::{self, TableLag};
+use super::named::named;
 use super::overlay::{cast_columns, is_merged, public_rows};
 use super::parts::Parts;
+use super::rollup::rewrite_onto_rollups;
 use super::{Catalog, Question};
 use crate::engine::{self, Limits};
 use crate::error::Result;
@@ -24,13 +26,16 @@ use crate::views::deferred::DeferredView;
 use crate::views::materialized::MaterializedView;
 
 /// Registers, in order, the views whose sources are all in the session, and returns them. Tables in
-/// `replaced` stand in for views of their name.
+/// `replaced` stand in for views of their name. Where a view sums up a table in `unmerged`, it reads
+/// these rows if the result is the same.
 pub async fn register_views(
     ctx: &SessionContext,
     views: impl Iterator<Item = &Planned>,
     replaced: &BTreeMap<String, Arc<dyn TableProvider>>,
+    unmerged: BTreeMap<String, Parts>,
 ) -> Result<Vec<(String, Arc<dyn TableProvider>)>> {
     let mut registered = Vec::new();
+    let unmerged = Arc::new(Catalog { parts: unmerged, ..Catalog::default() });
     for view in views {
         if let Some(provider) = replaced.get(&view.spec.name) {
             ctx.register_table(view.spec.name.as_str(), Arc::clone(provider))?;
@@ -47,13 +52,16 @@ pub async fn register_views(
             sources.push((name.clone(), ctx.table_provider(name.as_str()).await?));
         }
         let (runtime, spec, sql) = (ctx.runtime_env(), Arc::clone(&view.spec), view.pipeline.sql.clone());
-        let schema = spec.public_schema();
+        let (schema, unmerged) = (spec.public_schema(), Arc::clone(&unmerged));
         let make = move || {
             let ctx = engine::session(&runtime, Limits { threads: 1, ..Limits::default() });
             for (name, rows) in &sources {
-                ctx.register_table(name.as_str(), Arc::clone(rows))?;
+                ctx.register_table(name.as_str(), named(rows))?;
             }
-            let rows = ctx.sql(&sql).now_or_never().expect("tables in memory are found at once")?;
+            let state = ctx.state();
+            let plan = state.create_logical_plan(&sql).now_or_never();
+            let plan = plan.expect("tables in memory are found at once")?;
+            let rows = DataFrame::new(state, rewrite_onto_rollups(&ctx, &unmerged, plan)?);
             Ok(rows.select(cast_columns(&spec.public_schema()))?.into_unoptimized_plan())
         };
         let provider = match view.pipeline.materialized {
@@ -106,7 +114,10 @@ pub async fn public_catalog(
     catalog.tables.insert(table_lag().name.clone(), lag::provider(&lag)?);
     catalog.specs.insert(table_lag().name.clone(), table_lag());
     catalog.lag = lag;
-    for (name, provider) in register_views(ctx, plan.views.iter(), replaced).await? {
+    // A rollup may be behind while joined tables are updated, so views are not read from those.
+    let parts = catalog.parts.iter().filter(|(name, _)| !replaced.contains_key(*name));
+    let unmerged = parts.map(|(name, parts)| (name.clone(), parts.clone())).collect();
+    for (name, provider) in register_views(ctx, plan.views.iter(), replaced, unmerged).await? {
         catalog.tables.insert(name, provider);
     }
     for view in &plan.views {

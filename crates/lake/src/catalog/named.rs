@@ -23,12 +23,18 @@ use super::Catalog;
 #[derive(Debug)]
 struct Named(Arc<dyn TableProvider>);
 
+/// A table that a view reads, so that the view's plan can be rewritten before views are written
+/// out.
+pub(super) fn named(table: &Arc<dyn TableProvider>) -> Arc<dyn TableProvider> {
+    Arc::new(Named(Arc::clone(table)))
+}
+
 impl Catalog {
     /// Registers every table by name: pass plans of the session to
     /// [`super::rollup::rewrite_onto_rollups`].
     pub fn register_named(&self, ctx: &SessionContext) -> Result<()> {
         for (name, table) in &self.tables {
-            ctx.register_table(name.as_str(), Arc::new(Named(Arc::clone(table))))?;
+            ctx.register_table(name.as_str(), named(table))?;
         }
         Ok(())
     }

@@ -50,7 +50,7 @@ impl Lake {
             self.register_partition(&sources, spec, partition).await?;
         }
         let views = self.plan.views.iter().filter(|v| v.root() == Some(&group.raw.spec.name));
-        build::register_views(&sources, views, &BTreeMap::new()).await?;
+        build::register_views(&sources, views, &BTreeMap::new(), BTreeMap::new()).await?;
         for (planned, dirty) in group.recomputed().zip(&dirty) {
             let segment = planned.pipeline.shape.segment().expect("windowed pipelines have segments");
             let source = sources.table_provider(planned.pipeline.sources[0].as_str()).await?;

@@ -45,6 +45,7 @@ const FILES: &[(&str, &str)] = files![
         / [
             "capacity",
             "collectors",
+            "free_spans",
             "node_capacity",
             "node_faults",
             "node_free",

@@ -25,19 +25,20 @@ fn in_force(rows: &RecordBatch, at: i64, columns: &[&str]) -> BTreeSet<Vec<Strin
     (0..rows.num_rows()).filter(is_in_force).map(texts).collect()
 }
 
-/// Compares a table with its definition over all history. `is_comparable` picks rows of the latter
+/// Compares a table with `before`, its definition over all history. `is_comparable` picks rows of the latter
 /// that the former must have, given the former's rows of that time. Returns how many rows were
 /// compared.
 async fn compare(
     name: &str,
+    before: &str,
     columns: &[&str],
     is_comparable: impl Fn(&[String], &BTreeSet<Vec<String>>) -> bool,
 ) -> usize {
-    let plan = plan(&[name, &format!("{name}_before")]).await;
+    let plan = plan(&[name, before]).await;
     let mut compared = 0;
     for seed in 0..seeds() {
         let events = History::events(seed);
-        let before = view(&plan, &events, Delivery::OneShot, seed, &format!("{name}_before")).await;
+        let before = view(&plan, &events, Delivery::OneShot, seed, before).await;
         for delivery in deliveries(seed) {
             let rows = view(&plan, &events, delivery, seed, name).await;
             for at in moments() {
@@ -60,6 +61,23 @@ fn has_pool(row: &[String], found: &BTreeSet<Vec<String>>) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn days_of_free_gpus_are_those_of_the_view_over_all_history() {
+    let columns = [
+        "node",
+        "pool",
+        "gpu_model",
+        "state",
+        "is_usable",
+        "gpus_milli",
+        "held_gpus_milli",
+        "assumed_gpus_milli",
+        "free_gpus_milli",
+    ];
+    let compared = compare("node_free", "free_spans", &columns, |_, _| true).await;
+    assert!(compared > 1_000, "{compared}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn days_of_fit_are_those_of_the_view_over_all_history() {
     let columns = [
         "pool",
@@ -78,7 +96,7 @@ async fn days_of_fit_are_those_of_the_view_over_all_history() {
         let must_be = ["a", "b", "c"].contains(&row[0].as_str()) && row[7] != "0";
         row[1] != "9" && (must_be && largest.is_none() || largest.is_some_and(|largest| row[1] <= *largest))
     };
-    let compared = compare("pool_fit", &columns, is_comparable).await;
+    let compared = compare("pool_fit", "pool_fit_before", &columns, is_comparable).await;
     assert!(compared > 5_000, "{compared}");
 }
 
@@ -92,13 +110,13 @@ async fn days_of_fragmentation_are_those_of_the_view_over_all_history() {
         "unusable_gpus_milli",
         "jobs_of_unknown_shape",
     ];
-    let compared = compare("fragmentation", &columns, has_pool).await;
+    let compared = compare("fragmentation", "fragmentation_before", &columns, has_pool).await;
     assert!(compared > 800, "{compared}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn days_of_the_line_are_those_of_the_view_over_all_history() {
     let columns = ["pool", "job_id", "waited_from", "gpus_milli", "priority"];
-    let compared = compare("first_in_line", &columns, |_, _| true).await;
+    let compared = compare("first_in_line", "first_in_line_before", &columns, |_, _| true).await;
     assert!(compared > 500, "{compared}");
 }

@@ -6,6 +6,9 @@ import { badge, h } from './dom.js';
 import { capital, duration, number, time, words } from './format.js';
 import { empty, loading } from './states.js';
 
+/** Of so many minutes the bottlenecks are asked: they are computed from the samples of the whole fleet. */
+const BOTTLENECK_MINUTES = 10;
+
 const FINDERS = [waits, ends, stragglers, bottleneck, checkpoints, rightSize, memory];
 
 /** Findings, each as soon as its table answers: some of them are computed when they are asked. */
@@ -13,7 +16,7 @@ export function advice(job, of, signal) {
   const list = h('ul', { class: 'findings' });
   const rest = h('div', null, loading(2));
   const asked = FINDERS.map(async find => {
-    const found = await find(of, signal).catch(unasked);
+    const found = await find(of, signal, job).catch(unasked);
     list.append(...found.map(shown));
   });
   Promise.all(asked).then(() => {
@@ -112,9 +115,13 @@ async function stragglers(of, signal) {
   });
 }
 
-async function bottleneck(of, signal) {
+async function bottleneck(of, signal, job) {
+  const to = Date.parse(job.end_time ?? job.as_of ?? job.start_time);
+  if (Number.isNaN(to)) return [];
+  const from = new Date(to - BOTTLENECK_MINUTES * 60_000).toISOString();
   const rows = await sql(
     `SELECT label, count(*) AS minutes, sum(count(*)) OVER () AS of FROM bottleneck_1m WHERE ${of}
+      AND window_start BETWEEN TIMESTAMP '${from}' AND TIMESTAMP '${new Date(to).toISOString()}'
       AND label NOT IN ('none', 'unknown')
     GROUP BY label ORDER BY minutes DESC LIMIT 1`,
     { signal },
@@ -122,9 +129,9 @@ async function bottleneck(of, signal) {
   return rows.map(row => ({
     kind: 'limited by',
     tone: 'tide',
-    text: `${capital(words(row.label))} in ${number(row.minutes)} of ${number(row.of)} labelled minutes`,
+    text: `${capital(words(row.label))} in ${number(row.minutes)} of the ${number(row.of)} labelled among its last ${BOTTLENECK_MINUTES} minutes`,
     evidence:
-      'The bottleneck with the highest share of its threshold in each minute: table bottleneck_1m.',
+      'The bottleneck with the highest share of its threshold in each minute. Earlier minutes: table bottleneck_1m.',
   }));
 }
 

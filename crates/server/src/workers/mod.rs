@@ -38,8 +38,9 @@ use crate::error::QueryError;
 use crate::query::{Overrides, QueryLimits};
 use crate::question::Question;
 
-/// Queries that may wait for a worker; more are refused at once.
-const WAITING_MAX: usize = 128;
+/// Queries that may wait for a worker; more are refused at once. Two hundred dashboards of which each
+/// asks one question must fit.
+const WAITING_MAX: usize = 256;
 /// Small workers, at least and at most; as many as processors in between.
 const SMALL: std::ops::RangeInclusive<usize> = 2..=8;
 

@@ -142,8 +142,8 @@ fn whatever_a_query_does_the_server_goes_on() {
     up.goes_on(SPINS);
     assert_eq!(up.ready().0, 200);
 
-    // 200 at once: each is answered or told that there are too many.
-    let many: Vec<TcpStream> = (0..200).map(|_| up.send("SELECT count(*) FROM jobs", PATIENCE)).collect();
+    // 400 at once: each is answered or told that there are too many.
+    let many: Vec<TcpStream> = (0..400).map(|_| up.send("SELECT count(*) FROM jobs", PATIENCE)).collect();
     let (mut answered, mut busy) = (0, 0);
     for one in many {
         match Response::read(one) {
@@ -155,8 +155,8 @@ fn whatever_a_query_does_the_server_goes_on() {
             }
         }
     }
-    assert!(answered >= 100 && answered + busy == 200, "{answered} answered, {busy} refused");
-    up.goes_on("two hundred at once");
+    assert!(answered >= 200 && answered + busy == 400, "{answered} answered, {busy} refused");
+    up.goes_on("four hundred at once");
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn workers_end_with_their_server_and_readiness_asks_them() {
 }
 
 /// Anybody may ask `/readyz`, and it runs a query. When each request ran its own, 400 of them
-/// filled the queue, which holds 128 queries, and users were turned away.
+/// filled the queue, which holds 256 queries, and users were turned away.
 #[test]
 fn a_flood_of_readiness_takes_no_place_of_a_query() {
     let up = Up::start();

@@ -36,6 +36,7 @@ impl Lake {
             true => Past::divide(&self.stores, self.jobs_at_once).await?,
             false => None,
         };
+        let past = past.filter(|past| past.spans.len() > 1);
         let Some(past) = past else { return self.update_lane(Lane::All, None).await };
         let mut flushed = CommitStats::default();
         for (number, span) in past.spans.iter().enumerate() {
@@ -43,7 +44,7 @@ impl Lake {
             if number == 0 {
                 flushed += self.update_lane(Lane::Live, Some(&balance)).await?;
             }
-            flushed += self.repair(Slice::From(span.0), Some(&balance)).await?;
+            flushed += self.repair(Slice::all_in((span.0, i64::MAX)), Some(&balance)).await?;
         }
         // What waited for a table that reads it.
         flushed += self.update_lane(Lane::All, None).await?;
@@ -58,31 +59,44 @@ impl Lake {
     }
 
     /// Recomputes the newest pending windows of each joined table: as many as begin within
-    /// `slice_us` (µs), at least one.
+    /// `slice_us` (µs), at least one. None is computed from all history if there are many jobs:
+    /// those that the opening balance covers come first, then the days before it.
     pub async fn repair_joined(&mut self, slice_us: i64) -> Result<CommitStats> {
         if !self.updates_joined() {
             return Ok(CommitStats::default());
         }
         // This process may have become the owner just now.
         self.watermarks.update(&self.plan, &self.stores).await?;
-        let mut newest = i64::MIN;
-        for planned in self.plan.stored_joined() {
-            let pending = self.stores[&planned.spec.name].pending().await?;
-            newest = pending.spans.last().map_or(newest, |(_, to)| newest.max(*to));
-        }
-        if newest == i64::MIN {
-            return Ok(CommitStats::default());
-        }
+        let Some(newest) = self.newest_pending(i64::MAX).await? else { return Ok(CommitStats::default()) };
         let balance = self.balance().await?;
-        if balance.as_ref().is_some_and(|balance| newest >= balance.nodes_from.max(balance.jobs_from)) {
-            return self.repair(Slice::Newest(slice_us), balance.as_ref()).await;
+        let covered = balance.as_ref().map_or(i64::MAX, |balance| balance.nodes_from.max(balance.jobs_from));
+        let all = Slice { from: i64::MIN, to: i64::MAX, newest_us: slice_us };
+        if newest >= covered {
+            let flushed = self.repair(Slice { from: covered, ..all }, balance.as_ref()).await?;
+            if flushed.commits > 0 {
+                return Ok(flushed);
+            }
         }
-        let past = Past::divide(&self.stores, self.jobs_at_once).await?;
-        let Some(past) = past else { return self.repair(Slice::Newest(slice_us), balance.as_ref()).await };
-        let span = past.span_of(newest);
+        let Some(past) = Past::divide(&self.stores, self.jobs_at_once).await? else {
+            return self.repair(all, balance.as_ref()).await;
+        };
+        let Some(newest) = self.newest_pending(covered).await? else { return Ok(CommitStats::default()) };
+        let span = past.days_of(newest, slice_us);
         let balance = past.balance(&self.plan, &self.stores, span).await?;
         let from = span.0.max(newest.saturating_sub(slice_us));
-        self.repair(Slice::From(from), Some(&balance)).await
+        self.repair(Slice::all_in((from, span.1)), Some(&balance)).await
+    }
+
+    /// End of the newest pending window of any joined table that begins before this time, cut
+    /// there. µs.
+    async fn newest_pending(&self, before: i64) -> Result<Option<i64>> {
+        let mut newest = None;
+        for planned in self.plan.stored_joined() {
+            let pending = self.stores[&planned.spec.name].pending().await?;
+            let of_table = pending.spans.iter().rev().find(|(from, _)| *from < before);
+            newest = newest.max(of_table.map(|(_, to)| (*to).min(before - 1)));
+        }
+        Ok(newest)
     }
 
     async fn repair(&mut self, slice: Slice, balance: Option<&Balance>) -> Result<CommitStats> {

@@ -43,7 +43,8 @@ pub(super) struct Past {
 }
 
 impl Past {
-    /// `None` if all jobs fit into memory at once.
+    /// `None` if there are few jobs: of these, all history can be computed at any time. With one
+    /// span, all jobs fit into memory at once.
     pub async fn divide(stores: &Stores, jobs_at_once: usize) -> Result<Option<Self>> {
         let attempts: usize = match stores.get(OF_JOBS[0]) {
             Some(store) => store.files()?.iter().filter_map(|file| file.rows()).sum::<u64>() as usize,
@@ -77,16 +78,17 @@ impl Past {
                 }
             }
         }
-        if begun.values().sum::<usize>() <= jobs_at_once {
-            return Ok(None);
-        }
         Ok(Some(Self { spans: spans(&begun, jobs_at_once), models }))
     }
 
-    /// The span that has this time, µs.
-    pub fn span_of(&self, time: i64) -> Span {
+    /// The day that has this time and those in which the `before_us` before it lie, unless they
+    /// have too many jobs. µs.
+    pub fn days_of(&self, time: i64, before_us: i64) -> Span {
         let of_it = |(from, to): &&Span| *from <= time && time < *to;
-        self.spans.iter().find(of_it).copied().unwrap_or((i64::MIN, i64::MAX))
+        let (from, to) = self.spans.iter().find(of_it).copied().unwrap_or((i64::MIN, i64::MAX));
+        let first = floor_to(time.saturating_sub(before_us).max(i64::MIN + MICROS_PER_DAY), MICROS_PER_DAY);
+        let next = floor_to(time, MICROS_PER_DAY).saturating_add(MICROS_PER_DAY);
+        (from.max(first), to.min(next))
     }
 
     /// The rows on which windows in `[from, to)` can depend.
@@ -260,11 +262,17 @@ mod tests {
             ("attempts".to_owned(), store(&root, spec("attempts"), &attempts).await),
             (JOBS.to_owned(), store(&root, spec(JOBS), &events).await),
         ]);
-        assert!(Past::divide(&stores, 2 * attempts.len()).await.unwrap().is_none());
-        assert!(Past::divide(&stores, 2 * attempts.len() - 1).await.unwrap().is_some(), "two nodes each");
+        let spans =
+            async |jobs_at_once| Past::divide(&stores, jobs_at_once).await.unwrap().unwrap().spans.len();
+        assert_eq!(spans(2 * attempts.len()).await, 1);
+        assert_eq!(spans(2 * attempts.len() - 1).await, 2, "two nodes each");
+        assert!(Past::divide(&stores, MANY_NODES * attempts.len()).await.unwrap().is_none(), "few");
         let past = Past::divide(&stores, 10).await.unwrap().unwrap();
         assert!(past.spans.len() > 5, "{:?}", past.spans);
-        let (from, to) = past.span_of(day(12));
+        let (from, to) = past.days_of(day(12) + 5, i64::MAX);
+        assert!(past.spans.iter().any(|span| span.0 == from), "{from}");
+        assert_eq!(past.days_of(day(12) + 5, 6), (day(11).max(from), day(13)));
+        assert_eq!(past.days_of(day(12), 0), (day(12), day(13)));
         let inside = (0..30).filter(|key| day(*key) + MICROS_PER_DAY / 2 >= from && day(*key) < to).count();
         assert!((1..=5).contains(&inside), "{inside}");
         let balance = past.balance(&plan, &stores, (from, to)).await.unwrap();

@@ -74,27 +74,33 @@ pub(super) fn live_and_older(windows: &[Span], width: i64, watermark: Option<i64
     (intersect_spans(windows, &live), subtract_spans(windows, &live))
 }
 
-/// Which pending windows a repair recomputes.
+/// Which pending windows a repair recomputes: of those that start in `[from, to)`, the newest that
+/// start within `newest_us` of each other, at least one. µs.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Slice {
-    /// The newest that start within so many µs of each other, at least one.
-    Newest(i64),
-    /// Those that start then or later, µs.
-    From(i64),
+pub(super) struct Slice {
+    pub from: i64,
+    pub to: i64,
+    pub newest_us: i64,
 }
 
 impl Slice {
+    /// All windows of a span, and those in which it begins.
+    pub fn all_in((from, to): Span) -> Self {
+        Self { from, to, newest_us: i64::MAX }
+    }
+
     /// The slice of `pending`. None older than one that is `blocked`: what is left over stays one
     /// piece.
     pub fn of(self, pending: &[Span], blocked: &[Span], width: i64) -> Vec<Span> {
-        let Some((_, newest)) = pending.last() else { return Vec::new() };
-        let from = match self {
-            Self::Newest(slice_us) => floor_to(newest - slice_us.max(1) + 1, width),
-            Self::From(i64::MIN) => i64::MIN,
-            Self::From(from) => floor_to(from, width),
+        let start = |time: i64| if time == i64::MIN { time } else { floor_to(time, width) };
+        let inside = intersect_spans(pending, &[(start(self.from), self.to.saturating_sub(1))]);
+        let Some((_, newest)) = inside.last() else { return Vec::new() };
+        let from = match self.newest_us {
+            i64::MAX => i64::MIN,
+            newest_us => start(newest - newest_us.max(1) + 1),
         };
         let after_blocked = blocked.last().map_or(i64::MIN, |(_, to)| to.saturating_add(1));
-        intersect_spans(pending, &[(from.max(after_blocked), i64::MAX)])
+        intersect_spans(&inside, &[(from.max(after_blocked), i64::MAX)])
     }
 }
 
@@ -174,13 +180,29 @@ mod tests {
     #[test]
     fn a_slice_is_the_newest_windows_after_those_that_wait_for_an_input() {
         let pending = [minutes(3, 8), minutes(20, 30)];
-        assert_eq!(Slice::Newest(5 * MINUTE).of(&pending, &[], MINUTE), [minutes(26, 30)]);
-        assert_eq!(Slice::Newest(1).of(&pending, &[], MINUTE), [minutes(30, 30)], "at least one window");
-        assert_eq!(Slice::Newest(25 * MINUTE).of(&pending, &[], MINUTE), [minutes(6, 8), minutes(20, 30)]);
-        assert_eq!(Slice::Newest(5 * MINUTE).of(&pending, &[minutes(0, 28)], MINUTE), [minutes(29, 30)]);
-        assert_eq!(Slice::Newest(5 * MINUTE).of(&pending, &[minutes(30, 31)], MINUTE), []);
-        assert_eq!(Slice::Newest(5 * MINUTE).of(&[], &[], MINUTE), []);
-        assert_eq!(Slice::From(7 * MINUTE + 1).of(&pending, &[], MINUTE), [minutes(7, 8), minutes(20, 30)]);
-        assert_eq!(Slice::From(i64::MIN).of(&pending, &[minutes(0, 28)], MINUTE), [minutes(29, 30)]);
+        let newest = |newest_us| Slice { newest_us, ..Slice::all_in((i64::MIN, i64::MAX)) };
+        assert_eq!(newest(5 * MINUTE).of(&pending, &[], MINUTE), [minutes(26, 30)]);
+        assert_eq!(newest(1).of(&pending, &[], MINUTE), [minutes(30, 30)], "at least one window");
+        assert_eq!(newest(25 * MINUTE).of(&pending, &[], MINUTE), [minutes(6, 8), minutes(20, 30)]);
+        assert_eq!(newest(5 * MINUTE).of(&pending, &[minutes(0, 28)], MINUTE), [minutes(29, 30)]);
+        assert_eq!(newest(5 * MINUTE).of(&pending, &[minutes(30, 31)], MINUTE), []);
+        assert_eq!(newest(5 * MINUTE).of(&[], &[], MINUTE), []);
+        let from = |from| Slice::all_in((from, i64::MAX));
+        assert_eq!(from(7 * MINUTE + 1).of(&pending, &[], MINUTE), [minutes(7, 8), minutes(20, 30)]);
+        assert_eq!(from(i64::MIN).of(&pending, &[minutes(0, 28)], MINUTE), [minutes(29, 30)]);
+    }
+
+    #[test]
+    fn a_slice_has_no_window_outside_its_span() {
+        let pending = [minutes(3, 8), minutes(20, 30)];
+        let within = Slice { from: 5 * MINUTE, to: 25 * MINUTE, newest_us: 2 * MINUTE };
+        assert_eq!(within.of(&pending, &[], MINUTE), [minutes(23, 24)]);
+        let none = Slice { from: 10 * MINUTE, to: 20 * MINUTE, ..within };
+        assert_eq!(none.of(&pending, &[], MINUTE), []);
+        // A window that lasts longer than the span begins with the first.
+        assert_eq!(
+            Slice::all_in((21 * MINUTE, 30 * MINUTE)).of(&pending, &[], 10 * MINUTE),
+            [minutes(20, 29)]
+        );
     }
 }

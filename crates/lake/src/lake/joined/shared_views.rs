@@ -1,4 +1,4 @@
-//! Views that several joined tables of one update read, such as `waits` and `node_free`.
+//! Views that several joined tables of one update read, such as `waits` and `free_spans`.
 //!
 //! Each table has a catalog of its own, in which it sees the joined tables before it. Views of what
 //! those do not change are the same in all of these catalogs. They are handed on from one to the
@@ -73,7 +73,7 @@ mod tests {
             unchanging_views(&plan, &tables[place + 1..])
         };
         let shared = after("pool_fit");
-        assert!(["waits", "node_free", "node_holds", "price_of"].iter().all(|view| shared.contains(view)));
+        assert!(["waits", "free_spans", "node_holds", "price_of"].iter().all(|view| shared.contains(view)));
         assert!(!shared.contains("pool_fit"), "a table");
         let nothing = after(&tables.last().unwrap().spec.name);
         assert!(nothing.is_empty(), "{nothing:?}");

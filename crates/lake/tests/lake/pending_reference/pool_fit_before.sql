@@ -2,7 +2,7 @@
 --! doc     = "How many nodes of a pool had at least a given number of GPUs free at the same time. A job of N nodes with G GPUs each fits if nodes >= N in the row with gpus = G."
 --! question = "Would a job of 4 nodes with 8 GPUs each fit now?"
 --! example  = "SELECT cluster, pool, nodes >= 4 AS fits, nodes, free_gpus_milli / 1000 AS free_gpus, largest_free_gpus FROM pool_fit WHERE gpus = 8 AND to_time IS NULL"
---! sources = ["node_free", "waits"]
+--! sources = ["free_spans", "waits"]
 --! once    = true
 --! [columns]
 --! cluster             = "Cluster."
@@ -20,9 +20,9 @@
 --! to_time             = "End; NULL for the latest row."
 WITH pool_names AS (
     -- One row per mention of a pool by nodes or waiting jobs.
-    SELECT cluster, unnest(string_to_array(pool, ',')) AS pool FROM node_free WHERE pool <> ''
+    SELECT cluster, unnest(string_to_array(pool, ',')) AS pool FROM free_spans WHERE pool <> ''
     UNION ALL
-    SELECT cluster, '' FROM node_free WHERE coalesce(pool, '') = ''
+    SELECT cluster, '' FROM free_spans WHERE coalesce(pool, '') = ''
     UNION ALL
     SELECT cluster, coalesce(pool, '') FROM waits WHERE gpus_milli > 0
 ), pools AS (
@@ -31,7 +31,7 @@ WITH pool_names AS (
 ), pool_nodes AS (
     -- One row per state of a node and pool that it counts in.
     SELECT f.cluster, f.node, p.pool, f.gpus_milli, f.free_gpus_milli, f.assumed_gpus_milli, f.is_usable, f.from_time, f.to_time
-    FROM node_free f
+    FROM free_spans f
     JOIN pools p ON p.cluster = f.cluster
     WHERE coalesce(f.pool, '') = '' OR p.pool = '' OR strpos(',' || f.pool || ',', ',' || p.pool || ',') > 0
 ), pool_sizes AS (
