@@ -26,8 +26,8 @@ use crate::views::deferred::DeferredView;
 use crate::views::materialized::MaterializedView;
 
 /// Registers, in order, the views whose sources are all in the session, and returns them. Tables in
-/// `replaced` stand in for views of their name. A view that sums up a table in `unmerged` reads these
-/// rows if the result is the same.
+/// `replaced` stand in for views of their name. A view that sums up a table in `unmerged` reads
+/// these rows if the result is the same.
 pub async fn register_views(
     ctx: &SessionContext,
     views: impl Iterator<Item = &Planned>,
