@@ -6,9 +6,11 @@
 Two agents append events as fast as they are acknowledged: for half the time alone, then beside
 1,000 connections that send a byte a second and 200 clients that ask expensive queries again and
 again, then alone for the other half. The rate under attack is compared with the mean of both
-halves, so that growing tables and a drifting machine count neither for nor against the attack. Prints how much slower events were acknowledged, what became of the queries, and
-the memory that the server and its query processes took; then counts every acknowledged event in the
-tables. Ends with 1 if events came slower by 10 %.
+halves, so that growing tables and a drifting machine count neither for nor against the attack.
+
+Prints how much slower events were acknowledged, what became of the queries, and the memory that
+the server and its query processes took; then counts every acknowledged event in the tables. Ends
+with 1 if events came slower by 10 %.
 """
 
 import argparse
