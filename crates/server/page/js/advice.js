@@ -119,17 +119,18 @@ async function bottleneck(of, signal, job) {
   const to = Date.parse(job.end_time ?? job.as_of ?? job.start_time);
   if (Number.isNaN(to)) return [];
   const from = new Date(to - BOTTLENECK_MINUTES * 60_000).toISOString();
+  // A condition on the label would keep those on job and time from reaching the tables.
   const rows = await sql(
-    `SELECT label, count(*) AS minutes, sum(count(*)) OVER () AS of FROM bottleneck_1m WHERE ${of}
-      AND window_start BETWEEN TIMESTAMP '${from}' AND TIMESTAMP '${new Date(to).toISOString()}'
-      AND label NOT IN ('none', 'unknown')
-    GROUP BY label ORDER BY minutes DESC LIMIT 1`,
+    `SELECT label, count(*) AS minutes FROM bottleneck_1m WHERE ${of}
+      AND window_start >= TIMESTAMP '${from}' AND window_start <= TIMESTAMP '${new Date(to).toISOString()}'
+    GROUP BY label ORDER BY minutes DESC`,
     { signal },
   );
-  return rows.map(row => ({
+  const named = rows.filter(({ label }) => label !== 'none' && label !== 'unknown');
+  return named.slice(0, 1).map(({ label, minutes }) => ({
     kind: 'limited by',
     tone: 'tide',
-    text: `${capital(words(row.label))} in ${number(row.minutes)} of the ${number(row.of)} labelled among its last ${BOTTLENECK_MINUTES} minutes`,
+    text: `${capital(words(label))} in ${number(minutes)} of its last ${BOTTLENECK_MINUTES} minutes`,
     evidence:
       'The bottleneck with the highest share of its threshold in each minute. Earlier minutes: table bottleneck_1m.',
   }));
