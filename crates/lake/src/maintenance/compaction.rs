@@ -9,7 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
-use super::{Maintenance, samples};
+use super::Maintenance;
+use super::samples::{self, Merges};
 use crate::batch::concat;
 use crate::batch::sort::sorted;
 use crate::delta::{DataFile, DataFileWriter, DeltaStore, FileRows, PartitionValues};
@@ -40,7 +41,12 @@ const CLOSED_FRACTION: u64 = 4;
 const STILL_CHANGING: usize = 2;
 
 /// Compacts a table's files in these log partitions. Returns whether there was something to do.
-pub(super) async fn compact(store: &mut DeltaStore, partitions: &[u32], when: &Maintenance) -> Result<bool> {
+pub(super) async fn compact(
+    store: &mut DeltaStore,
+    partitions: &[u32],
+    when: &Maintenance,
+    merges: &mut Merges,
+) -> Result<bool> {
     // Segments are compacted seldom: a trickle of late events would rewrite them with each commit.
     let least = if store.has_new_checkpoint() { 1 } else { SEGMENTS_DUE };
     match store.spec().layout {
@@ -53,7 +59,7 @@ pub(super) async fn compact(store: &mut DeltaStore, partitions: &[u32], when: &M
             }
             Ok(worked)
         }
-        Layout::Samples => samples::compact(store, partitions, when).await,
+        Layout::Samples => samples::compact(store, partitions, when, merges).await,
         Layout::Raw | Layout::Keyed => merge_rows(store, partitions, when).await,
     }
 }

@@ -2,7 +2,7 @@
 //! that no version in use refers to.
 //!
 //! It runs between commits in the writer's own process, one table at a time, so it never races a
-//! commit.
+//! commit. A merge that takes long goes on in slices, with commits between them.
 
 mod compaction;
 mod merge_devices;
@@ -17,6 +17,7 @@ use crate::delta::Limits;
 use crate::error::Result;
 use crate::lake::Lake;
 use crate::maintenance::retention::Retention;
+pub use crate::maintenance::samples::Merges;
 
 /// A log longer than this is shortened even if a joined table has yet to work off its versions. The
 /// table is computed anew then.
@@ -54,10 +55,15 @@ impl Default for Maintenance {
 
 /// Does what is due and publishes the result.
 pub async fn run_due(lake: &mut Lake, when: &Maintenance) -> Result<()> {
+    run_sliced(lake, when, &mut Merges::default()).await
+}
+
+/// As [`run_due`], but large merges of samples go on for a slice only; the next call takes them up.
+pub async fn run_sliced(lake: &mut Lake, when: &Maintenance, merges: &mut Merges) -> Result<()> {
     let mut worked = false;
     for (store, partitions) in lake.stores_mut() {
         worked |= when.retention.apply(store, &partitions).await?;
-        worked |= compaction::compact(store, &partitions, when).await?;
+        worked |= compaction::compact(store, &partitions, when, merges).await?;
         // One process at a time cleans up: the owner of the first partition.
         if partitions.contains(&0) {
             let rows = when.retention.of(&store.spec().name);

@@ -8,7 +8,11 @@
 //! Files go through two levels, which their names tell: of commits, merged once (`m1-`), merged
 //! twice (`m2-`). So a row is rewritten twice, and some more often where devices are few.
 
+use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
 
 use super::Maintenance;
 use super::merge_devices::{Input, MergedRows};
@@ -51,21 +55,71 @@ impl Level {
     }
 }
 
-/// Merges the files of these log partitions where there are enough of them. Returns whether there
-/// was something to do.
-pub(super) async fn compact(store: &mut DeltaStore, partitions: &[u32], when: &Maintenance) -> Result<bool> {
+/// Merges the files of these log partitions where there are enough of them, or goes on with it.
+/// Returns whether files were replaced.
+pub(super) async fn compact(
+    store: &mut DeltaStore,
+    partitions: &[u32],
+    when: &Maintenance,
+    merges: &mut Merges,
+) -> Result<bool> {
     let mut worked = false;
+    merges.unfinished.retain(|partition, _| partitions.contains(partition));
     for partition in partitions {
         let name = partition.to_string();
         let mut files = store.files()?;
         files.retain(|file| file.partition_value(PARTITION) == Some(&name));
-        let Some((files, level)) = due(files, when) else { continue };
-        let merged = files.len();
-        merge(store, &name, files, level, when.target_bytes).await?;
-        tracing::info!(table = store.spec().name, partition, merged, ?level, "compacted");
-        worked = true;
+        let until = merges.until(&files, when);
+        let begun = merges.unfinished.remove(partition).filter(|merge| merge.is_of(&files));
+        let merge = match begun {
+            Some(merge) => merge,
+            None => match due(files, when) {
+                Some((files, level)) => Merge::begin(store, name, files, level).await?,
+                None => continue,
+            },
+        };
+        match merge.go_on(store, when.target_bytes, until).await? {
+            Some(unfinished) => {
+                merges.unfinished.insert(*partition, unfinished);
+            }
+            None => worked = true,
+        }
     }
     Ok(worked)
+}
+
+/// Merges of samples that are not finished. An hour of 10,000 GPUs takes ten seconds to merge; done
+/// at once, nothing could be committed meanwhile.
+#[derive(Debug, Default)]
+pub struct Merges {
+    /// How long one goes on at a time; `None` until its end.
+    slice: Option<Duration>,
+    /// By log partition.
+    unfinished: BTreeMap<u32, Merge>,
+}
+
+impl Merges {
+    /// Merges that go on for so long at a time, and longer where files come faster than that.
+    pub fn sliced(slice: Duration) -> Self {
+        Self { slice: Some(slice), unfinished: BTreeMap::new() }
+    }
+
+    /// When a merge has to pause; `None` if it must not.
+    fn until(&self, files: &[DataFile], when: &Maintenance) -> Option<Instant> {
+        let target = when.target_bytes.get();
+        let commits = files.iter().filter(|file| Level::of(file, target) == Level::Commit).count();
+        self.slice
+            .and_then(|slice| sliced(slice, commits, when.small_files))
+            .map(|slice| Instant::now() + slice)
+    }
+}
+
+/// How long a merge goes on while files of so many commits wait: up to three times the slice, and
+/// to its end if twice as many wait as are merged.
+fn sliced(slice: Duration, commits: usize, small_files: usize) -> Option<Duration> {
+    let late = u32::try_from(commits.saturating_sub(small_files)).unwrap_or(u32::MAX);
+    let most = u32::try_from(small_files).unwrap_or(u32::MAX);
+    (late <= most).then(|| slice + slice * 2 * late / most.max(1))
 }
 
 /// The files to merge, and the level of the result.
@@ -97,46 +151,87 @@ fn due(files: Vec<DataFile>, when: &Maintenance) -> Option<(Vec<DataFile>, Level
 
 /// Replaces files by files of a level. Each holds the rows of some devices, sorted by device and
 /// time.
-async fn merge(
-    store: &mut DeltaStore,
-    partition: &str,
+struct Merge {
+    partition: String,
     files: Vec<DataFile>,
     level: Level,
-    target: NonZeroU64,
-) -> Result<()> {
-    let mut inputs = Vec::new();
-    for file in &files {
-        inputs.push(Input::new(store.rows_of(file, Input::ROWS).await?)?);
+    rows: MergedRows,
+    /// What the first devices tell of the rows of others.
+    known: Option<FileRows>,
+    adds: Vec<DataFile>,
+    /// The file that is being written.
+    file: Option<DataFileWriter>,
+}
+
+impl std::fmt::Debug for Merge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Merge").field("files", &self.files.len()).field("level", &self.level).finish()
     }
-    let mut merged = MergedRows::new(store.spec().file_schema(), inputs);
-    let (mut adds, mut file) = (Vec::new(), None);
-    let mut known = None;
-    // A device's rows come in one batch, so they are in one file, and a query for it reads one.
-    while let Some(rows) = merged.next() {
-        let rows = rows?;
-        // The first devices tell how many rows others have.
-        let known = known.get_or_insert_with(|| FileRows {
-            short_runs: rows.num_rows() < LONG_RUN_ROWS * merged.devices(),
+}
+
+impl Merge {
+    async fn begin(
+        store: &DeltaStore,
+        partition: String,
+        files: Vec<DataFile>,
+        level: Level,
+    ) -> Result<Self> {
+        let mut inputs = Vec::new();
+        for file in &files {
+            inputs.push(Input::new(store.rows_of(file, Input::ROWS).await?)?);
+        }
+        let rows = MergedRows::new(store.spec().file_schema(), inputs);
+        Ok(Self { partition, files, level, rows, known: None, adds: Vec::new(), file: None })
+    }
+
+    /// Whether these are still files of the table: retention may have dropped some.
+    fn is_of(&self, files: &[DataFile]) -> bool {
+        let live: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        self.files.iter().all(|file| live.contains(file.path.as_str()))
+    }
+
+    /// Goes on until then, or to the end, where it commits. Returns itself if it is not finished.
+    async fn go_on(
+        mut self,
+        store: &mut DeltaStore,
+        target: NonZeroU64,
+        until: Option<Instant>,
+    ) -> Result<Option<Self>> {
+        // A device's rows come in one batch, so they are in one file, and a query for it reads one.
+        while let Some(rows) = self.rows.next() {
+            self.push(store, &rows?)?;
+            let is_full = |file: &mut DataFileWriter| file.bytes() as u64 >= target.get();
+            if let Some(file) = self.file.take_if(is_full) {
+                self.adds.push(store.put(file).await?);
+            }
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(Some(self));
+            }
+        }
+        if let Some(file) = self.file.take() {
+            self.adds.push(store.put(file).await?);
+        }
+        let (table, merged) = (store.spec().name.clone(), self.files.len());
+        store.commit_compacted(self.adds, self.files).await?;
+        tracing::info!(table, partition = self.partition, merged, level = ?self.level, "compacted");
+        Ok(None)
+    }
+
+    fn push(&mut self, store: &DeltaStore, rows: &RecordBatch) -> Result<()> {
+        let devices = self.rows.devices();
+        let known = self.known.get_or_insert_with(|| FileRows {
+            short_runs: rows.num_rows() < LONG_RUN_ROWS * devices,
             ..FileRows::default()
         });
-        let writer = match &mut file {
-            Some(writer) => writer,
+        let file = match &mut self.file {
+            Some(file) => file,
             none => {
-                let values = vec![(PARTITION, partition.to_owned())];
-                none.insert(DataFileWriter::named(store.spec(), values, level.prefix(), known)?)
+                let values = vec![(PARTITION, self.partition.clone())];
+                none.insert(DataFileWriter::named(store.spec(), values, self.level.prefix(), known)?)
             }
         };
-        writer.push(&rows)?;
-        if writer.bytes() as u64 >= target.get()
-            && let Some(writer) = file.take()
-        {
-            adds.push(store.put(writer).await?);
-        }
+        file.push(rows)
     }
-    if let Some(writer) = file {
-        adds.push(store.put(writer).await?);
-    }
-    store.commit_compacted(adds, files).await
 }
 
 #[cfg(test)]
@@ -153,6 +248,15 @@ mod tests {
             size,
             stats: Some(format!("{{\"minValues\":{{\"event_time\":\"{at}\"}}}}")),
         }
+    }
+
+    #[test]
+    fn a_merge_goes_on_for_longer_while_commits_wait() {
+        let second = Duration::from_secs(1);
+        let seconds = |commits| sliced(second, commits, 32).map(|slice| slice.as_secs_f64());
+        assert_eq!([0, 32, 48, 64].map(seconds), [1.0, 1.0, 2.0, 3.0].map(Some));
+        assert_eq!(seconds(65), None);
+        assert_eq!(sliced(Duration::ZERO, 40, 32), Some(Duration::ZERO));
     }
 
     #[test]

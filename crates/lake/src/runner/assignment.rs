@@ -48,7 +48,8 @@ impl Runner {
     }
 
     /// Repairs a slice of the windows that are still pending, if one is due: records that wait to
-    /// be read go first. Returns whether to go on at once, because more is pending.
+    /// be read go first. Returns whether to go on at once, because more is pending and this slice
+    /// repaired something.
     pub(super) async fn repair_or_rejoin(&mut self, records_wait: bool) -> Result<bool> {
         if !self.repair_pace.is_due(records_wait, Instant::now()) || !self.lake.has_pending().await? {
             return Ok(false);
@@ -57,12 +58,13 @@ impl Runner {
         let repaired = self.lake.repair_joined(self.repair_pace.slice_us());
         let repaired = step_span::step("repair", repaired).await;
         self.repair_pace.record(begun.elapsed(), Instant::now());
+        let has_worked = repaired.as_ref().is_ok_and(|repaired| repaired.commits > 0);
         self.count_or_rejoin(repaired).await?;
         let is_behind = self.lake.has_pending().await?;
         if !is_behind {
             self.repair_pace.rest();
         }
-        Ok(is_behind)
+        Ok(is_behind && has_worked)
     }
 
     async fn count_or_rejoin(&mut self, updated: Result<CommitStats>) -> Result<()> {
@@ -90,7 +92,7 @@ impl Runner {
     /// As [`Self::flush_or_rejoin`], followed by maintenance that is due.
     pub(super) async fn flush_and_maintain_or_rejoin(&mut self) -> Result<()> {
         self.flush_or_rejoin().await?;
-        match maintenance::run_due(&mut self.lake, &self.pace.maintenance).await {
+        match maintenance::run_sliced(&mut self.lake, &self.pace.maintenance, &mut self.merges).await {
             Err(fenced @ LakeError::Fenced { .. }) => self.rejoin(fenced).await,
             tidied => tidied,
         }

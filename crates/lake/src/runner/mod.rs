@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use crate::catalog::CatalogSource;
 use crate::error::{LakeError, Result};
 use crate::lake::Lake;
-use crate::maintenance;
+use crate::maintenance::{self, Merges};
 use crate::raw::samples::SAMPLES_PER_EVENT;
 use repair_pace::RepairPace;
 
@@ -38,6 +38,8 @@ pub const CONSUMER_GROUP: &str = "tidegate-lake";
 const IDLE: Duration = Duration::from_millis(100);
 /// How long a topic may stay unknown while brokers start.
 const STARTING: Duration = Duration::from_secs(30);
+/// How long a merge of files of samples goes on between two commits, where it keeps up.
+const MERGE_SLICE: Duration = Duration::from_secs(1);
 /// How often records past their topic's retention are dropped from the log.
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
 
@@ -96,6 +98,7 @@ pub struct Runner {
     moved: bool,
     progress: Progress,
     repair_pace: RepairPace,
+    merges: Merges,
     /// When the progress of partitions was last recorded.
     recorded_at: Instant,
     watch: Option<DeathWatch>,
@@ -145,6 +148,7 @@ impl Runner {
             moved: false,
             progress: Progress::default(),
             repair_pace: RepairPace::default(),
+            merges: Merges::sliced(MERGE_SLICE),
             recorded_at: Instant::now(),
             watch: None,
         }

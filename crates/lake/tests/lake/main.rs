@@ -14,6 +14,7 @@ mod histories;
 mod ledger;
 mod long_log;
 mod long_run;
+mod merges;
 mod pending;
 mod restarts;
 mod retention;

@@ -25,9 +25,9 @@ use url::Url;
 use crate::equivalence::deliveries;
 use crate::histories::{history, samples};
 
-const TOPIC: &str = "gpu-samples";
+pub const TOPIC: &str = "gpu-samples";
 
-fn column(name: &str, value_delta: &[i64], missing: &[(u32, u32, MissingReason)]) -> Column {
+pub fn column(name: &str, value_delta: &[i64], missing: &[(u32, u32, MissingReason)]) -> Column {
     let run = |(first, count, reason): &(u32, u32, MissingReason)| Missing {
         first: *first,
         count: *count,
@@ -46,7 +46,7 @@ fn device(uuid: &str, index: u32, mig: Option<&str>) -> DeviceInfo {
 }
 
 /// A GPU and a MIG slice of another one, three ticks.
-fn batch(node: &str, columns: Vec<Column>) -> Event {
+pub fn batch(node: &str, columns: Vec<Column>) -> Event {
     let mut event = Event::GpuSamples(GpuSampleBatch {
         envelope: Some(Envelope {
             cluster: "c".into(),
@@ -66,21 +66,21 @@ fn batch(node: &str, columns: Vec<Column>) -> Event {
     event
 }
 
-async fn shipped() -> Plan {
+pub async fn shipped() -> Plan {
     Plan::compile(tidegate_lake::pipeline::shipped()).await.unwrap()
 }
 
-async fn open(root: &Url) -> Lake {
+pub async fn open(root: &Url) -> Lake {
     Lake::open(root, shipped().await, Limits::default(), Sharing::Exclusive).await.unwrap()
 }
 
-fn absorb(lake: &mut Lake, from: u64, events: &[Event]) {
+pub fn absorb(lake: &mut Lake, from: u64, events: &[Event]) {
     let mut intake = lake.intake(TOPIC, 0);
     events.iter().zip(from..).for_each(|(event, offset)| intake.push(offset, event));
     lake.absorb(intake, from + events.len() as u64).unwrap();
 }
 
-async fn ask(catalog: &CatalogSource, sql: &str) -> Vec<String> {
+pub async fn ask(catalog: &CatalogSource, sql: &str) -> Vec<String> {
     let limits = Limits::default();
     let ctx = engine::session(&engine::runtime(limits).unwrap(), limits);
     catalog.current().register(&ctx).unwrap();
@@ -404,7 +404,7 @@ async fn samples_of_many_commits_become_one_file_sorted_by_device() {
     assert!(lines.len() == before.len() && lines.is_sorted(), "{} rows", lines.len());
 }
 
-async fn files_of(root: &Url, spec: &Arc<TableSpec>) -> usize {
+pub async fn files_of(root: &Url, spec: &Arc<TableSpec>) -> usize {
     DeltaStore::open(root, Arc::clone(spec)).await.unwrap().unwrap().files().unwrap().len()
 }
 

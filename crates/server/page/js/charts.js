@@ -152,10 +152,12 @@ export function stacked(times, series, step) {
   }
   const bars = uPlot.paths.bars({ size: [0.9, Infinity], align: 1 });
   const order = series.map((_, i) => i).reverse();
+  // Around a single time uPlot would show years.
+  const span = (from, to) => (times.length === 1 ? [times[0], times[0] + step] : [from, to + step]);
   return {
     options: {
       scales: {
-        x: { time: true, range: (_, from, to) => [from, to + step] },
+        x: { time: true, range: (_, from, to) => span(from, to) },
         y: { range: (_, __, most) => [0, most || 1] },
       },
       series: [

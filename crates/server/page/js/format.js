@@ -89,8 +89,11 @@ export const day = value => (value ? new Date(value).toISOString().slice(0, 10) 
 /** GPUs from thousandths. */
 export const gpus = milli => (milli === null || milli === undefined ? NONE : number(milli / 1000));
 
+/** Names that say too little as they are. */
+const NAMED = { not_gpus: 'resources other than GPUs' };
+
 /** A name of the tables as words: idle_held is idle held. */
-export const words = name => (name ?? '').toLowerCase().replaceAll('_', ' ');
+export const words = name => NAMED[name] ?? (name ?? '').toLowerCase().replaceAll('_', ' ');
 
 /** With a capital letter first. */
 export const capital = text => text.charAt(0).toUpperCase() + text.slice(1);
