@@ -25,9 +25,9 @@ fn in_force(rows: &RecordBatch, at: i64, columns: &[&str]) -> BTreeSet<Vec<Strin
     (0..rows.num_rows()).filter(is_in_force).map(texts).collect()
 }
 
-/// Compares a table with `before`, its definition over all history. `is_comparable` picks rows of the latter
-/// that the former must have, given the former's rows of that time. Returns how many rows were
-/// compared.
+/// Compares a table with `before`, its definition over all history. `is_comparable` picks rows of
+/// the latter that the former must have, given the former's rows of that time. Returns how many
+/// rows were compared.
 async fn compare(
     name: &str,
     before: &str,

@@ -38,8 +38,8 @@ use crate::error::QueryError;
 use crate::query::{Overrides, QueryLimits};
 use crate::question::Question;
 
-/// Queries that may wait for a worker; more are refused at once. Two hundred dashboards must fit, of
-/// which each asks one question.
+/// Queries that may wait for a worker; more are refused at once. Two hundred dashboards must fit,
+/// of which each asks one question.
 const WAITING_MAX: usize = 256;
 /// Small workers, at least and at most; as many as processors in between.
 const SMALL: std::ops::RangeInclusive<usize> = 2..=8;
