@@ -88,8 +88,7 @@ def look(run: Run, name: str, address: str, dark: bool):
     took = interactive_ms(tab)
     for _ in range(2):
         if took >= INTERACTIVE_MS_MOST:
-            tab.open(address)
-            tab.wait_for("performance.getEntriesByName('interactive').length")
+            opened(tab, address)
             took = min(took, interactive_ms(tab))
     must(took < INTERACTIVE_MS_MOST, f"interactive after {took:.0f} ms")
     if run.args.screenshots:

@@ -89,8 +89,14 @@ export const day = value => (value ? new Date(value).toISOString().slice(0, 10) 
 /** GPUs from thousandths. */
 export const gpus = milli => (milli === null || milli === undefined ? NONE : number(milli / 1000));
 
-/** Names that say too little as they are. */
-const NAMED = { not_gpus: 'resources other than GPUs' };
+/** Names that say too little as they are: what a job waits for. */
+const NAMED = {
+  behind_others: 'the jobs ahead of it',
+  capacity_taken: 'enough free GPUs',
+  fragmented: 'GPUs that are free together',
+  gang: 'enough nodes at once',
+  not_gpus: 'resources other than GPUs',
+};
 
 /** A name of the tables as words: idle_held is idle held. */
 export const words = name => NAMED[name] ?? (name ?? '').toLowerCase().replaceAll('_', ' ');
