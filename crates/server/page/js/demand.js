@@ -9,13 +9,13 @@ const HOUR_S = 3600;
 const BACK_H = 72;
 const AHEAD_H = 24;
 
-/** The series by hour; `null` if no job ever asked. */
+/** The series by hour; `null` if no job ever asked, or in one hour alone. */
 export async function demandSeries(signal) {
   const [{ first, last }] = await sql(
     'SELECT min(window_start) AS first, max(window_start) AS last FROM usage_1h',
     { signal },
   );
-  if (!last) return null;
+  if (!last || first === last) return null;
   const [{ seen }] = await sql('SELECT max(as_of) AS seen FROM jobs', { signal });
   const end = Date.parse(last) / 1000;
   const begin = Math.max(Date.parse(first) / 1000, end - (BACK_H - 1) * HOUR_S);

@@ -85,7 +85,10 @@ export async function show(root, { signal }) {
           const series = await demandSeries(signal);
           return series
             ? demandPlot(series)
-            : empty('No demand yet', 'It is the GPUs that jobs hold and wait for.');
+            : empty(
+                'No demand over time yet',
+                'It is the GPUs that jobs hold and wait for, by the hour: a line needs two hours.',
+              );
         },
         { signal, isNews },
       ),
