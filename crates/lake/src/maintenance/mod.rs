@@ -58,7 +58,8 @@ pub async fn run_due(lake: &mut Lake, when: &Maintenance) -> Result<()> {
     run_sliced(lake, when, &mut Merges::default()).await
 }
 
-/// As [`run_due`], but large merges of samples go on for a slice only; the next call takes them up.
+/// As [`run_due`], but a merge of samples stops when its time slice is over, and the next call
+/// resumes it.
 pub async fn run_sliced(lake: &mut Lake, when: &Maintenance, merges: &mut Merges) -> Result<()> {
     let mut worked = false;
     for (store, partitions) in lake.stores_mut() {

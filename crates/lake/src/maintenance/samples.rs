@@ -88,8 +88,8 @@ pub(super) async fn compact(
     Ok(worked)
 }
 
-/// Merges of samples that are not finished. An hour of 10,000 GPUs takes ten seconds to merge; done
-/// at once, nothing could be committed meanwhile.
+/// Unfinished merges of the table of samples. Nothing is committed while a merge runs, and merging
+/// 33 files of 10,000 GPUs takes ten seconds, so a merge pauses to let commits through.
 #[derive(Debug, Default)]
 pub struct Merges {
     /// How long one goes on at a time; `None` until its end.

@@ -9,8 +9,8 @@ use url::Url;
 
 use crate::samples::{TOPIC, absorb, ask, batch, column, files_of, open, shipped};
 
-/// Nodes of which each has six rows in a commit: all rows of 33 commits are more than are merged at
-/// a time.
+/// Nodes, each with six rows in a commit. 33 commits then have more rows than one step of a merge
+/// takes, so the merge has to pause.
 const NODES: u64 = 150;
 const ROWS: &str =
     "SELECT count(*), sum(power_mw), count(DISTINCT concat(node, gpu_uuid, event_time)) FROM gpu_samples";

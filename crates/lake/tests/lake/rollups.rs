@@ -108,7 +108,7 @@ fn source(plan: &str, sql: &str) -> From {
 }
 
 async fn lake(folder: &std::path::Path) -> Catalog {
-    let wanted = ["gpu_1h", "usage_1d"].map(str::to_owned).to_vec();
+    let wanted = ["gpu_1h", "usage_1d", "device_holds"].map(str::to_owned).to_vec();
     let plan = Plan::compile(with_dependencies(shipped(), wanted)).await.unwrap();
     let root = Url::from_directory_path(folder.join("lake")).unwrap();
     let mut events = history(4, 40);
@@ -142,4 +142,22 @@ async fn sums_are_the_same_wherever_they_are_read() {
             assert_eq!(source(&plan, &sql), from, "{sql}\n{plan}");
         }
     }
+}
+
+/// A view that sums up minutes by columns of their key does not merge them first.
+#[tokio::test(flavor = "multi_thread")]
+async fn views_read_rows_that_are_not_merged() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = lake(folder.path()).await;
+    let ctx = session();
+    catalog.register(&ctx).unwrap();
+    let by_view = "SELECT cluster, max(sampled_to) AS sampled_to FROM device_holds GROUP BY cluster";
+    let from_minutes = "SELECT h.cluster, plus_ms(max(m.window_start), 60000) AS sampled_to \
+                        FROM (SELECT DISTINCT cluster FROM gpu_holds WHERE from_time IS NOT NULL) h \
+                        LEFT JOIN gpu_1m m ON m.cluster = h.cluster GROUP BY h.cluster";
+    let (expected, merging) = answer(&ctx, logical(&ctx, from_minutes).await).await;
+    let (found, plan) = answer(&ctx, logical(&ctx, by_view).await).await;
+    assert_eq!(found, expected);
+    assert!(found.len() > 1, "it has rows");
+    assert_eq!((source(&merging, from_minutes), source(&plan, "FROM gpu_1h ")), (Table, Parts), "{plan}");
 }

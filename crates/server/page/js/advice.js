@@ -3,7 +3,7 @@
 
 import { sql } from './api.js';
 import { badge, h } from './dom.js';
-import { capital, duration, number, time, words } from './format.js';
+import { awaited, capital, duration, number, time, words } from './format.js';
 import { empty, loading } from './states.js';
 
 /** Of so many minutes the bottlenecks are asked: they are computed from the samples of the whole fleet. */
@@ -59,7 +59,7 @@ async function waits(of, signal) {
   return rows
     .map(row => {
       const lasted = Date.parse(row.until ?? row.as_of) - Date.parse(row.since);
-      const why = words(row.constraint ?? row.reason ?? 'a reason that nobody reports');
+      const why = awaited(row, 'a reason that nobody reports');
       return {
         tone: row.until ? '' : 'warn',
         kind: row.until ? 'waited' : 'waits',

@@ -36,7 +36,11 @@ export async function fleet(signal) {
   for (const row of samples) known.set(`${key(row)} ${row.gpu_index}`, row);
   const held = new Map();
   for (const row of holds) held.set(`${key(row)} ${row.gpu_index}`, row);
-  const counted = nodes
+  // Shortly after midnight the last row of the day before may not have its end yet.
+  const latest = new Map();
+  for (const row of nodes)
+    if (!(latest.get(key(row))?.from_time > row.from_time)) latest.set(key(row), row);
+  const counted = [...latest.values()]
     .filter(row => row.gpus_milli > 0)
     .map(row => node(row, key(row), health, known, held));
   return { nodes: counted, sums: sums(counted, healths), asOf: newest(nodes, samples) };

@@ -89,8 +89,11 @@ export const day = value => (value ? new Date(value).toISOString().slice(0, 10) 
 /** GPUs from thousandths. */
 export const gpus = milli => (milli === null || milli === undefined ? NONE : number(milli / 1000));
 
-/** Names that say too little as they are: what a job waits for. */
-const NAMED = {
+/** A name of the tables as words: idle_held is idle held. */
+export const words = name => (name ?? '').toLowerCase().replaceAll('_', ' ');
+
+/** What a job waits for, where the name of the constraint does not say it. */
+const AWAITED = {
   behind_others: 'the jobs ahead of it',
   capacity_taken: 'enough free GPUs',
   fragmented: 'GPUs that are free together',
@@ -98,8 +101,9 @@ const NAMED = {
   not_gpus: 'resources other than GPUs',
 };
 
-/** A name of the tables as words: idle_held is idle held. */
-export const words = name => NAMED[name] ?? (name ?? '').toLowerCase().replaceAll('_', ' ');
+/** What a row of pending waits for; the scheduler's reason where no constraint is known. */
+export const awaited = ({ constraint, reason }, unknown) =>
+  AWAITED[constraint] ?? words(constraint ?? reason ?? unknown);
 
 /** With a capital letter first. */
 export const capital = text => text.charAt(0).toUpperCase() + text.slice(1);

@@ -3,7 +3,7 @@
 import { sql, visible } from './api.js';
 import { color, repaint } from './charts.js';
 import { h } from './dom.js';
-import { capital, duration, number, percent, time, words } from './format.js';
+import { awaited, capital, duration, number, percent, time, words } from './format.js';
 import { lanes, ticks } from './lanes.js';
 import { empty } from './states.js';
 import { hide, showAt } from './tips.js';
@@ -44,7 +44,7 @@ export async function timeline(job, of, span, signal) {
         from: Date.parse(row.since),
         to: end(row.until),
         color: '--c-step',
-        text: `waits for ${words(row.constraint ?? row.reason ?? 'a reason not known')}`,
+        text: `waits for ${awaited(row, 'a reason not known')}`,
         more: row.evidence,
       }))
     : attempts

@@ -3,7 +3,17 @@
 import { sql } from './api.js';
 import { badge, figure, h, head, legend, panel, segments } from './dom.js';
 import { demandPlot, demandSeries } from './demand.js';
-import { capital, duration, gpus, many, number, percent, time, words } from './format.js';
+import {
+  awaited,
+  capital,
+  duration,
+  gpus,
+  many,
+  number,
+  percent,
+  time,
+  words,
+} from './format.js';
 import { fleet } from './fleet.js';
 import { heatmap, MODES } from './heatmap.js';
 import { job as jobAddress, asking } from './route.js';
@@ -178,7 +188,7 @@ async function waiting(signal) {
           h(
             'span',
             { formula: row.evidence, focusable: false },
-            capital(words(row.constraint ?? row.reason ?? 'not known')),
+            capital(awaited(row, 'not known')),
           ),
       },
       { name: 'Starts when', text: row => row.starts_when, long: true },

@@ -2,7 +2,7 @@
 // a process is a group of lanes, a thread is a lane.
 
 import { sql, visible } from './api.js';
-import { number, words } from './format.js';
+import { awaited, number } from './format.js';
 
 /** Steps in a trace; a browser holds no more of them well. */
 const STEPS_MOST = 200_000;
@@ -55,7 +55,7 @@ async function states(of, slice, name) {
       ORDER BY since LIMIT 5000`,
   );
   for (const row of waits)
-    slice(JOB, 1, words(row.constraint ?? row.reason ?? 'waits'), row.since, row.until, {
+    slice(JOB, 1, awaited(row, 'waits'), row.since, row.until, {
       evidence: row.evidence ?? '',
     });
   const attempts = await sql(

@@ -236,8 +236,8 @@ fn queries_that_keep_the_server_waiting_go_to_the_background_until_it_no_longer_
     });
 }
 
-/// Threads, private memory and its hard limit of a process, bytes, as the kernel reports them; None
-/// if the process has ended. A worker that was just replaced has no memory, or is no longer listed.
+/// A process's threads, its private memory and the hard limit on that memory (bytes), as the kernel
+/// reports them. `None` if it has ended: workers are replaced while this looks.
 fn threads_and_memory(process: i32) -> Option<(usize, u64, u64)> {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?.count();
     let field = |file: &str, name: &str| {
@@ -251,7 +251,7 @@ fn threads_and_memory(process: i32) -> Option<(usize, u64, u64)> {
     Some((threads, held << 10, most.parse().unwrap_or(u64::MAX)))
 }
 
-/// The same of all workers that have not ended.
+/// The same for each worker that is still running, by process.
 fn living(up: &Up) -> BTreeMap<i32, (usize, u64, u64)> {
     up.workers().into_iter().filter_map(|worker| Some((worker, threads_and_memory(worker)?))).collect()
 }
@@ -260,8 +260,11 @@ fn living(up: &Up) -> BTreeMap<i32, (usize, u64, u64)> {
 fn a_worker_starts_no_thread_once_limited_and_is_replaced_when_worn() {
     let mut up = Up::start();
     up.goes_on("the start");
-    let limited = |up: &Up| living(up).values().all(|(_, _, most)| *most < u64::MAX);
-    wait_until("all workers to be limited", || limited(&up));
+    let each = |up: &Up, holds: &dyn Fn(u64, u64) -> bool| {
+        let workers = living(up);
+        !workers.is_empty() && workers.values().all(|(_, held, most)| holds(*held, *most))
+    };
+    wait_until("all workers to be limited", || each(&up, &|_, most| most < u64::MAX));
     let before = living(&up);
     assert!(!before.is_empty());
     let fills = "SELECT array_length(array_agg(value)) FROM generate_series(1, 100000000)";
@@ -276,12 +279,8 @@ fn a_worker_starts_no_thread_once_limited_and_is_replaced_when_worn() {
             }
         }
         // What queries left in a worker leaves room for the next one.
-        let room = || {
-            living(&up)
-                .values()
-                .all(|(_, held, most)| held + (QUERY_MEMORY_MIB << 20) / 8 + (64 << 20) <= *most)
-        };
-        wait_until("no worker is worn", room);
+        let has_room = |held, most| held + (QUERY_MEMORY_MIB << 20) / 8 + (64 << 20) <= most;
+        wait_until("no worker is worn", || each(&up, &has_room));
     }
 }
 

@@ -59,8 +59,8 @@ impl Lake {
     }
 
     /// Recomputes the newest pending windows of each joined table: as many as begin within
-    /// `slice_us` (µs), at least one. None is computed from all history if there are many jobs:
-    /// those that the opening balance covers come first, then the days before it.
+    /// `slice_us` (µs), at least one. Windows that the opening balance covers come first, then
+    /// those of the days before it, so that a site with many jobs computes none from all history.
     pub async fn repair_joined(&mut self, slice_us: i64) -> Result<CommitStats> {
         if !self.updates_joined() {
             return Ok(CommitStats::default());

@@ -74,8 +74,9 @@ pub(super) fn live_and_older(windows: &[Span], width: i64, watermark: Option<i64
     (intersect_spans(windows, &live), subtract_spans(windows, &live))
 }
 
-/// Which pending windows a repair recomputes: of those that start in `[from, to)`, the newest that
-/// start within `newest_us` of each other, at least one. µs.
+/// Selects the pending windows that a repair recomputes. Only windows that start in `[from, to)`
+/// count; of these it takes the newest one and all that start less than `newest_us` before its end.
+/// Times in µs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slice {
     pub from: i64,
@@ -84,7 +85,7 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    /// All windows of a span, and those in which it begins.
+    /// All windows that start in a span, and the one that contains its start.
     pub fn all_in((from, to): Span) -> Self {
         Self { from, to, newest_us: i64::MAX }
     }
