@@ -302,9 +302,9 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
     /// Adds what the journal measured: reclaim times where the target has none, and how far
     /// predictions come true.
     fn add_record(&self, state: &mut ClusterState) {
-        let window = self.policy.record.window;
+        let (window, now_us) = (self.policy.record.window, state.at_us);
         let corrected = Kind::ALL.into_iter().filter_map(|kind| {
-            Some((kind.name().to_owned(), correction_ppm(kind, &self.journaled.scores, window)?))
+            Some((kind.name().to_owned(), correction_ppm(kind, &self.journaled.scores, window, now_us)?))
         });
         state.corrections_ppm = corrected.collect();
         let took = self.journaled.reclaims_took_ms();

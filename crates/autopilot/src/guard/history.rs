@@ -212,6 +212,12 @@ pub(super) fn leaves_a_reclaim(change: &Change, state: &ClusterState) -> bool {
     by_name || job.placement.keys().any(on_node)
 }
 
+/// Whether a job gives back no more than it has grown by beyond what it asked for.
+pub(super) fn gives_back(change: &Change, state: &ClusterState) -> bool {
+    let Change::ResizeJob { job, from_gpus, to_gpus, .. } = change else { return false };
+    to_gpus < from_gpus && state.jobs.get(job).is_some_and(|job| *to_gpus >= job.gpus)
+}
+
 pub(super) fn direction(change: &Change) -> i8 {
     let sign = |from: u32, to: u32| match to.cmp(&from) {
         std::cmp::Ordering::Greater => 1,

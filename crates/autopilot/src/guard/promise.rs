@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::history::gives_back;
 use super::{Context, Refusal, Rule, refuse};
 use crate::action::{Adjustment, Change};
 use crate::promise::breach;
@@ -20,13 +21,15 @@ pub(super) fn promise(ctx: &Context<'_>) -> Option<Refusal> {
 }
 
 /// Owners whose jobs may wait longer for the change: who lends, loses quota, or has a job stopped
-/// or shrunk; for growth and reservations, everybody else who waits in the pool.
+/// or shrunk; for growth and reservations, everybody else who waits in the pool. What a job has
+/// grown by beyond what it asked for was lent by nobody and is not taken from its owner.
 ///
 /// A drain takes a node that is bad from whoever would get it, and is judged by that.
 fn taken_from<'a>(change: &'a Change, state: &'a ClusterState) -> BTreeSet<&'a str> {
     match change {
         Change::Lend { from, .. } => [from.as_str()].into(),
         Change::Preempt { job, .. } => its_owner(job, state),
+        Change::ResizeJob { .. } if gives_back(change, state) => BTreeSet::new(),
         Change::ResizeJob { job, from_gpus, to_gpus, .. } if to_gpus < from_gpus => its_owner(job, state),
         Change::ResizeJob { job, .. } => {
             let job = state.jobs.get(job);

@@ -2,7 +2,7 @@
 
 use tidegate_units::{Micros, Millis};
 
-use super::history::{direction, lasted_us};
+use super::history::{direction, gives_back, lasted_us};
 use super::{ActionStatus, Context, PastAction, Refusal, Rule, refuse, subject};
 use crate::action::{Change, Kind};
 use crate::state::Object;
@@ -10,7 +10,9 @@ use crate::state::Object;
 const DAY_US: i64 = 86_400_000_000;
 
 pub(super) fn rests(ctx: &Context<'_>) -> Option<Refusal> {
-    cooldown(ctx).or_else(|| if ctx.restores { None } else { dwell(ctx).or_else(|| oscillation(ctx)) })
+    let ends_growth = gives_back(&ctx.action.change, ctx.state);
+    cooldown(ctx)
+        .or_else(|| if ctx.restores || ends_growth { None } else { dwell(ctx).or_else(|| oscillation(ctx)) })
 }
 
 fn dwell(ctx: &Context<'_>) -> Option<Refusal> {

@@ -249,7 +249,7 @@ fn room(
         held: victims.filter_map(held).collect(),
         share_ppm: u64::from(frees(&decision.action.change)) * 1_000_000 / all.max(1),
         // As it is predicted: only a job that was promised its GPUs is owed them.
-        missing_ppm: if was_scattered { 1_000_000 } else { missing_ppm },
+        missing_ppm: if was_scattered || waiting.preemptible { 1_000_000 } else { missing_ppm },
         stop: stop(&decision.action.change, state.jobs.get(job)?, state, policy),
     })
 }

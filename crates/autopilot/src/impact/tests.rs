@@ -144,10 +144,10 @@ fn decided(change: Change, serves: Option<Object>) -> (Plan, Decision) {
 }
 
 /// The gang on t0 and t1 was stopped for job 2, which runs for an hour.
-fn stopped(saved: bool) -> Realised {
+fn stopped(saved: bool, preemptible: bool) -> Realised {
     let mut state = cluster();
     state.jobs.insert("1".into(), gang(&["t0", "t1"]));
-    state.jobs.insert("2".into(), pending(32, 900));
+    state.jobs.insert("2".into(), Job { preemptible, ..pending(32, 900) });
     if !saved {
         state.jobs.get_mut("1").unwrap().checkpoint.last_us = None;
     }
@@ -166,13 +166,15 @@ fn stopped(saved: bool) -> Realised {
 
 #[test]
 fn a_stop_counts_the_job_it_was_made_for_and_what_the_stopped_one_lost_and_waited() {
-    let known = stopped(true);
+    let known = stopped(true, false);
     // 32 GPUs for an hour, which were owed. Ten minutes since it saved, one to restart, an hour of
     // waiting, each on 16.
     assert_eq!(known.benefit_gpu_ms, Some(20 * 32 * GPU_HOUR));
     assert_eq!(known.cost_gpu_ms, Some(16 * (71 * GPU_HOUR / 60)));
+    // A job that may be stopped itself was not owed them.
+    assert_eq!(stopped(true, true).benefit_gpu_ms, Some(32 * GPU_HOUR));
     // Without a save it lost between the restart alone and its two hours.
-    let unknown = stopped(false);
+    let unknown = stopped(false, false);
     let Interval { low_gpu_ms, high_gpu_ms } = unknown.interval.unwrap();
     assert_eq!((unknown.cost_gpu_ms, high_gpu_ms - low_gpu_ms), (None, 16 * 2 * GPU_HOUR));
     assert_eq!(high_gpu_ms, 20 * 32 * GPU_HOUR - 16 * 61 * GPU_HOUR / 60);

@@ -356,6 +356,15 @@ impl<'a> PlanBuilder<'a> {
         &self.decisions
     }
 
+    /// Waiting jobs that decisions of this plan make room for.
+    pub(super) fn served(&self) -> BTreeSet<JobId> {
+        let job = |decision: &Decision| match &decision.serves {
+            Some(Object::Job(id)) => Some(id.clone()),
+            _ => None,
+        };
+        self.decisions.iter().filter_map(job).collect()
+    }
+
     pub(super) fn finish(self, id: &str, advice: Vec<Advice>) -> (Vec<Decision>, Report) {
         (self.decisions, Report { plan: id.to_owned(), advice, ..self.report })
     }

@@ -133,8 +133,10 @@ pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
 /// jobs do not borrow: what they hold could not be reclaimed.
 fn waiting(builder: &PlanBuilder<'_>) -> WaitingJobs {
     let mut jobs: Vec<(&JobId, &Job, i64)> = Vec::new();
+    let served = builder.served();
     for (id, job) in &builder.state.jobs {
-        if let Some(since) = job.pending_since_us().filter(|_| job.preemptible && !job.do_not_disrupt) {
+        let lent = job.preemptible && !job.do_not_disrupt && !served.contains(id);
+        if let Some(since) = job.pending_since_us().filter(|_| lent) {
             jobs.push((id, job, since));
         }
     }

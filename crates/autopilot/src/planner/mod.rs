@@ -24,6 +24,7 @@ mod record;
 mod resize;
 mod room;
 mod spare;
+mod surplus;
 mod victims;
 mod waiting;
 
@@ -41,12 +42,13 @@ use builder::PlanBuilder;
 use owner_filter::OwnerFilter;
 
 /// Planning stages in order: obligations first.
-const STAGES: [fn(&mut PlanBuilder<'_>); 11] = [
+const STAGES: [fn(&mut PlanBuilder<'_>); 12] = [
     overdue::plan,
     reclaim::plan,
     drain::plan_returns,
     drain::plan_moves,
     drain::plan_drains,
+    surplus::plan,
     preempt::plan,
     lend::plan,
     defragment::plan,

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_units::{GpuMillis, Micros, Millis};
 
 use super::builder::PlanBuilder;
-use super::cover::{Group, cheapest};
-use super::victims::{Cause, VictimOption, alternatives, disturb, may_disturb, victim_options};
+use super::victims::{self, VictimOption, may_disturb, most_freed, pick, victim_options};
 use crate::action::Kind;
 use crate::policy::Footprint;
 use crate::state::{Job, JobId, JobKind, NodeName, Object, PoolName};
@@ -18,9 +17,11 @@ const AT_ONCE: usize = 16;
 pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
     let state = builder.state;
     let after_us = Micros::from_secs(builder.policy.preempt.after_wait_s).0;
+    let served = builder.served();
     let mut waiting: Vec<(&JobId, &Job, i64)> = Vec::new();
     for (id, job) in &state.jobs {
-        let Some(since) = job.pending_since_us().filter(|_| builder.owners.includes(&job.owner)) else {
+        let ours = builder.owners.includes(&job.owner) && !served.contains(id);
+        let Some(since) = job.pending_since_us().filter(|_| ours) else {
             continue;
         };
         builder.count_considered(Kind::Preempt, 1);
@@ -101,17 +102,10 @@ fn make_room<'a>(
             options.insert(victim, ways);
         }
     }
-    let groups: Vec<Group> =
-        options.values().map(|ways| ways.iter().map(|way| way.choice).collect()).collect();
-    let Some(taken) = cheapest(&groups, need) else {
-        let most: u32 = groups.iter().map(|group| group.iter().map(|c| c.frees).max().unwrap_or(0)).sum();
+    let Some(picked) = pick(&options, need) else {
+        let most = most_freed(&options);
         return Err(format!("it lacks {need} GPUs; jobs that may be disturbed would free only {most}"));
     };
-    let picked: Vec<(&JobId, VictimOption)> = options
-        .iter()
-        .zip(taken)
-        .filter_map(|((victim, ways), taken)| taken.map(|at| (*victim, ways[at].clone())))
-        .collect();
     let cost: i64 = picked.iter().map(|(_, way)| way.choice.cost).sum();
     // A non-preemptible job was promised its GPUs, so they count as missing.
     let benefit = f64::from(job.gpus) * hold_ms as f64 * builder.missing_ratio();
@@ -122,23 +116,8 @@ fn make_room<'a>(
             GpuMillis(cost).trunc_gpu_secs()
         ));
     }
-    let chosen: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
-    let alternatives = alternatives(&options, &chosen);
-    let freed: u32 = picked.iter().map(|(_, way)| way.choice.frees).sum();
     let why = format!("job {id} ({} GPUs) waits for {need} more", job.gpus);
-    for (victim, way) in picked {
-        let part = benefit * f64::from(way.choice.frees) / f64::from(freed.max(1));
-        let other = &builder.state.jobs[victim];
-        let cause = Cause {
-            serves: Some(Object::Job(id.clone())),
-            over_ms: hold_ms,
-            benefit: part,
-            after: Vec::new(),
-            why: &why,
-            alternatives: alternatives.clone(),
-        };
-        disturb(builder, victim, other, &way, cause);
-    }
+    victims::make_room(builder, id, &options, picked, (benefit, hold_ms), &why);
     if let Some(left) = builder.free.get_mut(&job.pool) {
         *left = 0;
     }

@@ -11,12 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_units::{Micros, Millis};
 
 use super::builder::{ActionSpec, PlanBuilder};
-use super::cover::{Group, cheapest};
 use super::lend::{headroom, level_for, promise_to_requests, promised};
-use super::victims::{Cause, VictimOption, alternatives, disturb, may_disturb, victim_options};
+use super::victims::{
+    Cause, VictimOption, alternatives, disturb, may_disturb, most_freed, pick, victim_options,
+};
 use crate::action::{Change, Kind, Precondition};
 use crate::forecast::Series;
-use crate::state::{JobId, Loan, LoanId, NodeName, Object, Writer};
+use crate::state::{Job, JobId, Loan, LoanId, NodeName, Object, Writer};
 
 pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
     let state = builder.state;
@@ -138,7 +139,7 @@ enum Renewal {
 }
 
 /// Renews a loan that ends soon if it is used and the owner can still spare it. If the owner can
-/// spare only part of its loans, the rest comes back first.
+/// spare only part of its loans, the rest comes back first; so do nodes that nobody needs.
 fn renew(builder: &mut PlanBuilder<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> Renewal {
     let used = !loan.jobs.is_empty() || loan.nodes.iter().any(|node| builder.jobs_on.contains_key(node));
     if !used {
@@ -148,9 +149,14 @@ fn renew(builder: &mut PlanBuilder<'_>, of: Series<'_>, id: &LoanId, loan: &Loan
     if loan.reclaiming_gpus > 0 || room.spare < 0 {
         return Renewal::AfterReturning(u32::try_from(-room.spare).unwrap_or(0));
     }
+    let idle = idle_gpus(builder, loan);
+    if idle > 0 && !builder.state.jobs.values().any(|job| job.owner == loan.to && may_borrow(job)) {
+        return Renewal::AfterReturning(idle);
+    }
     let term_ms = Millis::from_secs(builder.policy.lend.term_s).0;
-    let gained = i64::from(loan.gpus) * term_ms;
-    let predicted = builder.predict(gained as f64, room.risk(builder, loan.gpus), None, room.level, term_ms);
+    let gained = i64::from(held_gpus(builder, id, loan)) * term_ms;
+    let effect = (gained as f64, room.risk(builder, loan.gpus));
+    let predicted = builder.predict_corrected(Kind::Lend, effect, room.level, term_ms);
     let expires_us = builder.now_us + Millis(term_ms).to_micros().0;
     let change = Change::Lend {
         from: loan.from.clone(),
@@ -178,6 +184,25 @@ fn renew(builder: &mut PlanBuilder<'_>, of: Series<'_>, id: &LoanId, loan: &Loan
         alternatives: Vec::new(),
     });
     Renewal::Renewed
+}
+
+/// A waiting job that may start on a loan.
+fn may_borrow(job: &Job) -> bool {
+    job.pending_since_us().is_some() && job.preemptible && !job.do_not_disrupt
+}
+
+/// GPUs of lent nodes on which no job runs.
+fn idle_gpus(builder: &PlanBuilder<'_>, loan: &Loan) -> u32 {
+    let idle = loan.nodes.iter().filter(|node| !builder.jobs_on.contains_key(node));
+    idle.filter_map(|node| builder.state.nodes.get(node)).map(|node| node.gpus).sum()
+}
+
+/// GPUs of a loan that jobs hold.
+fn held_gpus(builder: &PlanBuilder<'_>, id: &LoanId, loan: &Loan) -> u32 {
+    let on_nodes = loan.nodes.iter().map(|node| builder.occupancy.held_on(node)).sum::<u32>();
+    let by_number =
+        builder.state.jobs.values().filter(|job| loan.nodes.is_empty() && job.loan.as_ref() == Some(id));
+    (on_nodes + by_number.map(Job::held_gpus).sum::<u32>()).min(loan.gpus)
 }
 
 /// Reclaims whole nodes. Returns the GPUs still missing.
@@ -251,16 +276,8 @@ fn by_cover<'a>(
     options: &BTreeMap<&'a JobId, Vec<VictimOption>>,
     need: u32,
 ) -> Vec<(&'a JobId, VictimOption)> {
-    let groups: Vec<Group> =
-        options.values().map(|ways| ways.iter().map(|way| way.choice).collect()).collect();
     // If all together do not suffice, take as much as there is.
-    let most: u32 = groups.iter().map(|group| group.iter().map(|c| c.frees).max().unwrap_or(0)).sum();
-    let taken = cheapest(&groups, need.min(most)).unwrap_or_default();
-    options
-        .iter()
-        .zip(taken)
-        .filter_map(|((id, ways), taken)| taken.map(|at| (*id, ways[at].clone())))
-        .collect()
+    pick(options, need.min(most_freed(options))).unwrap_or_default()
 }
 
 /// Lyra's greedy: takes the node whose jobs cost least, spreading each job's loss over its nodes,

@@ -5,6 +5,7 @@
 //! grows only if the gain over the time the GPUs stay free outweighs the pause: (x(w') - x(w)) ·
 //! hold > ratio · (x(w) · pause, or the loss of a restart). Waiting jobs go before growth.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -17,12 +18,13 @@ use super::victims::rate_ms;
 use crate::action::{Change, Kind, Precondition};
 use crate::policy::Footprint;
 use crate::state::interruption;
-use crate::state::{GrowBy, Job, JobId, JobKind, NodeName, Object};
+use crate::state::{CurvePoint, GrowBy, Job, JobId, JobKind, NodeName, Object, ScalingCurve};
 
 /// A job that may grow.
 struct Grower<'a> {
     id: &'a JobId,
-    job: &'a Job,
+    /// With an assumed curve, where none is known.
+    job: Cow<'a, Job>,
     held: u32,
     /// Sizes it may take, ascending.
     sizes: Vec<u32>,
@@ -73,9 +75,10 @@ pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
             continue;
         }
         let (held, sizes, places) = (job.held_gpus(), job.sizes(), spare.places(job));
+        let job = with_curve(builder, job);
         // No job has grown yet.
         let beside = spare.free_for(growers.len(), places);
-        if let Some(why) = why_not(builder, id, job, grow, held, &sizes, beside.gpus()) {
+        if let Some(why) = why_not(builder, id, &job, grow, held, &sizes, beside.gpus()) {
             builder.noop(Kind::ResizeJob, Some(Object::Job(id.clone())), why, None, Vec::new());
             continue;
         }
@@ -96,8 +99,22 @@ pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
         steps.extend(next_step(builder, step.at, grower, &beside));
     }
     for grower in growers {
-        grow(builder, grower.id, grower.job, grower.to);
+        grow(builder, grower.id, &grower.job, grower.to);
     }
+}
+
+/// The job, with a curve to try where its scaling is unknown: only at a second size is it measured,
+/// from the steps that it reports.
+fn with_curve<'a>(builder: &PlanBuilder<'_>, job: &'a Job) -> Cow<'a, Job> {
+    let (gain, held) = (builder.policy.resize.trial_gain, job.held_gpus());
+    let JobKind::Elastic { max_gpus, .. } = job.kind else { return Cow::Borrowed(job) };
+    let reports = job.checkpoint.step_us.is_some();
+    if job.curve.is_some() || !reports || gain <= 0.0 || held == 0 || held >= max_gpus {
+        return Cow::Borrowed(job);
+    }
+    let rate_ppm = |more: u32| u64::from(held) * 1_000_000 + (f64::from(more) * gain.min(1.0) * 1e6) as u64;
+    let points = [held, max_gpus].map(|gpus| CurvePoint { gpus, rate_ppm: rate_ppm(gpus - held) });
+    Cow::Owned(Job { curve: ScalingCurve::new(points.to_vec()).ok(), ..job.clone() })
 }
 
 /// Why a job does not grow. `None`: it may.
@@ -154,7 +171,7 @@ pub(super) fn hold_ms(builder: &PlanBuilder<'_>, job: &Job, gpus: u32) -> i64 {
 
 /// The larger size with the highest gain per GPU that has room. `None`: no size gains.
 fn next_step(builder: &PlanBuilder<'_>, at: usize, grower: &Grower<'_>, beside: &FreeForJob) -> Option<Step> {
-    let Grower { job, held, .. } = *grower;
+    let (job, held) = (grower.job.as_ref(), grower.held);
     let (size, room) = (grower.to, beside.gpus());
     let within = |to: u32| to - held <= room && grower.most.is_none_or(|most| to <= most);
     let from = grower.sizes.partition_point(|other| *other <= size);

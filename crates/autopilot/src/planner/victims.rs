@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_units::{GpuMillis, Micros, Millis};
 
 use super::builder::{ActionSpec, PlanBuilder};
-use super::cover::Choice;
+use super::cover::{Choice, Group, cheapest};
 use super::plan::{Alternative, Predicted};
 use crate::action::{Change, Kind, Precondition};
 use crate::state::interruption;
@@ -112,6 +112,53 @@ fn shrinks(
         }
     }
     out
+}
+
+/// The options that free at least `need` at the least cost, at most one of each job. `None`: all
+/// together do not free enough.
+pub(super) fn pick<'a>(
+    options: &BTreeMap<&'a JobId, Vec<VictimOption>>,
+    need: u32,
+) -> Option<Vec<(&'a JobId, VictimOption)>> {
+    let choices = |ways: &Vec<VictimOption>| ways.iter().map(|way| way.choice).collect::<Group>();
+    let groups: Vec<Group> = options.values().map(choices).collect();
+    let taken = cheapest(&groups, need)?;
+    let picked = |((id, ways), taken): ((&&'a JobId, &Vec<VictimOption>), Option<usize>)| {
+        taken.map(|at| (*id, ways[at].clone()))
+    };
+    Some(options.iter().zip(taken).filter_map(picked).collect())
+}
+
+/// Most that all jobs together can free.
+pub(super) fn most_freed(options: &BTreeMap<&JobId, Vec<VictimOption>>) -> u32 {
+    let most = |ways: &Vec<VictimOption>| ways.iter().map(|way| way.choice.frees).max().unwrap_or(0);
+    options.values().map(most).sum()
+}
+
+/// Decides to make room for the job `waits` by what was picked of `options`. Of the benefit over
+/// `over_ms`, each disturbance has the share of what it frees.
+pub(super) fn make_room(
+    builder: &mut PlanBuilder<'_>,
+    waits: &JobId,
+    options: &BTreeMap<&JobId, Vec<VictimOption>>,
+    picked: Vec<(&JobId, VictimOption)>,
+    (benefit, over_ms): (f64, i64),
+    why: &str,
+) {
+    let chosen: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
+    let alternatives = alternatives(options, &chosen);
+    let freed: u32 = picked.iter().map(|(_, way)| way.choice.frees).sum();
+    for (victim, way) in picked {
+        let cause = Cause {
+            serves: Some(Object::Job(waits.clone())),
+            over_ms,
+            benefit: benefit * f64::from(way.choice.frees) / f64::from(freed.max(1)),
+            after: Vec::new(),
+            why,
+            alternatives: alternatives.clone(),
+        };
+        disturb(builder, victim, &builder.state.jobs[victim], &way, cause);
+    }
 }
 
 /// Purpose of a disturbance.

@@ -96,6 +96,7 @@ const KEYS: &[(&str, Widens)] = &[
     ("resize.pause_s", Widens::Down),
     ("resize.gain_ratio", Widens::Down),
     ("resize.spare_gpus", Widens::Down),
+    ("resize.trial_gain", Widens::Up),
     ("reservation.quantile", Widens::Down),
     ("reservation.horizon_s", Widens::Any),
     ("reservation.step_gpus", Widens::Up),

@@ -201,6 +201,16 @@ pub struct ResizeRules {
     pub gain_ratio: f64,
     /// Free GPUs that growth leaves untouched.
     pub spare_gpus: u32,
+    /// What a GPU beyond its present size is assumed to do for a job that reports steps and whose
+    /// scaling is unknown, as a share of one GPU's work. 0: such jobs do not grow.
+    #[serde(default, skip_serializing_if = "is_none_of_it")]
+    pub trial_gain: f64,
+}
+
+// Serde passes a reference.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+fn is_none_of_it(share: &f64) -> bool {
+    *share == 0.0
 }
 
 /// Quotas and reservations.

@@ -84,6 +84,7 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         ("worth.relative_error", p.worth.relative_error),
         ("resize.dwell_pauses", p.resize.dwell_pauses),
         ("resize.gain_ratio", p.resize.gain_ratio),
+        ("resize.trial_gain", p.resize.trial_gain),
         ("record.realised", p.record.realised),
         ("record.realised_down", p.record.realised_down),
         ("record.calibrated_least", p.record.calibrated_least),

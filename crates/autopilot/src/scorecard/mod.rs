@@ -14,6 +14,8 @@ pub use standing::Standings;
 const MONTH_US: i64 = 30 * 86_400_000_000;
 /// Decisions as good as predicted that a correction assumes before it has seen any.
 const PRIOR_DECISIONS: f64 = 5.0;
+/// Age at which a decision counts half in a correction, µs.
+const HALVED_US: f64 = 86_400e6;
 /// Bounds of a correction.
 const LEAST_FACTOR: f64 = 0.1;
 const MOST_FACTOR: f64 = 2.0;
@@ -279,20 +281,22 @@ fn calibration_ppm(scores: &[&Score]) -> Option<i64> {
 
 /// Factor by which a kind's predicted benefits are to be multiplied, millionths.
 ///
-/// It is the realised over the raw predicted benefit of the newest decisions. Five imagined
-/// decisions that came true exactly keep it near 1 while there are few. `None`: no benefit of this
-/// kind can be determined.
-pub fn correction_ppm(kind: Kind, scores: &[Score], window: u32) -> Option<u32> {
+/// It is the realised over the raw predicted benefit of the newest decisions; one counts half after
+/// each day, or a kind that once did badly would decide nothing, and never learn otherwise. Five
+/// imagined decisions that came true exactly keep it near 1 while there are few. `None`: no benefit
+/// of this kind can be determined.
+pub fn correction_ppm(kind: Kind, scores: &[Score], window: u32, now_us: i64) -> Option<u32> {
     let of_kind = scores.iter().rev().filter(|score| score.kind == kind && score.verified);
     let known = of_kind.take(window as usize).filter_map(|score| {
         let raw = score.predicted_benefit?.raw_gpu_ms as f64;
-        Some((raw, score.realised_benefit_gpu_ms? as f64)).filter(|(raw, _)| *raw > 0.0)
+        let weight = 0.5f64.powf((now_us - score.decided_us).max(0) as f64 / HALVED_US);
+        Some((weight, raw, score.realised_benefit_gpu_ms? as f64)).filter(|(_, raw, _)| *raw > 0.0)
     });
     let (mut count, mut raw, mut realised) = (0.0, 0.0, 0.0);
-    for (predicted, benefit) in known {
-        (count, raw, realised) = (count + 1.0, raw + predicted, realised + benefit);
+    for (weight, predicted, benefit) in known {
+        (count, raw, realised) = (count + weight, raw + weight * predicted, realised + weight * benefit);
     }
-    let prior = PRIOR_DECISIONS * raw / f64::max(count, 1.0);
+    let prior = PRIOR_DECISIONS * raw / f64::max(count, f64::MIN_POSITIVE);
     let factor = ((realised + prior) / (raw + prior)).clamp(LEAST_FACTOR, MOST_FACTOR);
     (count > 0.0).then(|| (factor * 1e6).round() as u32)
 }

@@ -85,7 +85,22 @@ fn an_interval_counts_by_its_end_nearest_to_the_prediction_or_not_at_all() {
     };
     let point = score("d", Kind::DrainNode, 0, &predicted(), &point);
     assert_eq!((point.realised_gpu_ms, point.realised_benefit_gpu_ms), (Some(2 * HOUR), None));
-    assert_eq!(correction_ppm(Kind::DrainNode, &[point], 10), None);
+    assert_eq!(correction_ppm(Kind::DrainNode, &[point], 10, 0), None);
+}
+
+#[test]
+fn a_correction_forgets_by_half_a_day_after_day() {
+    // Ten loans that came to nothing, of which the prior says ten GPU-hours each.
+    let loan =
+        |decided_us| score("l", Kind::Lend, decided_us, &predicted(), &Realised::verified(Some(0), Some(0)));
+    let day_us = 24 * 3_600_000_000;
+    let after = |days: i64| {
+        let scores: Vec<Score> = (0..10).map(|_| loan(0)).collect();
+        correction_ppm(Kind::Lend, &scores, 200, days * day_us).unwrap()
+    };
+    // (5 prior) / (10 · 2^-days + 5).
+    assert_eq!([after(0), after(1), after(2), after(30)], [333_333, 500_000, 666_667, 1_000_000]);
+    assert_eq!(correction_ppm(Kind::Lend, &[loan(day_us)], 200, 0), Some(833_333), "a clock that went back");
 }
 
 #[test]

@@ -29,7 +29,8 @@ fn breaks(state: &ClusterState, action: &Action) -> bool {
 fn nothing_more_is_taken_from_an_owner_whose_promise_is_broken() {
     let mut state = cluster();
     state.jobs.insert("gang".into(), gang(&["t0"]));
-    state.jobs.insert("elastic".into(), elastic(&["t1", "t2"], 500_000));
+    let asked = crate::state::Job { gpus: 16, ..elastic(&["t1", "t2"], 500_000) };
+    state.jobs.insert("elastic".into(), asked);
     let taking = |state: &ClusterState| {
         [preempt(state, "gang"), resize(state, "elastic", 8), quota(32, 24), lend(&["s00"])]
     };
@@ -48,6 +49,9 @@ fn nothing_more_is_taken_from_an_owner_whose_promise_is_broken() {
     for action in [quota(24, 32), drain("t3"), reclaim(&["s00"], 8)] {
         assert!(!breaks(&state, &action), "{action:?}");
     }
+    // So does what its job grew by beyond what it asked for.
+    state.jobs.get_mut("elastic").unwrap().gpus = 8;
+    assert!(!breaks(&state, &resize(&state, "elastic", 8)));
     let measured = acts("[promise]\nkeep = false");
     let refused = refusals(&measured, &state, &on(), &preempt(&state, "gang"), NOW);
     assert!(refused.iter().all(|refusal| refusal.rule != Rule::Promise), "{refused:?}");

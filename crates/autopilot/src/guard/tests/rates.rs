@@ -226,6 +226,11 @@ fn reversals_are_limited() {
     assert_eq!(rule(&acts(""), &state, &turns(3), &resize(&state, "e", 8)), None);
     assert_eq!(rule(&acts(""), &state, &turns(4), &resize(&state, "e", 24)), Some(Rule::Oscillation));
     assert_eq!(rule(&acts(""), &state, &turns(4), &resize(&state, "e", 8)), None, "on in the same direction");
+    // A job may always give back what it grew by, but not what it asked for.
+    assert_eq!(rule(&acts(""), &state, &turns(7), &resize(&state, "e", 8)), None);
+    let many = turns(7);
+    state.jobs.get_mut("e").unwrap().gpus = 16;
+    assert_eq!(rule(&acts(""), &state, &many, &resize(&state, "e", 8)), Some(Rule::Oscillation));
 }
 
 #[test]

@@ -196,11 +196,13 @@ fn jobs_on_shared_nodes_are_chosen_by_server_cost() {
 #[test]
 fn an_ending_loan_is_extended_or_comes_back_whole() {
     let mut state = lent();
+    state.jobs.insert("c".into(), gang(&["s00", "s01"]));
     state.loans.get_mut("lend-1").unwrap().expires_us = NOW + 1_800 * S;
     let (plan, _) = planned(&state, &FixedForecast::highest(50.0));
     let extended = of_kind(&plan, Kind::Lend);
     let Change::Lend { extends, expires_us, gpus, .. } = &extended[0].action.change else { panic!() };
     assert_eq!((extends.as_deref(), *expires_us, *gpus), (Some("lend-1"), NOW + 3600 * S, 64));
+    assert_eq!(extended[0].predicted.benefit_gpu_ms, 64 * 3_600_000, "all of it is held");
     // 57 + 8 kept back is one more than 64: one node comes back, then the rest can be renewed.
     let back = |state: &ClusterState| {
         let (plan, _) = planned(state, &FixedForecast::highest(57.0));
@@ -224,6 +226,29 @@ fn an_ending_loan_is_extended_or_comes_back_whole() {
     state.loans.get_mut("lend-1").unwrap().expires_us = NOW + 1_800 * S;
     state.jobs.clear();
     assert_eq!(back(&state), (0, 0));
+}
+
+#[test]
+fn an_ending_loan_gives_back_nodes_that_nobody_needs() {
+    let mut state = lent();
+    state.loans.get_mut("lend-1").unwrap().expires_us = NOW + 1_800 * S;
+    let (plan, _) = planned(&state, &FixedForecast::highest(50.0));
+    let Change::Reclaim { to_gpus, nodes, .. } = &of_kind(&plan, Kind::Reclaim)[0].action.change else {
+        panic!()
+    };
+    assert_eq!((*to_gpus, nodes.len()), (48, 2), "s00 and s01 are empty");
+    assert!(of_kind(&plan, Kind::Lend).is_empty() && of_kind(&plan, Kind::Preempt).is_empty());
+    // Its owner has a job waiting that may use them, once there is more: all of it is renewed, and
+    // only what is held now is a gain that can be predicted.
+    state.jobs.insert("w".into(), pending(64, 60));
+    let (plan, _) = planned(&state, &FixedForecast::highest(50.0));
+    assert!(of_kind(&plan, Kind::Reclaim).is_empty());
+    let renewed = of_kind(&plan, Kind::Lend);
+    let Change::Lend { extends: Some(_), gpus: 64, .. } = renewed[0].action.change else { panic!() };
+    assert_eq!(renewed[0].predicted.benefit_gpu_ms, 48 * 3_600_000);
+    // A job that may not run on a loan does not count.
+    state.jobs.get_mut("w").unwrap().preemptible = false;
+    assert_eq!(of_kind(&planned(&state, &FixedForecast::highest(50.0)).0, Kind::Reclaim).len(), 1);
 }
 
 /// Sudden rises are predicted only at the promised level, and grow with the horizon.

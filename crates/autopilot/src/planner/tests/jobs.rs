@@ -3,7 +3,7 @@
 use super::*;
 use crate::action::Change;
 use crate::fixture::{S, cluster, elastic, gang, pending};
-use crate::state::{GrowBy, JobKind, interruption};
+use crate::state::{GrowBy, Job, JobKind, interruption};
 
 /// Two elastic jobs on one node each, with two nodes free.
 fn two(share_a: u64, share_b: u64) -> ClusterState {
@@ -72,13 +72,78 @@ fn jobs_rest_have_limits_and_owners_who_say_no() {
         why(&|state| state.jobs.get_mut("a").unwrap().do_not_disrupt = true),
         "it is marked do-not-disrupt"
     );
-    assert_eq!(why(&|state| state.jobs.get_mut("a").unwrap().curve = None), "its scaling is unknown");
     let waits = why(&|state| drop(state.jobs.insert("w".into(), pending(16, 60))));
     assert_eq!(waits, "no GPUs are free beyond those that waiting jobs need");
     let limit = |state: &mut ClusterState| {
         state.owners.get_mut("research").unwrap().shares.get_mut("train").unwrap().limit_gpus = Some(16);
     };
     assert_eq!(why(&limit), "other jobs gain more from the free GPUs");
+}
+
+#[test]
+fn a_job_whose_scaling_is_unknown_grows_on_trial_into_what_nobody_else_wants() {
+    let mut state = two(900_000, 0);
+    let unknown = state.jobs.get_mut("a").unwrap();
+    (unknown.curve, unknown.checkpoint.step_us) = (None, Some(10_000_000));
+    let tries = |policy: &str, state: &ClusterState| {
+        let policy = Policy::parse(policy).unwrap();
+        plan(&policy, state, &FixedForecast::highest(128.0), None, NOW, 7)
+    };
+    let (plan, _) = tries("", &state);
+    assert_eq!(sizes(&plan), [("a".into(), 24)]);
+    // 16 GPUs at a quarter each for an hour; eight pause for 20 s.
+    let predicted = of_kind(&plan, Kind::ResizeJob)[0].predicted;
+    assert_eq!((predicted.benefit_gpu_ms, predicted.cost_gpu_ms), (14_400_000, 160_000));
+    // A job that is known to gain more comes first.
+    state.jobs.insert("b".into(), elastic(&["t1"], 300_000));
+    assert_eq!(sizes(&tries("", &state).0), [("b".into(), 24)]);
+    state.jobs.remove("b");
+    let (plan, report) = tries("[resize]\ntrial_gain = 0.0", &state);
+    assert_eq!((sizes(&plan), noops(&report, Kind::ResizeJob)), (vec![], vec!["its scaling is unknown"]));
+    // Nobody would learn from a trial of a job that reports no steps.
+    state.jobs.get_mut("a").unwrap().checkpoint.step_us = None;
+    assert_eq!(sizes(&tries("", &state).0), []);
+}
+
+#[test]
+fn what_a_job_grew_by_goes_to_the_first_that_waits() {
+    // It asked for one node and has three; the fourth is taken.
+    let mut state = cluster();
+    state.jobs.insert("e".into(), elastic(&["t0", "t1", "t2"], 300_000));
+    state.jobs.insert("g".into(), gang(&["t3"]));
+    let given = |state: &ClusterState| {
+        let (plan, _) = planned(state, &FixedForecast::highest(128.0));
+        let serves = |d: &Decision| d.serves.clone().map(|object| object.to_string());
+        (sizes(&plan), plan.decisions.iter().map(serves).collect::<Vec<_>>())
+    };
+    assert_eq!(given(&state), (vec![], vec![]), "nobody waits");
+    // At once, also to a job that others may stop, and for which no loan is needed then.
+    state.jobs.insert("w".into(), pending(8, 0));
+    assert_eq!(given(&state), (vec![("e".into(), 16)], vec![Some("job w".into())]));
+    // The second of the queue gets the rest in the next plan, when the job has shrunk.
+    state.jobs.insert("x".into(), pending(16, 0));
+    assert_eq!(given(&state).0, [("e".into(), 16)]);
+    // What it asked for stays its own: 24 GPUs are more than it grew by.
+    state.jobs.get_mut("x").unwrap().state = pending(24, 60).state;
+    state.jobs.get_mut("x").unwrap().gpus = 24;
+    assert_eq!(given(&state).0, [], "the first of the queue is not passed over");
+    state.jobs.remove("x");
+    let keeps = |change: fn(&mut Job)| {
+        let mut state = state.clone();
+        change(state.jobs.get_mut("e").unwrap());
+        assert_eq!(given(&state).0, []);
+    };
+    keeps(|job| job.opt_in = false);
+    keeps(|job| job.do_not_disrupt = true);
+    keeps(|job| job.priority = 1);
+    // A node that others share stays taken once the job has left it, and its own first it cannot
+    // leave.
+    let shared = state.jobs.get_mut("e").unwrap();
+    shared.anchor_node = Some("t0".into());
+    shared.placement = [("t0".to_owned(), 8), ("t1".to_owned(), 4), ("t2".to_owned(), 4)].into();
+    state.jobs.insert("h".into(), part("t1", 4));
+    state.jobs.insert("i".into(), part("t2", 4));
+    assert_eq!(given(&state).0, []);
 }
 
 #[test]
