@@ -56,8 +56,8 @@ begun=$SECONDS
 # Sets `processor_s` to the processor time, in seconds, of all commands that have ended.
 read_processor_s() {
     # A pipe or `$(times)` would run in a subshell, whose children have taken no time.
-    times >"$scratch/times"
-    processor_s=$(awk 'NR == 2 { gsub(/[ms]/, " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' "$scratch/times")
+    times >"$scratch/times.$BASHPID"
+    processor_s=$(awk 'NR == 2 { gsub(/[ms]/, " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' "$scratch/times.$BASHPID")
 }
 
 # section NAME COMMAND...: runs the command and goes on after a failure, so that one run shows
@@ -181,6 +181,17 @@ page() {
     "$python" tests/page/run.py --tidegate "$tidegate"
 }
 
+# Programs of others that ask Tidegate, scrape it, or read its tables. They mostly wait for each other.
+doors() {
+    section "clients at the doors" tests/clients/run.py --tidegate "$tidegate"
+    section "Superset at the Postgres door" tests/superset/run.py --tidegate "$tidegate"
+    section "other engines" tests/engines/run.py --tidegate "$tidegate"
+    section "monitoring" tests/monitoring/run.py --tidegate "$tidegate"
+    section "OTLP" tests/otlp/run.py --tidegate "$tidegate"
+    section "history of servers" tests/prometheus/run.py --tidegate "$tidegate"
+    section "python client" python3 -m unittest discover -s deploy/clients/python
+}
+
 slurm_is_missing() {
     echo "Slurm is missing: tests/slurm/cluster.sh install" >&2
     return 1
@@ -215,6 +226,8 @@ joined() {
 end_besides() {
     local name
     for name in "${!besides[@]}"; do
+        # Its commands first: a shell that waits for one hears of nothing before that has ended.
+        pkill --parent "${besides[$name]}" 2>/dev/null || true
         kill "${besides[$name]}" 2>/dev/null || true
     done
 }
@@ -244,6 +257,7 @@ section "slurm" tests/slurm/cluster.sh install
 section "clients" tests/clients/install.sh
 section "prometheus" tests/prometheus/install.sh
 section "superset" tests/superset/install.sh
+section "engines" tests/engines/install.sh
 section "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
 section "build" build
 # The site and README's commands mostly wait, so the answers and the oracle run beside them.
@@ -257,16 +271,12 @@ beside answers answers
 beside oracle oracle
 section "README and guides" tests/docs/run.py
 section "page" page
-section "clients at the doors" tests/clients/run.py --tidegate "$tidegate"
-section "Superset at the Postgres door" tests/superset/run.py --tidegate "$tidegate"
-section "monitoring" tests/monitoring/run.py --tidegate "$tidegate"
-section "OTLP" tests/otlp/run.py --tidegate "$tidegate"
-section "history of servers" tests/prometheus/run.py --tidegate "$tidegate"
-section "python client" python3 -m unittest discover -s deploy/clients/python
 # Before the suites, whose clusters must come up in time.
 section "answers against DuckDB" joined answers
 section "ledger against the oracle" joined oracle
+beside doors doors
 section "tests" tests/suites/run.py
+section "doors" joined doors
 section "packages" tests/packaging.sh
 if $has_slurm; then
     section "ledger on a real Slurm" joined site

@@ -71,6 +71,7 @@ RULES = [
     Rule(r"\ntidegate autopilot (approve|reject) ", How.SKIP, "nothing waits for approval in the demo's log"),
     Rule(r"/v1/autopilot", How.SKIP, "no autopilot runs in the demo's server"),
     Rule(r"\nfrom adbc_driver_flightsql ", How.SKIP, "tests/clients does it, with the driver"),
+    Rule(r"\nimport duckdb", How.SKIP, "tests/engines does it, with the engines"),
     Rule(r"\ntidegate log release ", How.SKIP, "every reader of the demo's log is in use"),
     Rule(r"--signers allowed_signers|\nmv site.toml.statement|\ntidegate autopilot resume --key", How.SKIP, KEYS),
     Rule(r"\ntidegate backtest --from ", How.SKIP, "it needs a site's log of that month"),
