@@ -1,4 +1,4 @@
-//! Each kind on states made by hand. `crates/sim/tests/scores.rs` compares with simulated truth.
+//! Each kind on states made by hand. `crates/sim/tests/sim/scores.rs` compares with simulated truth.
 
 use std::collections::BTreeSet;
 

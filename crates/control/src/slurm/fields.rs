@@ -1,5 +1,5 @@
 //! Which facts of a cluster can reach a plan on Slurm: the list that the simulator is held to
-//! (`crates/sim/tests/fields.rs`). Written with `TIDEGATE_BLESS=1`.
+//! (`crates/sim/tests/sim/fields.rs`). Written with `TIDEGATE_BLESS=1`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

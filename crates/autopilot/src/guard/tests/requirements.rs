@@ -273,7 +273,7 @@ const TESTS: &[&str] = &[
     include_str!("../../dry_run/tests/batches.rs"),
     include_str!("../../dry_run/tests/comparing.rs"),
     include_str!("../../dry_run/tests/cost.rs"),
-    include_str!("../../../../sim/tests/dry_run.rs"),
+    include_str!("../../../../sim/tests/sim/dry_run.rs"),
     include_str!("../../../../control/tests/slurm_target/levels.rs"),
 ];
 

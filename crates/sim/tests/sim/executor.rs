@@ -1,8 +1,6 @@
 //! The executor on a simulated cluster: a day of work, death at every write, and a second executor
 //! that believes it still holds the lease.
 
-#![allow(clippy::unwrap_used)]
-
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

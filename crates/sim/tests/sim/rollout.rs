@@ -1,8 +1,6 @@
 //! Shadow and canary on a simulated cluster: the shadow only plans; the canary acts for an owner
 //! until its record rolls it back.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeSet;
 use std::ops::Range;
 

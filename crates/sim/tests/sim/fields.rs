@@ -1,7 +1,5 @@
 //! Nothing reaches a plan in the simulator that cannot reach it on Slurm, field by field.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeSet;
 
 use serde_json::Value;
@@ -14,7 +12,7 @@ use tidegate_sim::{
 };
 
 /// What Slurm's target and the log can state, written by a test of the crate that reads Slurm.
-const ON_SLURM: &str = include_str!("../../control/tests/fixtures/slurm_fields.txt");
+const ON_SLURM: &str = include_str!("../../../control/tests/fixtures/slurm_fields.txt");
 /// Maps whose keys are names of objects.
 const NAMED: [&str; 6] = ["nodes", "jobs", "owners", "pools", "reservations", "shares"];
 

@@ -5,8 +5,6 @@
 //! so each change that it times may be off by a minute, and it does not see that a job makes no
 //! progress in the seconds after its start. Each comparison states how many GPU-minutes that is.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeSet;
 
 use tidegate_autopilot::{

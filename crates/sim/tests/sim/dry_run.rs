@@ -2,8 +2,6 @@
 //! run expects of a batch is what the simulator does with it. Where not, the test says how often
 //! and why, and fails on any difference that has none of the known causes.
 
-#![allow(clippy::unwrap_used)]
-
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,5 @@
 //! The same seed gives the same bytes in another process, with other addresses and hash seeds.
 
-#![allow(clippy::unwrap_used)]
-
 use std::process::Command;
 
 use tidegate_autopilot::policy::Policy;
@@ -37,7 +35,7 @@ fn tells_all_it_does() {
 #[test]
 fn two_processes_tell_the_same() {
     let run = || {
-        let test = ["tells_all_it_does", "--exact", "--ignored", "--nocapture"];
+        let test = ["processes::tells_all_it_does", "--exact", "--ignored", "--nocapture"];
         let out = Command::new(std::env::current_exe().unwrap()).args(test).output().unwrap();
         let text = String::from_utf8(out.stdout).unwrap();
         text.lines().filter(|line| line.starts_with("<<")).collect::<Vec<_>>().join("\n")

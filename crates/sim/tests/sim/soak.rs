@@ -1,7 +1,5 @@
 //! A short soak of the product; and a product that breaks its limits is caught.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 
 use tidegate_autopilot::{action::Kind, policy::Policy};

@@ -1,7 +1,5 @@
 //! Events of a simulation: valid, numbered, and sufficient to recompute the GPU time.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 
 use tidegate_events::{Event, v1::JobEventKind};

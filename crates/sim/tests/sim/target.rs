@@ -1,8 +1,6 @@
 //! The simulated cluster through the target interface: idempotent, fenced, conditional, read back;
 //! and its faults.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeSet;
 
 use tidegate_autopilot::{

@@ -1,8 +1,6 @@
 //! The executor's state as a snapshot holds it: saved at any entry of a journal and restored, it
 //! goes on as if it had never been saved.
 
-#![allow(clippy::unwrap_used)]
-
 use tidegate_autopilot::{
     executor::{Executor, ExecutorState, InMemoryJournal, Journal, JournalEntry, Settings},
     forecast::{Series, Trailing, TrailingConfig},

@@ -1,7 +1,5 @@
 //! The promise to a lender whose demand is forecast far too low, beside the simulator's own ledger.
 
-#![allow(clippy::unwrap_used)]
-
 use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::executor::{
     Executor, ExecutorState, InMemoryJournal, Journal, JournalEntry, JournalEvent, Settings,

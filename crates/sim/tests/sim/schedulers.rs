@@ -1,7 +1,5 @@
 //! Schedulers in the same engine: loans, waits and losses; and the same seed gives the same bytes.
 
-#![allow(clippy::unwrap_used)]
-
 use tidegate_autopilot::policy::Policy;
 use tidegate_sim::{
     Backfill, Checkpoint, ClusterSpec, DAY_US, HOUR_US, JobSpec, MINUTE_US, Reports, SECOND_US, Schedule,
