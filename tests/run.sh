@@ -56,8 +56,9 @@ begun=$SECONDS
 # Sets `processor_s` to the processor time, in seconds, of all commands that have ended.
 read_processor_s() {
     # A pipe or `$(times)` would run in a subshell, whose children have taken no time.
-    times >"$scratch/times.$BASHPID"
-    processor_s=$(awk 'NR == 2 { gsub(/[ms]/, " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' "$scratch/times.$BASHPID")
+    local file="$scratch/times.$BASHPID"
+    times >"$file"
+    processor_s=$(awk 'NR == 2 { gsub(/[ms]/, " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' "$file")
 }
 
 # section NAME COMMAND...: runs the command and goes on after a failure, so that one run shows
