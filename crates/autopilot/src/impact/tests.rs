@@ -1,4 +1,5 @@
-//! Each kind on states made by hand. `crates/sim/tests/sim/scores.rs` compares with simulated truth.
+//! Each kind on states made by hand. `crates/sim/tests/sim/scores.rs` compares with the truth of
+//! simulations.
 
 use std::collections::BTreeSet;
 

@@ -142,7 +142,8 @@ const DECISIONS: &str = "
            decision_kind, object, gpus, mode, state, coalesce(refused_why, why) AS why
     FROM newest WHERE nth = 1 ORDER BY decided_time DESC, action";
 
-/// Pools with the activity of their GPUs in the five minutes before `newest`.
+/// Pools with the activity of their GPUs in the five minutes before `newest`. Shortly after midnight
+/// the last row of a node of the day before may lack its end: the later one counts.
 fn pools(newest: Option<&str>) -> String {
     let since = newest.map_or_else(
         || "false".to_owned(),
@@ -152,14 +153,17 @@ fn pools(newest: Option<&str>) -> String {
         "WITH activity AS (
              SELECT cluster, node, sum(active_us) AS active_us, sum(us_sampled) AS us_sampled
              FROM gpu_1m WHERE {since} GROUP BY cluster, node
+         ), open AS (
+             SELECT *, row_number() OVER (PARTITION BY cluster, node ORDER BY from_time DESC) AS nth
+             FROM node_free WHERE to_time IS NULL
          )
          SELECT n.pool, sum(n.gpus_milli) / 1000.0 AS gpus,
                 sum(n.held_gpus_milli + n.assumed_gpus_milli) / 1000.0 AS held,
                 sum(n.free_gpus_milli) / 1000.0 AS free,
                 sum(CASE n.is_usable WHEN 0 THEN n.gpus_milli ELSE 0 END) / 1000.0 AS unusable,
                 CAST(sum(a.active_us) AS DOUBLE) / nullif(sum(a.us_sampled), 0) AS active
-         FROM node_free n LEFT JOIN activity a ON a.cluster = n.cluster AND a.node = n.node
-         WHERE n.to_time IS NULL AND n.gpus_milli > 0
+         FROM open n LEFT JOIN activity a ON a.cluster = n.cluster AND a.node = n.node
+         WHERE n.nth = 1 AND n.gpus_milli > 0
          GROUP BY n.pool ORDER BY gpus DESC, n.pool"
     )
 }
@@ -182,5 +186,35 @@ impl Facts {
             unhealthy: ask(service, &some(UNHEALTHY)).await?,
             decisions: ask(service, &some(DECISIONS)).await?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use datafusion::arrow::util::pretty::pretty_format_batches;
+    use datafusion::prelude::SessionContext;
+
+    use super::pools;
+
+    #[tokio::test]
+    async fn a_node_whose_day_before_has_no_end_yet_counts_once() {
+        let ctx = SessionContext::new();
+        let rows = "
+            CREATE TABLE node_free AS SELECT column1 AS cluster, column2 AS node, 'train' AS pool, 8000 AS gpus_milli,
+                column3 AS held_gpus_milli, 0 AS assumed_gpus_milli, 8000 - column3 AS free_gpus_milli, 1 AS is_usable,
+                CAST(column4 AS TIMESTAMP) AS from_time, CAST(column5 AS TIMESTAMP) AS to_time
+            FROM (VALUES ('c', 'n1', 8000, '2026-01-01T20:00:00', NULL), ('c', 'n1', 2000, '2026-01-02T00:00:00', NULL),
+                         ('c', 'n2', 4000, '2026-01-01T10:00:00', '2026-01-02T00:00:00'),
+                         ('c', 'n2', 1000, '2026-01-02T00:00:00', NULL), ('d', 'n1', 0, '2026-01-01T10:00:00', NULL))";
+        ctx.sql(rows).await.unwrap();
+        let samples =
+            "CREATE TABLE gpu_1m AS SELECT 'c' AS cluster, 'n1' AS node, 1 AS active_us, 1 AS us_sampled";
+        ctx.sql(samples).await.unwrap();
+        let shown = ctx.sql(&pools(None)).await.unwrap().collect().await.unwrap();
+        let shown = pretty_format_batches(&shown).unwrap().to_string();
+        let cells: Vec<&str> = shown.lines().nth(3).unwrap().split('|').map(str::trim).collect();
+        assert_eq!(cells[1..6], ["train", "24.0", "3.0", "21.0", "0.0"], "{shown}");
     }
 }
