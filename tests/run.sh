@@ -56,9 +56,8 @@ begun=$SECONDS
 # Sets `processor_s` to the processor time, in seconds, of all commands that have ended.
 read_processor_s() {
     # A pipe or `$(times)` would run in a subshell, whose children have taken no time.
-    local file="$scratch/times.$BASHPID"
-    times >"$file"
-    processor_s=$(awk 'NR == 2 { gsub(/[ms]/, " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' "$file")
+    times >"$scratch/times"
+    processor_s=$(awk 'NR == 2 { gsub(/[ms]/, " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' "$scratch/times")
 }
 
 # section NAME COMMAND...: runs the command and goes on after a failure, so that one run shows
@@ -182,17 +181,6 @@ page() {
     "$python" tests/page/run.py --tidegate "$tidegate"
 }
 
-# Programs of others that ask Tidegate, scrape it, or read its tables. They mostly wait for each other.
-doors() {
-    section "clients at the doors" tests/clients/run.py --tidegate "$tidegate"
-    section "Superset at the Postgres door" tests/superset/run.py --tidegate "$tidegate"
-    section "other engines" tests/engines/run.py --tidegate "$tidegate"
-    section "monitoring" tests/monitoring/run.py --tidegate "$tidegate"
-    section "OTLP" tests/otlp/run.py --tidegate "$tidegate"
-    section "history of servers" tests/prometheus/run.py --tidegate "$tidegate"
-    section "python client" python3 -m unittest discover -s deploy/clients/python
-}
-
 slurm_is_missing() {
     echo "Slurm is missing: tests/slurm/cluster.sh install" >&2
     return 1
@@ -227,8 +215,6 @@ joined() {
 end_besides() {
     local name
     for name in "${!besides[@]}"; do
-        # Its commands first: a shell that waits for one hears of nothing before that has ended.
-        pkill --parent "${besides[$name]}" 2>/dev/null || true
         kill "${besides[$name]}" 2>/dev/null || true
     done
 }
@@ -272,12 +258,17 @@ beside answers answers
 beside oracle oracle
 section "README and guides" tests/docs/run.py
 section "page" page
+section "clients at the doors" tests/clients/run.py --tidegate "$tidegate"
+section "Superset at the Postgres door" tests/superset/run.py --tidegate "$tidegate"
+section "other engines" tests/engines/run.py --tidegate "$tidegate"
+section "monitoring" tests/monitoring/run.py --tidegate "$tidegate"
+section "OTLP" tests/otlp/run.py --tidegate "$tidegate"
+section "history of servers" tests/prometheus/run.py --tidegate "$tidegate"
+section "python client" python3 -m unittest discover -s deploy/clients/python
 # Before the suites, whose clusters must come up in time.
 section "answers against DuckDB" joined answers
 section "ledger against the oracle" joined oracle
-beside doors doors
 section "tests" tests/suites/run.py
-section "doors" joined doors
 section "packages" tests/packaging.sh
 if $has_slurm; then
     section "ledger on a real Slurm" joined site

@@ -51,46 +51,42 @@ WITH holds AS (
 ), devices AS (
     -- One row per hold that is used. An observed process counts only where the job has no share of
     -- the node.
-    SELECT d.cluster, d.node, d.job_id, d.device, d.gpus_milli, d.from_time, d.to_time FROM counted_holds d WHERE d.quality <> 'UNKNOWN'
-    UNION ALL
     SELECT d.cluster, d.node, d.job_id, d.device, d.gpus_milli, d.from_time, d.to_time FROM counted_holds d
     LEFT ANTI JOIN node_shares s
-      ON s.cluster = d.cluster AND s.job_id = d.job_id AND s.node = d.node
+      ON s.cluster = d.cluster AND s.job_id = d.job_id AND s.node = d.node AND d.quality = 'UNKNOWN'
      AND coalesce(s.from_time < d.to_time, true) AND coalesce(s.to_time > d.from_time, true)
     LEFT ANTI JOIN counted_holds r
-      ON r.cluster = d.cluster AND r.job_id = d.job_id AND r.node = d.node AND r.quality <> 'UNKNOWN'
+      ON r.cluster = d.cluster AND r.job_id = d.job_id AND r.node = d.node AND d.quality = 'UNKNOWN' AND r.quality <> 'UNKNOWN'
      AND coalesce(r.from_time < d.to_time, true) AND coalesce(r.to_time > d.from_time, true)
-    WHERE d.quality = 'UNKNOWN'
+    WHERE d.quality IS NOT NULL
 ), with_devices AS (
     -- One row per job with known devices.
     SELECT DISTINCT cluster, job_id FROM devices
-), undivided AS (
-    -- One row per share, or attempt without nodes, of jobs without known devices.
-    SELECT s.cluster, s.job_id, s.node, s.pool, s.on_each AS gpus_milli, s.from_time, s.to_time FROM with_devices d
-    RIGHT ANTI JOIN node_shares s ON d.cluster = s.cluster AND d.job_id = s.job_id
+), shares AS (
+    -- One row per share, and per attempt without nodes.
+    SELECT cluster, job_id, node, pool, on_each AS gpus_milli, from_time, to_time FROM node_shares
     UNION ALL
-    SELECT r.cluster, r.job_id, NULL, r.pool, r.gpus_milli, r.from_time, r.to_time FROM with_devices d
-    RIGHT ANTI JOIN running r ON d.cluster = r.cluster AND d.job_id = r.job_id
-    WHERE NOT r.is_placed
+    SELECT cluster, job_id, NULL, pool, gpus_milli, from_time, to_time FROM running WHERE NOT is_placed
+), undivided AS (
+    -- Those of jobs without known devices.
+    SELECT s.* FROM with_devices d
+    RIGHT ANTI JOIN shares s ON d.cluster = s.cluster AND d.job_id = s.job_id
 ), remainders AS (
     -- One row per share (share) and per known device (known) of the other jobs.
-    SELECT s.cluster, s.job_id, s.node, s.pool, s.on_each AS share, 0 AS known, s.from_time, s.to_time FROM with_devices d
-    RIGHT SEMI JOIN node_shares s ON d.cluster = s.cluster AND d.job_id = s.job_id
-    UNION ALL
-    SELECT r.cluster, r.job_id, NULL, r.pool, r.gpus_milli, 0, r.from_time, r.to_time FROM with_devices d
-    RIGHT SEMI JOIN running r ON d.cluster = r.cluster AND d.job_id = r.job_id
-    WHERE NOT r.is_placed
+    SELECT s.cluster, s.job_id, s.node, s.pool, s.gpus_milli AS share, 0 AS known, s.from_time, s.to_time FROM with_devices d
+    RIGHT SEMI JOIN shares s ON d.cluster = s.cluster AND d.job_id = s.job_id
     UNION ALL
     SELECT cluster, job_id, unnest(make_array(node, NULL)), NULL, 0, gpus_milli, from_time, to_time FROM devices
 ), changes AS (
     -- One row per start and end of these.
-    SELECT cluster, job_id, node, pool, from_time AS at, share, known FROM remainders
-    UNION ALL
-    SELECT cluster, job_id, node, pool, to_time, -share, -known FROM remainders WHERE to_time IS NOT NULL
+    SELECT cluster, job_id, node, pool, unnest(make_array(from_time, to_time)) AS at,
+           unnest(make_array(share, -share)) AS share, unnest(make_array(known, -known)) AS known
+    FROM remainders
 ), points AS (
     -- One row per job, node and time at which anything changed.
     SELECT cluster, job_id, node, at, max(pool) AS pool, sum(share) AS share, sum(known) AS known
     FROM changes
+    WHERE at IS NOT NULL
     GROUP BY cluster, job_id, node, at
 ), levels AS (
     -- The same rows, with what the share exceeds the known devices by.

@@ -142,8 +142,8 @@ const DECISIONS: &str = "
            decision_kind, object, gpus, mode, state, coalesce(refused_why, why) AS why
     FROM newest WHERE nth = 1 ORDER BY decided_time DESC, action";
 
-/// Pools with the activity of their GPUs in the five minutes before `newest`. Shortly after midnight
-/// the last row of a node of the day before may lack its end: the later one counts.
+/// Pools with the activity of their GPUs in the five minutes before `newest`. Shortly after
+/// midnight the last row of a node of the day before may lack its end: the later one counts.
 fn pools(newest: Option<&str>) -> String {
     let since = newest.map_or_else(
         || "false".to_owned(),
