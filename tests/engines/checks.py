@@ -53,7 +53,10 @@ def at_rest(writer: Writer) -> str:
     """Every table on disk has the rows that `tidegate sql` shows."""
     writer.end()
     duck, keys, tables = DuckDb(), writer.keys(), writer.tables()
-    for name, version in re.findall(r"\{lake\}/(\w+)/(v\d+)", GUIDE.read_text()):
+    shown_paths = re.findall(r"\{lake\}/(\w+)/(v\d+)", GUIDE.read_text())
+    if not shown_paths:
+        raise AssertionError(f"{GUIDE.name} shows no table's folder any more")
+    for name, version in shown_paths:
         if tables[name].name != version:
             raise AssertionError(f"{GUIDE.name} shows {name}/{version}; it is in {tables[name].name}")
     rows: dict[str, int] = {}

@@ -12,8 +12,8 @@ import pyarrow.compute
 from deltalake import DeltaTable
 from duckdb_extensions import import_extension
 
-# Whole numbers in streams of bytes: DuckDB reads them since 2.0, whose Delta extension is not on
-# PyPI. It is given the files instead, which are those that delta-rs finds.
+# Tables with integers encoded as BYTE_STREAM_SPLIT, which DuckDB reads since 2.0. The Delta
+# extension of 2.0 is not on PyPI, so delta-rs lists the files and DuckDB reads those.
 SPLIT = ["gpu_1h", "gpu_1m", "gpu_samples", "training_1m"]
 NEWER = """
 import duckdb, json, sys
@@ -29,8 +29,8 @@ class DuckDb:
         self.connection.execute("LOAD delta; SET TimeZone = 'UTC'")
 
     def numbers(self, sql: str, name: str, table: DeltaTable) -> tuple[int, ...]:
-        """The row of whole numbers that a query has, in which `{table}` is the version that was
-        read.
+        """Runs a query that returns one row of integers. `{table}` in it stands for this version of
+        the table.
         """
         if name in SPLIT and (files := table.file_uris()):
             row = newer(sql.replace("{table}", f"read_parquet({files}, hive_partitioning => false)"))
@@ -52,13 +52,13 @@ def newer(sql: str) -> list[str]:
 
 
 def whole_numbers(table: DeltaTable) -> list[str]:
-    """Its columns of whole numbers, but for those of bookkeeping."""
+    """Its integer columns, without Tidegate's own."""
     fields = table.schema().fields
     return [field.name for field in fields if field.type.type == "long" and not field.name.startswith("_")]
 
 
 def sums_by_delta_rs(table: DeltaTable) -> tuple[int, ...]:
-    """The number of rows, and the sum of each column of whole numbers."""
+    """The number of rows, and the sum of each integer column."""
     columns = whole_numbers(table)
     rows = table.to_pyarrow_dataset().to_table(columns=columns)
     exact = (rows[column].cast(pyarrow.decimal128(38, 0)) for column in columns)

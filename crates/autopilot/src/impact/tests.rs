@@ -1,5 +1,5 @@
-//! Each kind on states made by hand. `crates/sim/tests/sim/scores.rs` compares with the truth of
-//! simulations.
+//! Scores of each kind of action, on hand-made states. `crates/sim/tests/sim/scores.rs` checks them
+//! against the simulator, which knows the true effect.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Which facts of a cluster can reach a plan on Slurm: the list that the simulator is held to
-//! (`crates/sim/tests/sim/fields.rs`). Written with `TIDEGATE_BLESS=1`.
+//! Lists the facts of a cluster that can reach a plan on Slurm. `crates/sim/tests/sim/fields.rs`
+//! fails if the simulator tells the planner anything else. `TIDEGATE_BLESS=1` rewrites the list.
 
 use std::collections::{BTreeMap, BTreeSet};
 

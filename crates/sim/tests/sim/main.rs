@@ -1,4 +1,6 @@
-//! The simulator, and the autopilot on it.
+//! Tests of the simulator, and of the autopilot running on it.
+//!
+//! They are one program: each of these files on its own would compile the whole autopilot again.
 
 #![allow(clippy::unwrap_used)]
 

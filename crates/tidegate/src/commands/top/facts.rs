@@ -142,8 +142,10 @@ const DECISIONS: &str = "
            decision_kind, object, gpus, mode, state, coalesce(refused_why, why) AS why
     FROM newest WHERE nth = 1 ORDER BY decided_time DESC, action";
 
-/// Pools with the activity of their GPUs in the five minutes before `newest`. Shortly after
-/// midnight the last row of a node of the day before may lack its end: the later one counts.
+/// The query for pools, with the activity of their GPUs in the five minutes before `newest`.
+///
+/// Just after midnight a node may have two open rows, because yesterday's last row has no end yet.
+/// The query uses the later one.
 fn pools(newest: Option<&str>) -> String {
     let since = newest.map_or_else(
         || "false".to_owned(),
