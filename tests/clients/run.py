@@ -18,6 +18,10 @@ import time
 import traceback
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from results import note  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -51,17 +55,10 @@ def main() -> int:
                     traceback.print_exc()
                     outcome, said, failed = "failed", str(error).partition("\n")[0], failed + 1
                 print(f"{outcome} {check.__name__:24} {time.monotonic() - since:5.1f} s  {said}", flush=True)
-                note(check.__name__, outcome, said)
+                note(outcome, f"clients: {check.__name__}", said)
         finally:
             site.close()
     return 1 if failed or not checks else 0
-
-
-def note(name: str, outcome: str, said: str) -> None:
-    """Counts the check in tests/run.sh."""
-    if results := os.environ.get("TIDEGATE_RESULTS"):
-        with open(results, "a") as file:
-            file.write(f"{outcome}\tclients: {name}\t{said if outcome == 'failed' else ''}\n")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,10 @@ from commands import Command
 from reader import Failed, Reader
 from rules import How, rule
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from results import note  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
 # Commands that take so much time, or so much of processors with those that stayed and ended before
 # them, say so: it shows where this check spends its own.
@@ -100,12 +104,10 @@ def attempt(reader: Reader, command: Command) -> tuple[str, str]:
 
 
 def tell(outcome: str, command: Command, why: str) -> None:
-    """Says it, and notes it where TIDEGATE_RESULTS asks for it."""
+    """Says it, to people and to tests/run.sh."""
     name = f"{command.page}:{command.line} {command}"
     print(f"{outcome:8} {name}" + (f"\n         {why}" if why else ""), flush=True)
-    if results := os.environ.get("TIDEGATE_RESULTS"):
-        with open(results, "a", encoding="utf-8") as file:
-            file.write(f"{outcome}\t{name}\t{' '.join(why.split())}\n")
+    note(outcome, name, why)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,10 @@ import time
 import traceback
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from results import note  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -43,17 +47,10 @@ def main() -> int:
                     traceback.print_exc()
                     outcome, said, failed = "failed", str(error).partition("\n")[0], failed + 1
                 print(f"{outcome} {check.__name__:14} {time.monotonic() - since:5.1f} s  {said}", flush=True)
-                note(check.__name__, outcome, said)
+                note(outcome, f"other engines: {check.__name__}", said)
         finally:
             writer.end()
     return 1 if failed else 0
-
-
-def note(name: str, outcome: str, said: str) -> None:
-    """Counts the check in tests/run.sh."""
-    if results := os.environ.get("TIDEGATE_RESULTS"):
-        with open(results, "a") as file:
-            file.write(f"{outcome}\tother engines: {name}\t{said if outcome == 'failed' else ''}\n")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,10 @@ import time
 import traceback
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from results import note  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -78,9 +82,7 @@ class Run:
             outcome, said = "failed", f"{type(error).__name__}: {error}"
             self.failed += 1
         print(f"{outcome} {name}, {time.monotonic() - since:.1f} s: {said}", flush=True)
-        if results := os.environ.get("TIDEGATE_RESULTS"):
-            with open(results, "a") as file:
-                file.write(f"{outcome}\tmonitoring: {name}\t{' '.join(said.split()) if outcome == 'failed' else ''}\n")
+        note(outcome, f"monitoring: {name}", said)
 
 
 if __name__ == "__main__":

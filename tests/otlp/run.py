@@ -22,6 +22,10 @@ import traceback
 import urllib.request
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from results import note  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 120
 SECRET = "s3cret-of-the-collector"
@@ -291,7 +295,7 @@ def main() -> int:
     checks = (away, server_and_agent, autopilot)
     if not shutil.which("go"):
         for check in checks:
-            note(check.__name__, "skipped", "Go is missing")
+            note("skipped", f"OTLP: {check.__name__}", "Go is missing")
         return 0
     program = subprocess.run([HERE / "install.sh"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     failed = 0
@@ -307,15 +311,8 @@ def main() -> int:
                     traceback.print_exc()
                 outcome, said, failed = "failed", str(error).replace("\n", " "), failed + 1
             print(f"{outcome} {check.__name__:18} {time.monotonic() - since:5.1f} s  {said[:1500]}", flush=True)
-            note(check.__name__, outcome, said)
+            note(outcome, f"OTLP: {check.__name__}", said)
     return 1 if failed else 0
-
-
-def note(name: str, outcome: str, said: str) -> None:
-    """Counts the check in tests/run.sh."""
-    if results := os.environ.get("TIDEGATE_RESULTS"):
-        with open(results, "a") as file:
-            file.write(f"{outcome}\tOTLP: {name}\t{said[:300] if outcome != 'passed' else ''}\n")
 
 
 if __name__ == "__main__":

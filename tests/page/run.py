@@ -10,7 +10,6 @@ and says after how long each showed its answers.
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,10 @@ import browser
 import deeds
 from checks import accessible, fits, interactive_ms, must, no_failure, opened, quiet
 from sites import Site, made
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from results import note  # noqa: E402
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 INTERACTIVE_MS_MOST = 1000
@@ -56,9 +59,7 @@ class Run:
             self.failed += 1
         self.browser.close_tabs()
         print(f"{outcome}: {name}, {time.monotonic() - begun:.1f} s {said}{why}", flush=True)
-        if results := os.environ.get("TIDEGATE_RESULTS"):
-            with open(results, "a") as file:
-                file.write(f"{outcome}\tpage: {name}\t{why}\n")
+        note(outcome, f"page: {name}", why)
 
 
 def pages(run: Run) -> dict[str, str]:

@@ -21,6 +21,10 @@ from pathlib import Path
 import history
 import servers
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from results import note  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
 EXIT_REJECTS = 3
 
@@ -160,17 +164,10 @@ def main() -> int:
                         outcome, said, failed = "failed", str(error).partition("\n")[0], failed + 1
                     name = f"{start.__name__}: {check.__name__}"
                     print(f"{outcome} {name:28} {time.monotonic() - since:5.1f} s  {said}", flush=True)
-                    note(name, outcome, said)
+                    note(outcome, f"import from {name}", said)
             finally:
                 server.close()
     return 1 if failed else 0
-
-
-def note(name: str, outcome: str, said: str) -> None:
-    """Counts the check in tests/run.sh."""
-    if results := os.environ.get("TIDEGATE_RESULTS"):
-        with open(results, "a") as file:
-            file.write(f"{outcome}\timport from {name}\t{said if outcome == 'failed' else ''}\n")
 
 
 if __name__ == "__main__":

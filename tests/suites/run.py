@@ -23,6 +23,10 @@ from pathlib import Path
 
 from suite import Suite, Test
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from results import note  # noqa: E402
+
 SLOWEST = 20
 # Suites that wait for Slurm and the clock, and work for a quarter of their time at most. The
 # one on Kafka works more, but among the others it would run alone at the end.
@@ -123,18 +127,14 @@ def documented() -> list[Test]:
 
 
 def tell(tests: list[Test]) -> None:
-    """Says what was slow, what was skipped and what failed; notes each test where TIDEGATE_RESULTS
-    asks for it.
-    """
+    """Says what was slow, what was skipped and what failed, and tells tests/run.sh of each test."""
     print(f"\nthe {SLOWEST} slowest tests")
     for test in sorted(tests, key=lambda test: test.took_s, reverse=True)[:SLOWEST]:
         print(f"{test.took_s:8.1f} s  {test.name}")
     counts = {outcome: sum(test.outcome == outcome for test in tests) for outcome in ("passed", "failed", "skipped")}
     print("tests: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-    if results := os.environ.get("TIDEGATE_RESULTS"):
-        with open(results, "a", encoding="utf-8") as file:
-            for test in tests:
-                file.write(f"{test.outcome}\t{test.name}\t{test.why}\n")
+    for test in tests:
+        note(test.outcome, test.name, test.why)
 
 
 class Times:

@@ -7,7 +7,6 @@ install.sh installs Superset. The site is that of tests/clients: four jobs, TLS,
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,10 +15,11 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "clients"))
+sys.path += [str(HERE.parent), str(HERE.parent / "clients")]
 
 from bi import Superset
 from checks import CHECKS, Seen
+from results import note
 from server import Site
 
 
@@ -42,17 +42,10 @@ def main() -> int:
                         traceback.print_exc()
                         outcome, said, failed = "failed", str(error).partition("\n")[0], failed + 1
                     print(f"{outcome} {check.__name__:26} {time.monotonic() - since:5.1f} s  {said}", flush=True)
-                    note(check.__name__, outcome, said)
+                    note(outcome, f"superset: {check.__name__}", said)
         finally:
             site.close()
     return 1 if failed else 0
-
-
-def note(name: str, outcome: str, said: str) -> None:
-    """Counts the check in tests/run.sh."""
-    if results := os.environ.get("TIDEGATE_RESULTS"):
-        with open(results, "a") as file:
-            file.write(f"{outcome}\tsuperset: {name}\t{said if outcome == 'failed' else ''}\n")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,10 @@ import venv
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from results import note  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -174,10 +178,7 @@ def show(answers: list) -> list:
         print(f"{answer.case:38} {answer.question:62.62} {answer.rows:>8,} rows  {verdict:8} {answer.difference}", flush=True)
         if not answer.equal:
             print(f"    {answer.note}", flush=True)
-        if results := os.environ.get("TIDEGATE_RESULTS"):
-            with open(results, "a", encoding="utf-8") as file:
-                outcome = "passed" if answer.equal else "failed"
-                file.write(f"{outcome}\t{answer.case}: {answer.question}\t{' '.join(answer.note.split())}\n")
+        note("passed" if answer.equal else "failed", f"{answer.case}: {answer.question}", answer.note)
     return answers
 
 
