@@ -1,6 +1,5 @@
 """A Prometheus and a VictoriaMetrics with a given history, on loopback ports."""
 
-import os
 import socket
 import subprocess
 import time
