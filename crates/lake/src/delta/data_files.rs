@@ -12,7 +12,7 @@ use deltalake::kernel::{Add, Remove};
 use hashbrown::HashSet;
 use object_store::{GetResultPayload, ObjectStoreExt};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection};
 use parquet::file::reader::ChunkReader;
 
 use super::DeltaStore;
@@ -77,6 +77,13 @@ impl DataFile {
     }
 }
 
+/// What is read of a data file.
+enum Part<'a> {
+    All,
+    Columns(&'a [&'a str]),
+    Rows(RowSelection),
+}
+
 impl DeltaStore {
     /// The files of the current version.
     pub fn files(&self) -> Result<Vec<DataFile>> {
@@ -99,33 +106,45 @@ impl DeltaStore {
         rows: usize,
     ) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
         let schema = self.spec.file_schema();
-        let reader = self.reader(file, None, rows).await?;
+        let reader = self.reader(file, Part::All, rows).await?;
         Ok(reader.map(move |batch| Ok(conform(&batch?, &schema)?)))
     }
 
-    /// Some columns of a data file, or all, in batches of `rows` rows.
-    async fn reader(
+    /// As [`Self::rows_of`], only the rows that are `wanted`, in parts that hold all rows of the
+    /// file in order. Others are skipped, which takes no memory and little time.
+    pub async fn wanted_rows_of(
         &self,
         file: &DataFile,
-        columns: Option<&[&str]>,
+        wanted: &[BooleanArray],
         rows: usize,
-    ) -> Result<ParquetRecordBatchReader> {
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
+        let schema = self.spec.file_schema();
+        let reader = self.reader(file, Part::Rows(RowSelection::from_filters(wanted)), rows).await?;
+        Ok(reader.map(move |batch| Ok(conform(&batch?, &schema)?)))
+    }
+
+    /// A part of a data file, in batches of `rows` rows.
+    async fn reader(&self, file: &DataFile, part: Part<'_>, rows: usize) -> Result<ParquetRecordBatchReader> {
         fn open<T: ChunkReader + 'static>(
             input: T,
-            columns: Option<&[&str]>,
+            part: Part<'_>,
             rows: usize,
         ) -> Result<ParquetRecordBatchReader> {
-            let mut builder = ParquetRecordBatchReaderBuilder::try_new(input)?.with_batch_size(rows);
-            if let Some(columns) = columns {
-                let wanted = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
-                builder = builder.with_projection(wanted);
-            }
+            let builder = ParquetRecordBatchReaderBuilder::try_new(input)?.with_batch_size(rows);
+            let builder = match part {
+                Part::All => builder,
+                Part::Rows(wanted) => builder.with_row_selection(wanted),
+                Part::Columns(names) => {
+                    let wanted = ProjectionMask::columns(builder.parquet_schema(), names.iter().copied());
+                    builder.with_projection(wanted)
+                }
+            };
             Ok(builder.build()?)
         }
         let got = self.table.object_store().get(&Path::from(file.path.as_str())).await?;
         match got.payload {
-            GetResultPayload::File(file, _) => open(file, columns, rows),
-            GetResultPayload::Stream(_) => open(got.bytes().await?, columns, rows),
+            GetResultPayload::File(file, _) => open(file, part, rows),
+            GetResultPayload::Stream(_) => open(got.bytes().await?, part, rows),
         }
     }
 
@@ -139,7 +158,7 @@ impl DeltaStore {
 
     /// Reads some columns of a data file, in the table's order.
     pub async fn read_columns(&self, file: &DataFile, columns: &[&str]) -> Result<Vec<RecordBatch>> {
-        Ok(self.reader(file, Some(columns), 8 * 1024).await?.collect::<Result<_, _>>()?)
+        Ok(self.reader(file, Part::Columns(columns), 8 * 1024).await?.collect::<Result<_, _>>()?)
     }
 
     /// The rows of a data file without those of `keys`; `None` if it holds none of them.

@@ -6,15 +6,15 @@
 //! folder: what a process removed that has died since, and files that no commit ever named.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{self, Instant, SystemTime};
 
 use chrono::Duration;
 use deltalake::{ObjectStoreError, Path};
 use futures::{StreamExt, TryStreamExt};
 use hashbrown::HashSet;
 
-use super::{DataFile, DeltaStore};
-use crate::error::Result;
+use super::{DataFile, DeltaStore, disk};
+use crate::error::{LakeError, Result};
 
 /// How long a sweep spares files that no commit names: a process may be about to commit them.
 const UNNAMED: Duration = Duration::hours(24);
@@ -110,7 +110,16 @@ impl DeltaStore {
                 unnamed.push(path);
             }
         }
-        self.delete(unnamed).await
+        let abandoned = self.remove_abandoned(border_ms)?;
+        Ok(abandoned + self.delete(unnamed).await?)
+    }
+
+    /// Deletes temporary files of processes that died while they wrote them. Object stores have none.
+    fn remove_abandoned(&self, before_ms: i64) -> Result<usize> {
+        let Ok(folder) = self.table.table_url().to_file_path() else { return Ok(0) };
+        let border = SystemTime::UNIX_EPOCH + time::Duration::from_millis(before_ms.unsigned_abs());
+        disk::remove_abandoned(&folder, border)
+            .map_err(|e| LakeError::Io(format!("delete temporary files in {}", folder.display()), e))
     }
 
     /// Reads the files that the log names as removed, by this process or another.

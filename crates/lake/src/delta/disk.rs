@@ -5,11 +5,14 @@
 //! with the old files. Here a file is on disk before it gets its name, and its name is on disk
 //! before the write returns.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, Once};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use deltalake::DeltaResult;
@@ -112,6 +115,38 @@ fn staged(path: &FilePath) -> std::io::Result<(PathBuf, File)> {
     }
 }
 
+/// Deletes temporary files below a folder that were last written before `border`: their process died
+/// while it wrote them, and listings hide them. Returns their number.
+pub(super) fn remove_abandoned(folder: &FilePath, border: SystemTime) -> std::io::Result<usize> {
+    let mut removed = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            removed += remove_abandoned(&entry.path(), border)?;
+        } else if is_staged(&entry.file_name()) {
+            // Another process may give the file its name meanwhile.
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.modified()? < border {
+                point("file deleted", &entry.path());
+                remove(&entry.path())?;
+                removed += 1;
+            }
+        }
+    }
+    Ok(removed)
+}
+
+/// Whether a name is one that [`staged`] gives.
+fn is_staged(name: &OsStr) -> bool {
+    let number = name.to_str().and_then(|name| name.rsplit_once('#')).map(|(_, number)| number);
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// Deletes a file that may be gone.
+fn remove(path: &FilePath) -> std::io::Result<()> {
+    fs::remove_file(path).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })
+}
+
 fn sync(path: &FilePath) -> std::io::Result<()> {
     File::open(path)?.sync_all()
 }
@@ -161,10 +196,15 @@ impl ObjectStore for Disk {
     async fn put_multipart_opts(
         &self,
         at: &Path,
-        opts: PutMultipartOptions,
+        _: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let parts = self.plain.put_multipart_opts(at, opts).await?;
-        Ok(Box::new(Upload { parts, disk: self.clone(), at: at.clone() }))
+        let begun = self.at(at, |path| {
+            create_folder(path.parent().ok_or(ErrorKind::InvalidInput)?)?;
+            staged(path)
+        });
+        let (staged_path, file) = begun.await?;
+        let staged = Some((staged_path, Arc::new(file)));
+        Ok(Box::new(Upload { staged, bytes: 0, disk: self.clone(), at: at.clone() }))
     }
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
@@ -213,28 +253,140 @@ impl ObjectStore for Disk {
     }
 }
 
-/// Upload of a large file in parts. It has its name shortly before it is on disk, but is not
-/// reported as written until it is.
+/// A large file that is written in parts, each on disk before the next one, so that little is left
+/// to wait for at the end. It gets its name last.
 #[derive(Debug)]
 struct Upload {
-    parts: Box<dyn MultipartUpload>,
+    /// The temporary file; `None` once it has its name or is gone.
+    staged: Option<(PathBuf, Arc<File>)>,
+    /// Bytes of the parts so far.
+    bytes: u64,
     disk: Disk,
     at: Path,
+}
+
+impl Upload {
+    fn file(&self) -> std::io::Result<(PathBuf, Arc<File>)> {
+        self.staged.clone().ok_or_else(|| std::io::Error::other("the upload has ended"))
+    }
 }
 
 #[async_trait]
 impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        self.parts.put_part(data)
+        let (staged, mut from) = (self.file(), self.bytes);
+        self.bytes += data.content_length() as u64;
+        let (disk, at) = (self.disk.clone(), self.at.clone());
+        Box::pin(async move {
+            let written = move |_: &FilePath| {
+                let (path, file) = staged?;
+                for bytes in data.iter() {
+                    file.write_all_at(bytes, from)?;
+                    from += bytes.len() as u64;
+                }
+                point("part of a file", &path);
+                file.sync_data()
+            };
+            disk.at(&at, written).await
+        })
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        let done = self.parts.complete().await?;
-        self.disk.at(&self.at, make_durable).await?;
-        Ok(done)
+        let staged = self.file();
+        let named = move |path: &FilePath| {
+            let (staged_path, file) = staged?;
+            point("file aside", &staged_path);
+            file.sync_all()?;
+            fs::rename(&staged_path, path)?;
+            point("file", path);
+            sync(path.parent().ok_or(ErrorKind::InvalidInput)?)
+        };
+        self.disk.at(&self.at, named).await?;
+        self.staged = None;
+        Ok(PutResult { e_tag: None, version: None })
     }
 
     async fn abort(&mut self) -> Result<()> {
-        self.parts.abort().await
+        match self.staged.take() {
+            Some((staged_path, _)) => self.disk.at(&self.at, move |_| remove(&staged_path)).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some((path, _)) = self.staged.take()
+            && let Err(error) = remove(&path)
+        {
+            tracing::warn!(path = %path.display(), %error, "an unfinished file was not deleted");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::ObjectStoreExt;
+
+    use super::*;
+
+    fn names(folder: &FilePath) -> Vec<String> {
+        let entries = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+        entries.map(|name| name.into_string().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_file_in_parts_gets_its_name_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = Path::from_absolute_path(folder.path().join("a.parquet")).unwrap();
+        let disk = Disk::default();
+        let mut upload = disk.put_multipart(&at).await.unwrap();
+        let parts = [vec![1_u8; 3], vec![2; 5], vec![3; 2]].map(|part| upload.put_part(part.into()));
+        // They may end in any order.
+        for part in parts.into_iter().rev() {
+            part.await.unwrap();
+        }
+        assert_eq!(names(folder.path()), ["a.parquet#1"]);
+        upload.complete().await.unwrap();
+        assert_eq!(names(folder.path()), ["a.parquet"]);
+        let bytes = disk.get(&at).await.unwrap().bytes().await.unwrap();
+        assert_eq!(bytes[..], [1, 1, 1, 2, 2, 2, 2, 2, 3, 3]);
+        assert!(upload.put_part(vec![4].into()).await.is_err(), "it has ended");
+        drop(upload);
+        assert_eq!(names(folder.path()), ["a.parquet"]);
+    }
+
+    #[tokio::test]
+    async fn nothing_stays_of_a_file_that_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = Path::from_absolute_path(folder.path().join("a.parquet")).unwrap();
+        for aborts in [true, false] {
+            let mut upload = Disk::default().put_multipart(&at).await.unwrap();
+            upload.put_part(vec![1].into()).await.unwrap();
+            if aborts {
+                upload.abort().await.unwrap();
+            }
+            drop(upload);
+            assert!(names(folder.path()).is_empty(), "aborts: {aborts}");
+        }
+    }
+
+    #[test]
+    fn old_temporary_files_are_deleted_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("_partition=0");
+        fs::create_dir(&inner).unwrap();
+        let border = SystemTime::now();
+        for (name, is_old) in
+            [("a.parquet#1", true), ("b.parquet#12", false), ("c.parquet", true), ("d#e", true)]
+        {
+            let age = std::time::Duration::from_secs(60);
+            let file = File::create(inner.join(name)).unwrap();
+            file.set_modified(if is_old { border - age } else { border + age }).unwrap();
+        }
+        assert_eq!(remove_abandoned(folder.path(), border).unwrap(), 1);
+        let mut left = names(&inner);
+        left.sort();
+        assert_eq!(left, ["b.parquet#12", "c.parquet", "d#e"]);
     }
 }

@@ -1,55 +1,59 @@
-//! Writes data files, batch by batch.
+//! Writes data files, batch by batch. A small file is written at its end; a large one in parts while
+//! it grows, so that memory holds a row group of it, not the file.
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use deltalake::Path;
-use object_store::ObjectStoreExt;
-use parquet::arrow::ArrowWriter;
+use object_store::buffered::BufWriter;
+use parquet::arrow::AsyncArrowWriter;
 
 use super::DeltaStore;
 use super::data_files::{DataFile, PartitionValues};
 use super::encoding::{FileRows, statistics, writer_properties};
 use crate::error::Result;
-use crate::table::TableSpec;
 
-/// A data file that is being written, in memory.
+/// Size of the parts of a large file. Object stores want 5 MiB at least.
+const PART_BYTES: usize = 8 << 20;
+
+/// A data file that is being written. It becomes part of the table only with
+/// [`DeltaStore::commit`].
 pub struct DataFileWriter {
     schema: SchemaRef,
+    path: String,
     partition: PartitionValues,
-    prefix: &'static str,
-    writer: ArrowWriter<Vec<u8>>,
+    writer: AsyncArrowWriter<BufWriter>,
 }
 
 impl std::fmt::Debug for DataFileWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DataFileWriter").field("partition", &self.partition).finish_non_exhaustive()
+        f.debug_struct("DataFileWriter").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 impl DataFileWriter {
-    /// A file of the table, without rows yet.
-    pub fn new(spec: &TableSpec, partition: PartitionValues, rows: &FileRows) -> Result<Self> {
-        Self::named(spec, partition, "", rows)
-    }
-
-    /// As [`Self::new`], with a name that begins so.
-    pub fn named(
-        spec: &TableSpec,
+    /// A file of the table, without rows yet, whose name begins with `prefix`.
+    pub fn new(
+        store: &DeltaStore,
         partition: PartitionValues,
-        prefix: &'static str,
+        prefix: &str,
         rows: &FileRows,
     ) -> Result<Self> {
-        let schema = spec.file_schema();
-        let properties = writer_properties(spec, rows);
-        let writer = ArrowWriter::try_new(Vec::new(), Arc::clone(&schema), Some(properties))?;
-        Ok(Self { schema, partition, prefix, writer })
+        let folder = partition.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("/");
+        let path = format!("{folder}/{prefix}{}.parquet", uuid::Uuid::new_v4());
+        let (schema, properties) = (store.spec.file_schema(), writer_properties(&store.spec, rows));
+        let place = Path::from(path.as_str());
+        // One part at a time: memory holds no more than two.
+        let parts = BufWriter::with_capacity(store.table.object_store(), place, PART_BYTES);
+        let parts = parts.with_max_concurrency(1);
+        let writer = AsyncArrowWriter::try_new(parts, Arc::clone(&schema), Some(properties))?;
+        Ok(Self { schema, path, partition, writer })
     }
 
     /// Adds rows with the table's file schema.
-    pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
-        Ok(self.writer.write(&batch.clone().with_schema(Arc::clone(&self.schema))?)?)
+    pub async fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+        Ok(self.writer.write(&batch.clone().with_schema(Arc::clone(&self.schema))?).await?)
     }
 
     /// Bytes so far, about.
@@ -57,18 +61,15 @@ impl DataFileWriter {
         self.writer.bytes_written() + self.writer.in_progress_size()
     }
 
-    /// The file, and its contents.
-    pub(super) fn finish(mut self) -> Result<(DataFile, Vec<u8>)> {
-        let metadata = self.writer.finish()?;
-        let bytes = std::mem::take(self.writer.inner_mut());
-        let folder = self.partition.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("/");
-        let file = DataFile {
-            path: format!("{folder}/{}{}.parquet", self.prefix, uuid::Uuid::new_v4()),
+    /// Writes what is left. Without this call, nothing of the file stays.
+    pub async fn complete(mut self) -> Result<DataFile> {
+        let metadata = self.writer.finish().await?;
+        Ok(DataFile {
+            path: self.path,
             partition_values: self.partition.into_iter().map(|(k, v)| (k.to_owned(), Some(v))).collect(),
-            size: bytes.len() as i64,
+            size: self.writer.bytes_written() as i64,
             stats: Some(statistics(&metadata, &self.schema)),
-        };
-        Ok((file, bytes))
+        })
     }
 }
 
@@ -98,17 +99,10 @@ impl DeltaStore {
         if batches.peek().is_none() {
             return Ok(None);
         }
-        let mut file = DataFileWriter::new(&self.spec, partition, rows)?;
+        let mut file = DataFileWriter::new(self, partition, "", rows)?;
         for batch in batches {
-            file.push(&batch?)?;
+            file.push(&batch?).await?;
         }
-        Ok(Some(self.put(file).await?))
-    }
-
-    /// Completes a file. It becomes part of the table only with [`Self::commit`].
-    pub async fn put(&self, file: DataFileWriter) -> Result<DataFile> {
-        let (file, bytes) = file.finish()?;
-        self.table.object_store().put(&Path::from(file.path.as_str()), bytes.into()).await?;
-        Ok(file)
+        Ok(Some(file.complete().await?))
     }
 }

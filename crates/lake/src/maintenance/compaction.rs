@@ -104,19 +104,19 @@ async fn append(store: &DeltaStore, files: &[DataFile], target: NonZeroU64) -> R
             let writer = match &mut open {
                 Some(writer) => writer,
                 none => {
-                    none.insert(DataFileWriter::new(store.spec(), values(store, file), &FileRows::default())?)
+                    none.insert(DataFileWriter::new(store, values(store, file), "", &FileRows::default())?)
                 }
             };
-            writer.push(&rows?)?;
+            writer.push(&rows?).await?;
             if writer.bytes() as u64 >= target.get()
                 && let Some(writer) = open.take()
             {
-                adds.push(store.put(writer).await?);
+                adds.push(writer.complete().await?);
             }
         }
     }
     if let Some(writer) = open {
-        adds.push(store.put(writer).await?);
+        adds.push(writer.complete().await?);
     }
     Ok(adds)
 }

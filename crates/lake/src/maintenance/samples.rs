@@ -199,17 +199,17 @@ impl Merge {
     ) -> Result<Option<Self>> {
         // A device's rows come in one batch, so they are in one file, and a query for it reads one.
         while let Some(rows) = self.rows.next() {
-            self.push(store, &rows?)?;
+            self.push(store, &rows?).await?;
             let is_full = |file: &mut DataFileWriter| file.bytes() as u64 >= target.get();
             if let Some(file) = self.file.take_if(is_full) {
-                self.adds.push(store.put(file).await?);
+                self.adds.push(file.complete().await?);
             }
             if until.is_some_and(|until| Instant::now() >= until) {
                 return Ok(Some(self));
             }
         }
         if let Some(file) = self.file.take() {
-            self.adds.push(store.put(file).await?);
+            self.adds.push(file.complete().await?);
         }
         let (table, merged) = (store.spec().name.clone(), self.files.len());
         store.commit_compacted(self.adds, self.files).await?;
@@ -217,7 +217,7 @@ impl Merge {
         Ok(None)
     }
 
-    fn push(&mut self, store: &DeltaStore, rows: &RecordBatch) -> Result<()> {
+    async fn push(&mut self, store: &DeltaStore, rows: &RecordBatch) -> Result<()> {
         let devices = self.rows.devices();
         let known = self.known.get_or_insert_with(|| FileRows {
             short_runs: rows.num_rows() < LONG_RUN_ROWS * devices,
@@ -227,10 +227,10 @@ impl Merge {
             Some(file) => file,
             none => {
                 let values = vec![(PARTITION, self.partition.clone())];
-                none.insert(DataFileWriter::named(store.spec(), values, self.level.prefix(), known)?)
+                none.insert(DataFileWriter::new(store, values, self.level.prefix(), known)?)
             }
         };
-        file.push(rows)
+        file.push(rows).await
     }
 }
 

@@ -39,7 +39,7 @@ const IDLE: Duration = Duration::from_millis(100);
 /// How long a topic may stay unknown while brokers start.
 const STARTING: Duration = Duration::from_secs(30);
 /// How long a merge of files of samples goes on between two commits, where it keeps up.
-const MERGE_SLICE: Duration = Duration::from_secs(1);
+const MERGE_SLICE: Duration = Duration::from_millis(500);
 /// How often records past their topic's retention are dropped from the log.
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
 

@@ -115,6 +115,9 @@ async fn a_restart_deletes_what_was_left_and_what_no_commit_names() {
     let one = data_files(&table).remove(0);
     let unnamed = one.with_file_name("unnamed.parquet");
     std::fs::copy(&one, &unnamed).unwrap();
+    // Of another one it had written a part only.
+    let part = one.with_file_name("part.parquet#1");
+    std::fs::copy(&one, &part).unwrap();
     let told = disk_use(&root, &plan).await.unwrap();
     let told = told.iter().find(|disk| disk.table == "usage_1h").unwrap();
     assert_eq!((told.live.files, told.dead.files), (live, dead + 1));
@@ -130,8 +133,9 @@ async fn a_restart_deletes_what_was_left_and_what_no_commit_names() {
     lake.refresh().await.unwrap();
     maintenance::run_due(&mut lake, &when).await.unwrap();
     assert_eq!(data_files(&table).len() as u64, live + 1, "an hour after they were replaced");
+    assert!(part.exists(), "its process may be writing it");
     hours.store(26, Ordering::Relaxed);
     maintenance::run_due(&mut lake, &when).await.unwrap();
     assert_eq!(data_files(&table).len() as u64, live);
-    assert!(!unnamed.exists(), "a day after it was written");
+    assert!(!unnamed.exists() && !part.exists(), "a day after they were written");
 }

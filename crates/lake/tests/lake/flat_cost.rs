@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use tidegate_events::Event;
 use tidegate_events::v1::{JobEvent, JobEventKind, NodeEvent, NodeEventKind};
 use tidegate_lake::catalog::TableLag;
@@ -407,6 +408,115 @@ async fn a_start_from_saved_keys_reads_no_rows_of_jobs_that_are_long_over() {
     let root = Url::from_directory_path(folder.path()).unwrap();
     let mut lake = Lake::open(&root, plan, Limits::default(), Sharing::Exclusive).await.unwrap();
     assert!(lake.attach("jobs", &[0]).await.is_err(), "without saved keys it reads all rows");
+}
+
+/// Overwrites a Parquet file's columns but those to spare.
+fn wipe_columns(file: &Path, spared: &[&str]) {
+    let mut bytes = std::fs::read(file).unwrap();
+    let reader = SerializedFileReader::new(std::fs::File::open(file).unwrap()).unwrap();
+    for group in reader.metadata().row_groups() {
+        for column in
+            group.columns().iter().filter(|column| !spared.contains(&column.column_path().string().as_str()))
+        {
+            let (from, length) = column.byte_range();
+            bytes[from as usize..(from + length) as usize].fill(0);
+        }
+    }
+    std::fs::write(file, bytes).unwrap();
+}
+
+/// What of a job's rows tells when it ran and waited, and where.
+const TIMES: [&str; 10] = [
+    "_key",
+    "event_time",
+    "cluster",
+    "pool",
+    "gpu_model",
+    "node_count",
+    "from_time",
+    "to_time",
+    "queued_from",
+    "queued_to",
+];
+
+/// Files of the tables of jobs. Those with the rows of open keys are left out: they are written
+/// anew.
+fn files_of_jobs(site: &Site) -> Vec<PathBuf> {
+    let tables = ["attempts", "gpu_holds", "job_events"].map(|table| site.folder().join(table));
+    let files = tables.iter().filter(|table| table.is_dir()).flat_map(|table| data_files(table));
+    files.filter(|file| !file.to_string_lossy().contains("_open=true")).collect()
+}
+
+/// It would fail if it decoded rows of jobs that neither ran nor waited on the day that it repairs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_decodes_rows_of_its_days_alone() {
+    let mut site = Site::open().await;
+    // As with so many jobs that history is gone through in spans of days.
+    site.lake.set_jobs_at_once(1);
+    let (mut known, mut by_day, days) = (Vec::new(), Vec::new(), 8);
+    site.commit(nodes(true)).await;
+    for day in 0..days {
+        let mut events: Vec<Event> = (day * 24..(day + 1) * 24).flat_map(hour).collect();
+        events.sort_by_key(Event::event_time_ms);
+        site.commit(events).await;
+        let mut new = files_of_jobs(&site);
+        new.retain(|file| !known.contains(file));
+        known.extend(new.clone());
+        by_day.push(new);
+    }
+    let now = START_MS + days * DAY_MS + 4 * HOUR_MS;
+    site.commit(vec![observed(now)]).await;
+    site.lake.update_joined().await.unwrap();
+    let drained = "SELECT coalesce(sum(gpu_ms), 0) FROM ledger_1h WHERE class = 'drained'";
+    for (after_ms, fails) in [(0, false), (HOUR_MS, true)] {
+        let late = START_MS + 3 * DAY_MS + 10 * HOUR_MS + 20 * MINUTE_MS + after_ms;
+        let drains = node(NodeEventKind::StateChanged, NODES[0], late + MINUTE_MS, Some("IDLE+DRAIN"));
+        site.commit(vec![drains, observed(now + MINUTE_MS + after_ms)]).await;
+        site.lake.update_live().await.unwrap();
+        assert!(site.lake.has_pending().await.unwrap());
+        let wiped = by_day.iter().enumerate().filter(|(day, _)| fails || !(2..=4).contains(day));
+        wiped.flat_map(|(_, files)| files).for_each(|file| wipe_columns(file, &TIMES));
+        let mut repaired = Ok(());
+        while repaired.is_ok() && site.lake.has_pending().await.unwrap() {
+            repaired = site.lake.repair_joined(DAY_MS * 1_000).await.map(|_| ());
+        }
+        assert_eq!(repaired.is_err(), fails, "{repaired:?}");
+        assert!(site.number(drained).await > 0);
+    }
+}
+
+/// It would fail if it decoded rows of old jobs: of these, only when they ran and waited is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_update_after_a_start_decodes_no_rows_of_jobs_that_are_long_over() {
+    let mut site = Site::open().await;
+    let (mut old, days) = (Vec::new(), 6);
+    site.commit(nodes(true)).await;
+    for day in 0..days {
+        let mut events: Vec<Event> = (day * 24..(day + 1) * 24).flat_map(hour).collect();
+        events.sort_by_key(Event::event_time_ms);
+        if day == days - 2 {
+            old = files_of_jobs(&site);
+        }
+        site.commit(events).await;
+    }
+    let mut now = START_MS + days * DAY_MS + 4 * HOUR_MS;
+    site.commit(vec![observed(now)]).await;
+    site.lake.update_joined().await.unwrap();
+    site.lake.save_keys().await;
+    assert!(old.len() >= 4, "{old:?}");
+    old.iter().for_each(|file| wipe_columns(file, &TIMES));
+    for fails in [false, true] {
+        site = site.reopen().await;
+        now += MINUTE_MS;
+        site.commit(vec![observed(now)]).await;
+        let updated = site.lake.update_live().await;
+        assert_eq!(updated.is_err(), fails, "{updated:?}");
+        if !fails {
+            let newest = "SELECT arrow_cast(max(window_start), 'Int64') / 1000 FROM device_ledger_1m";
+            assert_eq!(site.number(newest).await, now - MINUTE_MS);
+        }
+        old.iter().for_each(|file| wipe_columns(file, &TIMES[..5]));
+    }
 }
 
 /// Where the saved keys of a raw table are.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, StringViewArray};
-use arrow::compute::{and, filter_record_batch, is_not_null, is_null, not};
+use arrow::compute::{and, filter_record_batch, is_not_null, is_null, not, or};
 use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
@@ -190,32 +190,53 @@ struct SealedRows {
 }
 
 impl SealedRows {
+    /// Columns that tell what of a file matters.
+    const COLUMNS: [&str; 8] =
+        [KEY, "cluster", "pool", "gpu_model", "from_time", "to_time", "queued_from", "queued_to"];
+    /// Rows that are decoded at a time.
+    const ROWS: usize = 8 * 1024;
+
     async fn read(store: &DeltaStore, file: &DataFile, day: i64) -> Result<Self> {
-        let is_open = file.partition_value(OPEN) == Some("true");
+        let schema = store.spec().public_schema();
         let mut found =
             Self { rows: Vec::new(), recent: Vec::new(), day, models: BTreeSet::new(), has_waits: false };
-        for batch in store.read_file(file).await? {
-            let column = |name: &str| batch.column_by_name(name).expect("keyed tables of jobs have it");
-            let begun = is_not_null(column("from_time"))?;
-            found.models.extend(models_of(&batch)?);
-            if let (false, Some(from), Some(to)) =
-                (is_open, batch.column_by_name("queued_from"), batch.column_by_name("queued_to"))
+        let columns = store.read_columns(file, &Self::COLUMNS).await?;
+        for batch in &columns {
+            found.models.extend(models_of(&conform(batch, &schema)?)?);
+        }
+        if file.partition_value(OPEN) == Some("true") {
+            for batch in store.read_file(file).await? {
+                found.rows.push(conform(&batch, &schema)?);
+            }
+            return Ok(found);
+        }
+        for batch in &columns {
+            if let (Some(from), Some(to)) =
+                (batch.column_by_name("queued_from"), batch.column_by_name("queued_to"))
             {
                 found.has_waits |= and(&is_not_null(from)?, &is_null(to)?)?.true_count() > 0;
             }
-            let rows = match is_open {
-                true => batch,
-                false => {
-                    let lasts = and(&begun, &is_null(column("to_time"))?)?;
-                    found.recent.push(filter_record_batch(&batch, &not(&lasts)?)?);
-                    compact(&filter_record_batch(&batch, &lasts)?)?
-                }
-            };
+        }
+        // Of a file of past days hardly a row matters: no other one is decoded.
+        let ended = columns.iter().map(|batch| Ok(filter_record_batch(batch, &not(&lasts(batch)?)?)?));
+        let recent = ended_since(&ended.collect::<Result<Vec<_>>>()?, day);
+        let matters = columns.iter().map(|batch| Ok(or(&lasts(batch)?, &have_key_in(batch, &recent))?));
+        let matters: Vec<BooleanArray> = matters.collect::<Result<_>>()?;
+        if matters.iter().all(|batch| batch.true_count() == 0) {
+            return Ok(found);
+        }
+        for batch in store.wanted_rows_of(file, &matters, Self::ROWS).await? {
+            let batch = batch?;
+            let lasts = lasts(&batch)?;
+            let rows = filter_record_batch(&batch, &lasts)?;
             if rows.num_rows() > 0 {
-                found.rows.push(conform(&rows, &store.spec().public_schema())?);
+                found.rows.push(compact(&conform(&rows, &schema)?)?);
+            }
+            let ended = filter_record_batch(&batch, &not(&lasts)?)?;
+            if ended.num_rows() > 0 {
+                found.recent.push(compact(&ended)?);
             }
         }
-        found.keep_recent()?;
         Ok(found)
     }
 
@@ -229,21 +250,10 @@ impl SealedRows {
     }
 
     fn keep_recent(&mut self) -> Result<()> {
-        let keys = |batch: &RecordBatch| -> Vec<i64> {
-            let keys = batch.column_by_name(KEY).expect("files of keyed tables have the key");
-            keys.as_primitive::<Int64Type>().values().to_vec()
-        };
-        let mut recent = HashSet::new();
-        for batch in &self.recent {
-            for ends in ["to_time", "queued_to"].iter().filter_map(|name| batch.column_by_name(name)) {
-                let ends = ends.as_primitive::<TimestampMicrosecondType>();
-                let is_recent = |(_, end): &(i64, Option<i64>)| end.is_some_and(|end| end >= self.day);
-                recent.extend(keys(batch).into_iter().zip(ends).filter(is_recent).map(|(key, _)| key));
-            }
-        }
+        let recent = ended_since(&self.recent, self.day);
         let mut kept = Vec::new();
         for batch in self.recent.drain(..) {
-            let is_kept: BooleanArray = keys(&batch).iter().map(|key| Some(recent.contains(key))).collect();
+            let is_kept = have_key_in(&batch, &recent);
             if is_kept.true_count() > 0 {
                 kept.push(compact(&filter_record_batch(&batch, &is_kept)?)?);
             }
@@ -251,6 +261,34 @@ impl SealedRows {
         self.recent = kept;
         Ok(())
     }
+}
+
+/// Which rows have begun and have no end.
+fn lasts(rows: &RecordBatch) -> Result<BooleanArray> {
+    let column = |name: &str| rows.column_by_name(name).expect("keyed tables of jobs have it");
+    Ok(and(&is_not_null(column("from_time"))?, &is_null(column("to_time"))?)?)
+}
+
+/// Keys with a row that ended, or stopped waiting, on this day or later, µs.
+fn ended_since(rows: &[RecordBatch], day: i64) -> HashSet<i64> {
+    let mut keys = HashSet::new();
+    for batch in rows {
+        for ends in ["to_time", "queued_to"].iter().filter_map(|name| batch.column_by_name(name)) {
+            let ends = ends.as_primitive::<TimestampMicrosecondType>();
+            let recent = keys_of(batch).iter().zip(ends).filter(|(_, end)| end.is_some_and(|end| end >= day));
+            keys.extend(recent.map(|(key, _)| *key));
+        }
+    }
+    keys
+}
+
+fn have_key_in(rows: &RecordBatch, keys: &HashSet<i64>) -> BooleanArray {
+    keys_of(rows).iter().map(|key| Some(keys.contains(key))).collect()
+}
+
+fn keys_of(rows: &RecordBatch) -> &[i64] {
+    let keys = rows.column_by_name(KEY).expect("files of keyed tables have the key");
+    keys.as_primitive::<Int64Type>().values()
 }
 
 /// Pools and models of attempts that ran.

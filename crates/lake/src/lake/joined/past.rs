@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, BooleanArray, Int64Array, RecordBatch, TimestampMicrosecondArray};
-use arrow::compute::filter_record_batch;
 use datafusion::datasource::MemTable;
 use hashbrown::HashSet;
 
@@ -160,17 +159,15 @@ async fn rows_of(store: &DeltaStore, keys: &HashSet<i64>) -> Result<Vec<RecordBa
     let schema = store.spec().public_schema();
     let mut found = Vec::new();
     for file in store.files()? {
-        let holds = |rows: &RecordBatch| int_column(rows, KEY).values().iter().any(|key| keys.contains(key));
-        if !store.read_columns(&file, &[KEY]).await?.iter().any(holds) {
+        let holds = |rows: &RecordBatch| -> BooleanArray {
+            int_column(rows, KEY).values().iter().map(|key| Some(keys.contains(key))).collect()
+        };
+        let wanted: Vec<_> = store.read_columns(&file, &[KEY]).await?.iter().map(holds).collect();
+        if wanted.iter().all(|wanted| wanted.true_count() == 0) {
             continue;
         }
-        for rows in store.rows_of(&file, ROWS_AT_ONCE).await? {
-            let rows = rows?;
-            let wanted: BooleanArray =
-                int_column(&rows, KEY).values().iter().map(|key| Some(keys.contains(key))).collect();
-            if wanted.true_count() > 0 {
-                found.push(compact(&conform(&filter_record_batch(&rows, &wanted)?, &schema)?)?);
-            }
+        for rows in store.wanted_rows_of(&file, &wanted, ROWS_AT_ONCE).await? {
+            found.push(compact(&conform(&rows?, &schema)?)?);
         }
     }
     Ok(found)
