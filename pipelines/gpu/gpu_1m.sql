@@ -2,7 +2,7 @@
 --! version = 2
 --! doc     = "What each GPU and MIG slice did, per UTC minute: sums and the time for which they are known, so that any grouping is exact. Growth of a counter counts for the sample that ends it."
 --! question = "What has each GPU been doing for the last minutes: SMs, tensor cores, memory, power?"
---! example  = "SELECT node, gpu_index, 100 * sum(sm_active_us) / nullif(sum(sm_active_known_us), 0) AS sm_percent, 100 * sum(tensor_active_us) / nullif(sum(tensor_active_known_us), 0) AS tensor_percent, max(framebuffer_used_max_bytes) / 1048576 AS memory_mib, 1000 * sum(energy_mj) / nullif(sum(energy_known_us), 0) AS watts FROM gpu_1m WHERE mig_uuid IS NULL AND window_start >= now() - INTERVAL '10 minutes' GROUP BY node, gpu_index ORDER BY node, gpu_index LIMIT 100"
+--! example  = "SELECT node, max(gpu_index) AS gpu_index, 100 * sum(sm_active_us) / nullif(sum(sm_active_known_us), 0) AS sm_percent, 100 * sum(tensor_active_us) / nullif(sum(tensor_active_known_us), 0) AS tensor_percent, max(framebuffer_used_max_bytes) / 1048576 AS memory_mib, 1000 * sum(energy_mj) / nullif(sum(energy_known_us), 0) AS watts FROM gpu_1m WHERE mig_uuid IS NULL AND window_start >= now() - INTERVAL '10 minutes' GROUP BY cluster, node, gpu_uuid ORDER BY node, gpu_index LIMIT 100"
 --! sources = ["gpu_samples"]
 --! window  = "1m"
 --! extent  = { time = "event_time" }
