@@ -32,7 +32,7 @@ enum From {
 use self::From::{Parts, Rollup, Table};
 
 /// `LATE` is half an hour and a second after the first window.
-const QUERIES: [(&str, From); 23] = [
+const QUERIES: [(&str, From); 24] = [
     ("SELECT node, sum(us_sampled), max(gpu_index) FROM gpu_1m GROUP BY node", Rollup("gpu_1h")),
     ("SELECT sum(samples) FROM gpu_1m WHERE mig_uuid IS NULL AND window_start >= LATE", Rollup("gpu_1h")),
     ("SELECT date_trunc('day', window_start), sum(energy_mj) FROM gpu_1m GROUP BY 1", Rollup("gpu_1h")),
@@ -45,6 +45,13 @@ const QUERIES: [(&str, From); 23] = [
     (
         "SELECT team, sum(gpu_ms_held) FROM usage_1h WHERE window_start >= LATE GROUP BY team",
         Rollup("usage_1d"),
+    ),
+    // As the question of the table asks.
+    (
+        "SELECT node, max(gpu_index) AS gpu_index, 1000 * sum(energy_mj) / nullif(sum(energy_known_us), 0) \
+         FROM gpu_1m WHERE mig_uuid IS NULL AND window_start >= LATE \
+         GROUP BY cluster, node, gpu_uuid ORDER BY node, gpu_index LIMIT 100",
+        Rollup("gpu_1h"),
     ),
     ("SELECT node, window_start, sum(samples) FROM gpu_1m GROUP BY node, window_start", Parts),
     ("SELECT sum(samples) FROM gpu_1h WHERE window_start >= LATE", Parts),
