@@ -265,8 +265,8 @@ fn a_collector_that_does_not_answer_slows_nobody() {
     let began = Instant::now();
     telemetry.end();
     assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
-    // Once the collector refuses, the thread counts the rest as lost: no span is forgotten, and none
-    // is counted while another test runs.
+    // Once the collector refuses, the thread counts the rest as lost: no span is forgotten, and
+    // none is counted while another test runs.
     drop(listener);
     let began = Instant::now();
     while counts().lost_spans - before.lost_spans < 10_000 - dropped {

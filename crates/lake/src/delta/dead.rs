@@ -114,7 +114,8 @@ impl DeltaStore {
         Ok(abandoned + self.delete(unnamed).await?)
     }
 
-    /// Deletes temporary files of processes that died while they wrote them. Object stores have none.
+    /// Deletes temporary files of processes that died while they wrote them. Object stores have
+    /// none.
     fn remove_abandoned(&self, before_ms: i64) -> Result<usize> {
         let Ok(folder) = self.table.table_url().to_file_path() else { return Ok(0) };
         let border = SystemTime::UNIX_EPOCH + time::Duration::from_millis(before_ms.unsigned_abs());

@@ -115,8 +115,8 @@ fn staged(path: &FilePath) -> std::io::Result<(PathBuf, File)> {
     }
 }
 
-/// Deletes temporary files below a folder that were last written before `border`: their process died
-/// while it wrote them, and listings hide them. Returns their number.
+/// Deletes temporary files below a folder that were last written before `border`: their process
+/// died while it wrote them, and listings hide them. Returns their number.
 pub(super) fn remove_abandoned(folder: &FilePath, border: SystemTime) -> std::io::Result<usize> {
     let mut removed = 0;
     for entry in fs::read_dir(folder)? {

@@ -1,5 +1,5 @@
-//! Writes data files, batch by batch. A small file is written at its end; a large one in parts while
-//! it grows, so that memory holds a row group of it, not the file.
+//! Writes data files, batch by batch. A small file is written at its end; a large one in parts
+//! while it grows, so that memory holds a row group of it, not the file.
 
 use std::sync::Arc;
 
