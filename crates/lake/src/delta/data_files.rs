@@ -110,8 +110,8 @@ impl DeltaStore {
         Ok(reader.map(move |batch| Ok(conform(&batch?, &schema)?)))
     }
 
-    /// As [`Self::rows_of`], only the rows that are `wanted`, in parts that hold all rows of the
-    /// file in order. Others are skipped, which takes no memory and little time.
+    /// As [`Self::rows_of`], of some rows. `wanted` has a value without null for each row of the
+    /// file, in order. The other rows are skipped, which takes no memory and little time.
     pub async fn wanted_rows_of(
         &self,
         file: &DataFile,
