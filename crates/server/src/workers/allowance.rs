@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Part of the processors' time that the allowance grows by.
-const SHARE: f64 = 0.02;
+const SHARE: f64 = 0.01;
 /// Seconds for each processor that the allowance holds at most.
 const MOST_S: f64 = 2.0;
 /// Shortest time between two measurements. Each reads one file per thread, and hundreds of short
@@ -119,7 +119,7 @@ mod tests {
         near(left(1_400, 0.4, 101.0), 3.6); // more was waited than the query can have caused
         near(left(1_600, 9.0, 102.0), 2.6);
         near(left(1_800, 99.0, 199.0), 0.0); // nothing is owed
-        near(left(26_800, 9.0, 300.0), 1.0); // a 25th of a second each second
+        near(left(51_800, 9.0, 300.0), 1.0); // a 50th of a second each second
         near(left(999_000, 0.0, 300.0), 4.0);
         near(measured(1_000_000, 1.5, None), 2.5);
     }
