@@ -110,8 +110,8 @@ impl DeltaStore {
         Ok(reader.map(move |batch| Ok(conform(&batch?, &schema)?)))
     }
 
-    /// As [`Self::rows_of`], of some rows. `wanted` has a value without null for each row of the
-    /// file, in order. The other rows are skipped, which takes no memory and little time.
+    /// Like [`Self::rows_of`], but skips rows. `wanted` says for each row of the file, in order,
+    /// whether to return it; it must have no nulls. Skipped rows take no memory.
     pub async fn wanted_rows_of(
         &self,
         file: &DataFile,

@@ -14,7 +14,7 @@ use futures::{StreamExt, TryStreamExt};
 use hashbrown::HashSet;
 
 use super::{DataFile, DeltaStore, disk};
-use crate::error::{LakeError, Result};
+use crate::error::Result;
 
 /// How long a sweep spares files that no commit names: a process may be about to commit them.
 const UNNAMED: Duration = Duration::hours(24);
@@ -110,17 +110,19 @@ impl DeltaStore {
                 unnamed.push(path);
             }
         }
-        let abandoned = self.remove_abandoned(border_ms)?;
-        Ok(abandoned + self.delete(unnamed).await?)
+        Ok(self.remove_abandoned(border_ms) + self.delete(unnamed).await?)
     }
 
     /// Deletes temporary files of processes that died while they wrote them. Object stores have
     /// none.
-    fn remove_abandoned(&self, before_ms: i64) -> Result<usize> {
-        let Ok(folder) = self.table.table_url().to_file_path() else { return Ok(0) };
+    fn remove_abandoned(&self, before_ms: i64) -> usize {
+        let Ok(folder) = self.table.table_url().to_file_path() else { return 0 };
         let border = SystemTime::UNIX_EPOCH + time::Duration::from_millis(before_ms.unsigned_abs());
-        disk::remove_abandoned(&folder, border)
-            .map_err(|e| LakeError::Io(format!("delete temporary files in {}", folder.display()), e))
+        disk::remove_abandoned(&folder, border).unwrap_or_else(|error| {
+            // They only take space, and the next sweep tries again.
+            tracing::warn!(folder = %folder.display(), %error, "temporary files were not deleted");
+            0
+        })
     }
 
     /// Reads the files that the log names as removed, by this process or another.

@@ -253,8 +253,8 @@ impl ObjectStore for Disk {
     }
 }
 
-/// A large file that is written in parts, each on disk before the next one, so that little is left
-/// to wait for at the end. It gets its name last.
+/// Writes a large file in parts. Each part is synced as it is written, so the last sync is short.
+/// The file gets its name at the end.
 #[derive(Debug)]
 struct Upload {
     /// The temporary file; `None` once it has its name or is gone.

@@ -44,7 +44,7 @@ impl DataFileWriter {
         let path = format!("{folder}/{prefix}{}.parquet", uuid::Uuid::new_v4());
         let (schema, properties) = (store.spec.file_schema(), writer_properties(&store.spec, rows));
         let place = Path::from(path.as_str());
-        // One part at a time: memory holds no more than two.
+        // The parts of a row group are on disk before those of the next: memory holds two groups.
         let parts = BufWriter::with_capacity(store.table.object_store(), place, PART_BYTES);
         let parts = parts.with_max_concurrency(1);
         let writer = AsyncArrowWriter::try_new(parts, Arc::clone(&schema), Some(properties))?;

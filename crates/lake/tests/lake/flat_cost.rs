@@ -410,7 +410,7 @@ async fn a_start_from_saved_keys_reads_no_rows_of_jobs_that_are_long_over() {
     assert!(lake.attach("jobs", &[0]).await.is_err(), "without saved keys it reads all rows");
 }
 
-/// Overwrites a Parquet file's columns but those to spare.
+/// Overwrites all columns of a Parquet file except `spared`; its footer stays.
 fn wipe_columns(file: &Path, spared: &[&str]) {
     let mut bytes = std::fs::read(file).unwrap();
     let reader = SerializedFileReader::new(std::fs::File::open(file).unwrap()).unwrap();
@@ -425,7 +425,7 @@ fn wipe_columns(file: &Path, spared: &[&str]) {
     std::fs::write(file, bytes).unwrap();
 }
 
-/// What of a job's rows tells when it ran and waited, and where.
+/// Columns that say when and where a job waited and ran.
 const TIMES: [&str; 10] = [
     "_key",
     "event_time",
@@ -439,15 +439,15 @@ const TIMES: [&str; 10] = [
     "queued_to",
 ];
 
-/// Files of the tables of jobs. Those with the rows of open keys are left out: they are written
-/// anew.
+/// Data files of the tables of jobs, without those of open jobs, which the next commit replaces.
 fn files_of_jobs(site: &Site) -> Vec<PathBuf> {
     let tables = ["attempts", "gpu_holds", "job_events"].map(|table| site.folder().join(table));
     let files = tables.iter().filter(|table| table.is_dir()).flat_map(|table| data_files(table));
     files.filter(|file| !file.to_string_lossy().contains("_open=true")).collect()
 }
 
-/// It would fail if it decoded rows of jobs that neither ran nor waited on the day that it repairs.
+/// Repairs one day after the files of jobs on other days lost all columns but [`TIMES`]. Decoding
+/// any other column of them would be an error, as it is once the day's own files lost theirs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repair_decodes_rows_of_its_days_alone() {
     let mut site = Site::open().await;
@@ -481,11 +481,14 @@ async fn a_repair_decodes_rows_of_its_days_alone() {
             repaired = site.lake.repair_joined(DAY_MS * 1_000).await.map(|_| ());
         }
         assert_eq!(repaired.is_err(), fails, "{repaired:?}");
-        assert!(site.number(drained).await > 0);
+        if !fails {
+            assert!(site.number(drained).await > 0);
+        }
     }
 }
 
-/// It would fail if it decoded rows of old jobs: of these, only when they ran and waited is left.
+/// Restarts after the files of old jobs lost all columns but [`TIMES`]. Decoding any other column
+/// of them would be an error, as it is once the times are lost too.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_update_after_a_start_decodes_no_rows_of_jobs_that_are_long_over() {
     let mut site = Site::open().await;

@@ -1,5 +1,5 @@
-//! Merges of samples in slices: commits go on meanwhile, and no row is lost or there twice. Large
-//! files are written in parts.
+//! A merge of samples pauses for commits, and neither loses nor repeats a row. Large files are
+//! written in parts.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -190,7 +190,7 @@ struct SealedRows {
 }
 
 impl SealedRows {
-    /// Columns that tell what of a file matters.
+    /// Columns that decide which rows of a file are kept.
     const COLUMNS: [&str; 8] =
         [KEY, "cluster", "pool", "gpu_model", "from_time", "to_time", "queued_from", "queued_to"];
     /// Rows that are decoded at a time.
@@ -217,7 +217,7 @@ impl SealedRows {
                 found.has_waits |= and(&is_not_null(from)?, &is_null(to)?)?.true_count() > 0;
             }
         }
-        // Of a file of past days hardly a row matters: no other one is decoded.
+        // Files of past days have hardly a row to keep; the others are not decoded.
         let ended = columns.iter().map(|batch| Ok(filter_record_batch(batch, &not(&lasts(batch)?)?)?));
         let recent = ended_since(&ended.collect::<Result<Vec<_>>>()?, day);
         let matters = columns.iter().map(|batch| Ok(or(&lasts(batch)?, &have_key_in(batch, &recent))?));
