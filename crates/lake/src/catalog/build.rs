@@ -10,6 +10,7 @@ use datafusion::functions_aggregate::expr_fn::{count, max};
 use datafusion::prelude::{SessionContext, ident, lit};
 use futures::FutureExt;
 
+use super::full_rows::StoredTable;
 use super::lag::{self, TableLag};
 use super::named::named;
 use super::overlay::{cast_columns, is_merged, public_rows};
@@ -82,32 +83,37 @@ pub async fn register_views(
 pub async fn public_catalog(
     runtime: &Arc<RuntimeEnv>,
     plan: &Plan,
-    stored: Vec<(Arc<TableSpec>, DataFrame, u32)>,
+    stored: Vec<StoredTable>,
     lag: Vec<TableLag>,
     replaced: &BTreeMap<String, Arc<dyn TableProvider>>,
 ) -> Result<Catalog> {
     let ctx = &engine::session(runtime, Limits { threads: 1, ..Limits::default() });
     let guarded = plan.computed_from(AUDIT_TABLE);
     let mut catalog = Catalog { rollups: plan.rollups(), questions: questions(plan), ..Catalog::default() };
-    let mut windows = Vec::new();
-    for (spec, rows, partitions) in stored {
+    let mut windowed = Vec::new();
+    for StoredTable { spec, rows, partitions } in stored {
         if spec.layout == Layout::Windowed && !guarded.contains(&spec.name) {
-            windows.push(revisions_of(&spec, rows.clone())?);
+            windowed.push((Arc::clone(&spec), rows.clone()));
         }
         if is_merged(&spec, partitions) {
             catalog.parts.insert(spec.name.clone(), Parts::of(&spec, rows.clone()));
         }
         let table = Arc::clone(&spec);
         let provider: Arc<dyn TableProvider> = Arc::new(DeferredView::new(spec.public_schema(), move || {
-            Ok(public_rows(&table, rows.clone(), partitions)?.into_unoptimized_plan())
+            Ok(public_rows(&table, rows.plan()?, partitions)?.into_unoptimized_plan())
         }));
         ctx.register_table(spec.name.as_str(), Arc::clone(&provider))?;
         catalog.tables.insert(spec.name.clone(), provider);
         catalog.specs.insert(spec.name.clone(), spec);
     }
-    if let Some(all) = windows.into_iter().map(Ok).reduce(|a: Result<DataFrame>, b| Ok(a?.union(b?)?)) {
+    if !windowed.is_empty() {
         let spec = window_revisions();
-        catalog.tables.insert(spec.name.clone(), all?.into_view());
+        let all = DeferredView::new(spec.public_schema(), move || {
+            let tables = windowed.iter().map(|(spec, rows)| revisions_of(spec, rows.plan()?));
+            let all = tables.reduce(|a, b| Ok(a?.union(b?)?)).expect("a table with windows");
+            Ok(all?.into_unoptimized_plan())
+        });
+        catalog.tables.insert(spec.name.clone(), Arc::new(all));
         catalog.specs.insert(spec.name.clone(), spec);
     }
     let lag: Vec<TableLag> = lag.into_iter().filter(|lag| !guarded.contains(&lag.table)).collect();

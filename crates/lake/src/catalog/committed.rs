@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use url::Url;
 
-use super::overlay::{Overlay, overlaid};
+use super::full_rows::{FullRows, StoredTable};
+use super::overlay::Overlay;
 use super::{Catalog, Stored, TableLag, build};
 use crate::delta::DeltaStore;
 use crate::engine::{self, Limits};
@@ -33,8 +34,8 @@ pub async fn committed_catalog(root: &Url, plan: &Plan, limits: Limits) -> Resul
         let version = store.as_ref().map_or(Stored::NO_TABLE, DeltaStore::version);
         let place = Stored { version, partitions, overlay: Overlay::default() };
         places.insert(spec.name.clone(), place);
-        let rows = overlaid(&ctx, &spec, provider, Overlay::default())?;
-        stored.push((spec, rows, partitions));
+        let rows = FullRows::overlaid(&ctx, &spec, provider, Overlay::default());
+        stored.push(StoredTable { spec, rows, partitions });
     }
     let catalog = build::public_catalog(&runtime, plan, stored, lag, &BTreeMap::new()).await?;
     Ok(Catalog { stored: places, ..catalog })

@@ -3,6 +3,7 @@
 pub(crate) mod build;
 mod committed;
 pub mod disk;
+pub(crate) mod full_rows;
 mod lag;
 mod named;
 pub(crate) mod overlay;

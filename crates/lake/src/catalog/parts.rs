@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
-use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Aggregate, Expr};
 
+use super::full_rows::FullRows;
 use super::overlay::unmerged_rows;
 use crate::pipeline::rollup::{single_column, unaliased};
 use crate::table::{Merge, TableSpec};
@@ -29,7 +29,7 @@ pub struct Parts {
 
 impl Parts {
     /// Of the full rows of a table.
-    pub(super) fn of(spec: &Arc<TableSpec>, rows: DataFrame) -> Self {
+    pub(super) fn of(spec: &Arc<TableSpec>, rows: FullRows) -> Self {
         let named = |kind: Merge| {
             let columns = spec.columns.iter().enumerate();
             columns
@@ -39,7 +39,7 @@ impl Parts {
         };
         let table = Arc::clone(spec);
         let rows = DeferredView::new(spec.public_schema(), move || {
-            Ok(unmerged_rows(&table, rows.clone())?.into_unoptimized_plan())
+            Ok(unmerged_rows(&table, rows.plan()?)?.into_unoptimized_plan())
         });
         Self {
             rows: Arc::new(rows),

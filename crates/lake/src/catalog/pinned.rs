@@ -17,7 +17,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::overlay::{Hidden, Overlay, overlaid};
+use super::full_rows::{FullRows, StoredTable};
+use super::overlay::{Hidden, Overlay};
 use super::{Catalog, Stored, TableLag, build};
 use crate::delta::DeltaStore;
 use crate::engine::{self, Limits};
@@ -105,8 +106,8 @@ impl PinnedLake {
         let mut stored = Vec::new();
         for spec in self.stored_specs().collect::<Vec<_>>() {
             let Some(place) = places.get(&spec.name) else {
-                let nowhere = Arc::new(NotOpened(Arc::clone(&spec)));
-                stored.push((spec, ctx.read_table(nowhere)?, 1));
+                let rows = FullRows::of(&ctx, Arc::new(NotOpened(Arc::clone(&spec))));
+                stored.push(StoredTable { spec, rows, partitions: 1 });
                 continue;
             };
             let committed = match place.version {
@@ -115,8 +116,8 @@ impl PinnedLake {
             };
             let elsewhere = place.has_tail.then(|| tail(&spec));
             let overlay = Overlay { hide: place.hide.clone(), elsewhere, ..Overlay::default() };
-            let rows = overlaid(&ctx, &spec, committed, overlay)?;
-            stored.push((spec, rows, place.partitions));
+            let rows = FullRows::overlaid(&ctx, &spec, committed, overlay);
+            stored.push(StoredTable { spec, rows, partitions: place.partitions });
         }
         build::public_catalog(&self.runtime, &self.plan, stored, lag, &BTreeMap::new()).await
     }

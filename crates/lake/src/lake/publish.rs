@@ -10,6 +10,7 @@ use datafusion::dataframe::DataFrame;
 use datafusion::prelude::SessionContext;
 
 use super::{Lake, Sharing};
+use crate::catalog::full_rows::{FullRows, StoredTable};
 use crate::catalog::overlay::{self, Overlay};
 use crate::catalog::{Catalog, Stored, TableLag, build};
 use crate::error::Result;
@@ -85,17 +86,8 @@ impl Lake {
 
     /// Committed rows and rows in memory of a stored table, all columns.
     async fn stored_rows(&self, ctx: &SessionContext, spec: &Arc<TableSpec>) -> Result<DataFrame> {
-        self.overlaid_rows(ctx, spec, self.overlay(spec)?).await
-    }
-
-    async fn overlaid_rows(
-        &self,
-        ctx: &SessionContext,
-        spec: &TableSpec,
-        overlay: Overlay,
-    ) -> Result<DataFrame> {
         let committed = Some(self.stores[&spec.name].provider().await?);
-        overlay::overlaid(ctx, spec, committed, overlay)
+        overlay::overlaid(ctx, spec, committed, self.overlay(spec)?)
     }
 
     fn overlay(&self, spec: &TableSpec) -> Result<Overlay> {
@@ -199,15 +191,16 @@ impl Lake {
             };
             places.insert(spec.name.clone(), self.stored(&spec, partitions, overlay.clone()));
             let rows = match replaced.get(&spec.name) {
-                Some(rows) => ctx.read_table(Arc::clone(rows))?,
-                None => self.overlaid_rows(&ctx, &spec, overlay).await?,
+                Some(rows) => FullRows::of(&ctx, Arc::clone(rows)),
+                None => self.full_rows(&ctx, &spec, overlay).await?,
             };
-            stored.push((spec, rows, partitions));
+            stored.push(StoredTable { spec, rows, partitions });
         }
         for planned in self.plan.stored_joined() {
             let spec = &planned.spec;
             places.insert(spec.name.clone(), self.stored(spec, 1, Overlay::default()));
-            stored.push((Arc::clone(spec), self.overlaid_rows(&ctx, spec, Overlay::default()).await?, 1));
+            let rows = self.full_rows(&ctx, spec, Overlay::default()).await?;
+            stored.push(StoredTable { spec: Arc::clone(spec), rows, partitions: 1 });
             lag.push(TableLag::new(planned, &self.stores[&spec.name].pending().await?));
         }
         let mut catalog = build::public_catalog(&self.runtime, &self.plan, stored, lag, replaced).await?;
@@ -216,6 +209,16 @@ impl Lake {
             catalog.stored = places;
         }
         Ok(catalog)
+    }
+
+    async fn full_rows(
+        &self,
+        ctx: &SessionContext,
+        spec: &Arc<TableSpec>,
+        overlay: Overlay,
+    ) -> Result<FullRows> {
+        let committed = self.stores[&spec.name].provider().await?;
+        Ok(FullRows::overlaid(ctx, spec, Some(committed), overlay))
     }
 
     fn stored(&self, spec: &TableSpec, partitions: u32, overlay: Overlay) -> Stored {
