@@ -2,15 +2,15 @@
 //! depend on. An import of years and repairs of old windows go through history in such spans, so
 //! their memory depends on the jobs of a span and their nodes, not on all that ever ran.
 //!
-//! Unlike [`Opening`](super::opening::Opening), everything is read from files: what it costs is
-//! three columns of all rows of jobs for each span, and the whole rows of the jobs in it.
+//! Unlike [`Opening`](super::opening::Opening), everything is read from files: what it costs is the
+//! key of all rows of jobs for each span, and the whole rows of the jobs in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, BooleanArray, Int64Array, RecordBatch, TimestampMicrosecondArray};
 use datafusion::datasource::MemTable;
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 
 use super::node_reports::NodeReports;
 use super::opening::{Balance, JOBS, MODELS, Model, NODES, OF_JOBS, models_of, models_table};
@@ -39,6 +39,8 @@ pub(super) struct Past {
     /// The newest first; the first has no end, the last no beginning. µs.
     pub spans: Vec<Span>,
     models: BTreeSet<Model>,
+    /// From the first begin to the last end of the waits and runs in each file of attempts, µs.
+    files: HashMap<String, Span>,
 }
 
 impl Past {
@@ -52,7 +54,7 @@ impl Past {
         if attempts <= jobs_at_once / MANY_NODES {
             return Ok(None);
         }
-        let (mut begun, mut models) = (BTreeMap::new(), BTreeSet::new());
+        let (mut begun, mut models, mut files) = (BTreeMap::new(), BTreeSet::new(), HashMap::new());
         let store = &stores[OF_JOBS[0]];
         for file in store.files()? {
             let columns = [
@@ -65,19 +67,22 @@ impl Past {
                 "queued_from",
                 "queued_to",
             ];
+            let mut hull = (i64::MAX, i64::MIN);
             for rows in store.read_columns(&file, &columns).await? {
                 models.extend(models_of(&conform(&rows, &store.spec().public_schema())?)?);
                 let nodes = int_column(&rows, "node_count");
-                for (begins, _) in intervals(&rows) {
-                    for (begin, nodes) in begins.iter().zip(nodes) {
+                for (begins, ends) in intervals(&rows) {
+                    for ((begin, end), nodes) in begins.iter().zip(ends).zip(nodes) {
                         let Some(begin) = begin else { continue };
+                        hull = (hull.0.min(begin), hull.1.max(end.unwrap_or(i64::MAX)));
                         let nodes = nodes.map_or(1, |nodes| usize::try_from(nodes).unwrap_or(1).max(1));
                         *begun.entry(floor_to(begin, MICROS_PER_DAY)).or_default() += nodes;
                     }
                 }
             }
+            files.insert(file.path, hull);
         }
-        Ok(Some(Self { spans: spans(&begun, jobs_at_once), models }))
+        Ok(Some(Self { spans: spans(&begun, jobs_at_once), models, files }))
     }
 
     /// The day that has this time and those in which the `before_us` before it lie, unless they
@@ -104,7 +109,7 @@ impl Past {
                 None => balance.nodes_from = i64::MAX,
             }
         }
-        let keys = keys_in(stores, (from, to)).await?;
+        let keys = self.keys_in(stores, (from, to)).await?;
         for name in OF_JOBS.into_iter().chain([JOBS]) {
             let Some(store) = stores.get(name) else { continue };
             let rows = MemTable::try_new(store.spec().public_schema(), vec![rows_of(store, &keys).await?])?;
@@ -114,6 +119,31 @@ impl Past {
             balance.tables.insert(MODELS.into(), models_table(view, &self.models)?);
         }
         Ok(balance)
+    }
+
+    /// Keys with a row of which an interval meets the span.
+    async fn keys_in(&self, stores: &Stores, (from, to): Span) -> Result<HashSet<i64>> {
+        let mut keys = HashSet::new();
+        let columns: Vec<&str> =
+            [KEY].into_iter().chain(INTERVALS.iter().flat_map(|(a, b)| [*a, *b])).collect();
+        for store in OF_JOBS.iter().filter_map(|name| stores.get(*name)) {
+            for file in store.files()? {
+                if self.files.get(&file.path).is_some_and(|(first, last)| *first >= to || *last < from) {
+                    continue;
+                }
+                for rows in store.read_columns(&file, &columns).await? {
+                    let key = int_column(&rows, KEY);
+                    for (begins, ends) in intervals(&rows) {
+                        let meets = |row: &usize| {
+                            let end = if ends.is_valid(*row) { ends.value(*row) } else { i64::MAX };
+                            begins.is_valid(*row) && begins.value(*row) < to && end >= from
+                        };
+                        keys.extend((0..rows.num_rows()).filter(meets).map(|row| key.value(row)));
+                    }
+                }
+            }
+        }
+        Ok(keys)
     }
 }
 
@@ -130,28 +160,6 @@ fn spans(begun: &BTreeMap<i64, usize>, jobs_at_once: usize) -> Vec<Span> {
     }
     spans.push((i64::MIN, to));
     spans
-}
-
-/// Keys with a row of which an interval meets the span.
-async fn keys_in(stores: &Stores, (from, to): Span) -> Result<HashSet<i64>> {
-    let mut keys = HashSet::new();
-    for store in OF_JOBS.iter().filter_map(|name| stores.get(*name)) {
-        let columns: Vec<&str> =
-            [KEY].into_iter().chain(INTERVALS.iter().flat_map(|(a, b)| [*a, *b])).collect();
-        for file in store.files()? {
-            for rows in store.read_columns(&file, &columns).await? {
-                let key = int_column(&rows, KEY);
-                for (begins, ends) in intervals(&rows) {
-                    let meets = |row: &usize| {
-                        let end = if ends.is_valid(*row) { ends.value(*row) } else { i64::MAX };
-                        begins.is_valid(*row) && begins.value(*row) < to && end >= from
-                    };
-                    keys.extend((0..rows.num_rows()).filter(meets).map(|row| key.value(row)));
-                }
-            }
-        }
-    }
-    Ok(keys)
 }
 
 /// All rows of these keys, public columns.
@@ -211,6 +219,12 @@ mod tests {
 
     async fn store(root: &Url, spec: Arc<TableSpec>, rows: &[Row]) -> DeltaStore {
         let mut store = DeltaStore::open_or_create(root, spec).await.unwrap();
+        add(&mut store, rows).await;
+        store
+    }
+
+    /// Adds a file.
+    async fn add(store: &mut DeltaStore, rows: &[Row]) {
         let time = |at: usize| -> ArrayRef {
             let times: TimestampMicrosecondArray = rows.iter().map(|(_, times)| times[at]).collect();
             Arc::new(times.with_timezone("UTC"))
@@ -231,7 +245,6 @@ mod tests {
         let values = values.into_iter().filter(|(name, _)| store.spec().partition_columns().contains(name));
         let file = store.write(values.collect(), &[rows]).await.unwrap();
         store.commit(Change { adds: file.into_iter().collect(), ..Change::default() }).await.unwrap();
-        store
     }
 
     async fn count(balance: &Balance, table: &str) -> usize {
@@ -277,5 +290,35 @@ mod tests {
         assert_eq!(count(&balance, JOBS).await, inside + 3);
         let last = past.balance(&plan, &stores, past.spans[0]).await.unwrap();
         assert!(count(&last, "attempts").await <= 6);
+    }
+
+    #[tokio::test]
+    async fn files_of_other_times_are_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Url::from_directory_path(folder.path()).unwrap();
+        let plan = Plan::compile(shipped()).await.unwrap();
+        let spec = plan.tables().into_iter().find(|spec| spec.name == "attempts").unwrap();
+        let run = |key: i64| (key, [Some(day(key)), Some(day(key) + 1), None, None]);
+        let mut attempts = store(&root, spec, &[run(1), run(2)]).await;
+        add(&mut attempts, &[run(5), run(7)]).await;
+        add(&mut attempts, &[run(9), (10, [None, None, Some(day(3)), None]), (11, [None; 4])]).await;
+        let stores = BTreeMap::from([("attempts".to_owned(), attempts)]);
+        let mut past = Past::divide(&stores, 1).await.unwrap().unwrap();
+        let mut hulls: Vec<Span> = past.files.values().copied().collect();
+        hulls.sort_unstable();
+        let open = (day(3), i64::MAX);
+        assert_eq!(hulls, [(day(1), day(2) + 1), open, (day(5), day(7) + 1)]);
+
+        let spans: Vec<Span> = (0..12).map(|from| (day(from), day(from + 1))).collect();
+        let mut found = Vec::new();
+        for span in &spans {
+            found.push(past.keys_in(&stores, *span).await.unwrap());
+        }
+        assert_eq!(found[3], HashSet::from([10]));
+        assert_eq!(found[7], HashSet::from([7, 10]));
+        past.files.clear();
+        for (span, found) in spans.iter().zip(found) {
+            assert_eq!(past.keys_in(&stores, *span).await.unwrap(), found, "of all files: {span:?}");
+        }
     }
 }
