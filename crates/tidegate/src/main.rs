@@ -63,7 +63,13 @@ fn main() -> ExitCode {
     if !matches!(cli.command, Command::Top(_)) {
         commands::init_logging();
     }
-    if matches!(cli.command, Command::Import(_) | Command::Pipeline(_) | Command::Bench(_)) {
+    let works_through_history = match &cli.command {
+        Command::Import(_) => true,
+        Command::Pipeline(args) => args.works_through_history(),
+        Command::Bench(args) => args.works_through_history(),
+        _ => false,
+    };
+    if works_through_history {
         memory::keep_pages();
     }
     memory::measure_queries();

@@ -50,6 +50,13 @@ pub struct BenchArgs {
     command: Command,
 }
 
+impl BenchArgs {
+    /// Whether it measures commands that work through history and end, not a service.
+    pub fn works_through_history(&self) -> bool {
+        !matches!(&self.command, Command::SitePhase(args) if args.is_of_a_service())
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// From a file of Slurm accounting to queryable tables

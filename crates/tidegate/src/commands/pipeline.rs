@@ -38,6 +38,13 @@ pub struct PipelineArgs {
     command: PipelineCommand,
 }
 
+impl PipelineArgs {
+    /// Whether the command works through history and ends.
+    pub fn works_through_history(&self) -> bool {
+        !matches!(self.command, PipelineCommand::Run { follow: true, .. })
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum PipelineCommand {
     /// Show every pipeline: its sources, when it runs, and what it computes

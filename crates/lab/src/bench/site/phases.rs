@@ -49,6 +49,13 @@ pub struct PhaseArgs {
     no_signals: bool,
 }
 
+impl PhaseArgs {
+    /// Whether the phase measures `tidegate up`.
+    pub fn is_of_a_service(&self) -> bool {
+        self.phase != Phase::Make
+    }
+}
+
 /// What a phase does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Phase {
