@@ -15,10 +15,6 @@ use crate::table::{EVENT, KEY, Layout, OFFSET, REVISION, TableSpec};
 /// Rows per row group: enough to compress well, few enough to prune.
 const ROWS_PER_GROUP: usize = 256 * 1024;
 
-/// Rows per page of samples. A merge of commits' files decodes a page of each column of each file at
-/// a time: with 33 files and the 20,000 rows that are usual, 300 MB.
-const ROWS_PER_PAGE: usize = 4 * 1024;
-
 /// What is known of the rows of a file before it is written.
 #[derive(Debug, Clone, Default)]
 pub struct FileRows {
@@ -101,9 +97,6 @@ fn sample_properties(
     mut properties: WriterPropertiesBuilder,
 ) -> WriterPropertiesBuilder {
     let samples = spec.layout == Layout::Samples;
-    if samples && rows.short_runs {
-        properties = properties.set_data_page_row_count_limit(ROWS_PER_PAGE);
-    }
     for field in spec.file_schema().fields() {
         let (name, path) = (field.name().as_str(), ColumnPath::from(field.name().as_str()));
         let counts_up = match samples {
@@ -183,52 +176,5 @@ fn statistic(data_type: &DataType, value: i64) -> serde_json::Value {
     match data_type {
         DataType::Timestamp(..) => time().map(|t| t.to_rfc3339_opts(SecondsFormat::Micros, true)).into(),
         _ => value.into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use arrow::array::new_null_array;
-    use bytes::Bytes;
-    use parquet::arrow::ArrowWriter;
-    use parquet::file::metadata::{PageIndexPolicy, ParquetMetaDataReader};
-
-    use super::*;
-    use crate::raw::samples::metrics;
-
-    /// The most rows of a page of a file of samples.
-    fn most_rows_of_a_page(rows: &FileRows) -> i64 {
-        const ROWS: usize = 50_000;
-        let spec = metrics::table().spec;
-        let schema = spec.file_schema();
-        let columns = schema.fields().iter().map(|field| match field.data_type() {
-            DataType::Int64 => Arc::new(arrow::array::Int64Array::from_iter_values(0..ROWS as i64)) as _,
-            other => new_null_array(other, ROWS),
-        });
-        let batch = RecordBatch::try_new(Arc::clone(&schema), columns.collect()).unwrap();
-        let properties = writer_properties(&spec, rows);
-        let mut writer = ArrowWriter::try_new(Vec::new(), schema, Some(properties)).unwrap();
-        for from in (0..ROWS).step_by(8 * 1024) {
-            writer.write(&batch.slice(from, (8 * 1024).min(ROWS - from))).unwrap();
-        }
-        let file = Bytes::from(writer.into_inner().unwrap());
-        let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Required);
-        let metadata = reader.parse_and_finish(&file).unwrap();
-        let pages = metadata.offset_index().unwrap().iter().flatten();
-        let widths = pages.flat_map(|column| {
-            let begins: Vec<i64> = column.page_locations().iter().map(|page| page.first_row_index).collect();
-            let ends: Vec<i64> = begins.iter().skip(1).copied().chain([ROWS as i64]).collect();
-            begins.into_iter().zip(ends).map(|(begin, end)| end - begin).collect::<Vec<_>>()
-        });
-        widths.max().unwrap()
-    }
-
-    #[test]
-    fn files_of_short_runs_have_small_pages() {
-        let short = FileRows { short_runs: true, ..FileRows::default() };
-        assert!(most_rows_of_a_page(&short) <= ROWS_PER_PAGE as i64);
-        assert!(most_rows_of_a_page(&FileRows::default()) > 2 * ROWS_PER_PAGE as i64);
     }
 }
