@@ -97,8 +97,8 @@ conclude() {
     [ "$failed" -eq 0 ]
 }
 
-# Puts temporary files into memory if there is room and programs may run there. Tests make and delete
-# thousands of files, which takes a quarter of an import's processor time on a disk.
+# Puts temporary files into memory if there is room and programs may run there. Tests make and
+# delete thousands of files, which takes a quarter of an import's processor time on a disk.
 use_memory() {
     local free available
     free=$(df --output=avail /dev/shm 2>/dev/null | tail -n 1)

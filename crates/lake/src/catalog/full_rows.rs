@@ -28,8 +28,8 @@ pub struct StoredTable {
 pub struct FullRows(Arc<dyn Fn() -> Result<DataFrame> + Send + Sync>);
 
 impl FullRows {
-    /// Committed rows that are not hidden, and the rows in memory. `ctx` must not have the catalog's
-    /// tables: they would keep each other alive.
+    /// Committed rows that are not hidden, and the rows in memory. `ctx` must not have the
+    /// catalog's tables: they would keep each other alive.
     pub fn overlaid(
         ctx: &SessionContext,
         spec: &Arc<TableSpec>,
