@@ -8,8 +8,8 @@
 //! Files go through two levels, which their names tell: of commits, merged once (`m1-`), merged
 //! twice (`m2-`). So a row is rewritten twice, and some more often where devices are few.
 //!
-//! A merge decodes a page of each column of each file at a time, 9 MB a file of 10,000 GPUs. So it
-//! takes half as many files as other tables merge.
+//! A merge decodes a page of each column of each file at a time, some 9 MB a file of 10,000 GPUs.
+//! So it takes half as many files as other tables merge.
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroU64;
@@ -91,8 +91,8 @@ pub(super) async fn compact(
     Ok(worked)
 }
 
-/// Unfinished merges of the table of samples. Nothing is committed while a merge runs, and merging
-/// 17 files of 10,000 GPUs takes five seconds, so a merge pauses to let commits through.
+/// Unfinished merges of the table of samples. Nothing is committed while a merge runs, and one of
+/// 33 files of 10,000 GPUs took ten seconds, so a merge pauses to let commits through.
 #[derive(Debug, Default)]
 pub struct Merges {
     /// How long one goes on at a time; `None` until its end.
