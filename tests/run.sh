@@ -103,7 +103,7 @@ use_memory() {
     local free available
     free=$(df --output=avail /dev/shm 2>/dev/null | tail -n 1)
     available=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
-    # KiB. The suites of the lake and the command hold 0.3 GiB at most.
+    # KiB. Twelve suites together held 0.65 GiB at most.
     [ "${free:-0}" -ge $((8 << 20)) ] && [ "${available:-0}" -ge $((12 << 20)) ] || return 0
     in_memory=$(mktemp -d /dev/shm/tidegate.XXXXXX)
     # As /tmp: some tests run programs as other users.
