@@ -7,9 +7,6 @@
 //!
 //! Files go through two levels, which their names tell: of commits, merged once (`m1-`), merged
 //! twice (`m2-`). So a row is rewritten twice, and some more often where devices are few.
-//!
-//! A merge decodes a page of each column of each file at a time, some 9 MB a file of 10,000 GPUs.
-//! So it takes half as many files as other tables merge.
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroU64;
@@ -25,11 +22,11 @@ use crate::state::LONG_RUN_ROWS;
 use crate::table::PARTITION;
 
 /// Files merged once that become files merged twice.
-const MERGED_ONCE: usize = 16;
+const MERGED_ONCE: usize = 8;
 /// A file merged twice counts as small below one part in this many of the target.
 const SMALL_FRACTION: u64 = 8;
 /// Most files that are merged at a time, which bounds the memory of it.
-const MOST_AT_ONCE: usize = 32;
+const MOST_AT_ONCE: usize = 64;
 
 /// How often the rows of a file were merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,8 +88,8 @@ pub(super) async fn compact(
     Ok(worked)
 }
 
-/// Unfinished merges of the table of samples. Nothing is committed while a merge runs, and one of
-/// 33 files of 10,000 GPUs took ten seconds, so a merge pauses to let commits through.
+/// Unfinished merges of the table of samples. Nothing is committed while a merge runs, and merging
+/// 33 files of 10,000 GPUs takes ten seconds, so a merge pauses to let commits through.
 #[derive(Debug, Default)]
 pub struct Merges {
     /// How long one goes on at a time; `None` until its end.
@@ -112,21 +109,16 @@ impl Merges {
         let target = when.target_bytes.get();
         let commits = files.iter().filter(|file| Level::of(file, target) == Level::Commit).count();
         self.slice
-            .and_then(|slice| sliced(slice, commits, commits_that_wait(when)))
+            .and_then(|slice| sliced(slice, commits, when.small_files))
             .map(|slice| Instant::now() + slice)
     }
 }
 
-/// Files of commits that may wait for a merge.
-fn commits_that_wait(when: &Maintenance) -> usize {
-    (when.small_files / 2).max(1)
-}
-
-/// How long a merge goes on while files of so many commits wait, of which `waiting` may: up to
-/// three times the slice, and to its end if twice as many wait.
-fn sliced(slice: Duration, commits: usize, waiting: usize) -> Option<Duration> {
-    let late = u32::try_from(commits.saturating_sub(waiting)).unwrap_or(u32::MAX);
-    let most = u32::try_from(waiting).unwrap_or(u32::MAX);
+/// How long a merge goes on while files of so many commits wait: up to three times the slice, and
+/// to its end if twice as many wait as are merged.
+fn sliced(slice: Duration, commits: usize, small_files: usize) -> Option<Duration> {
+    let late = u32::try_from(commits.saturating_sub(small_files)).unwrap_or(u32::MAX);
+    let most = u32::try_from(small_files).unwrap_or(u32::MAX);
     (late <= most).then(|| slice + slice * 2 * late / most.max(1))
 }
 
@@ -142,7 +134,7 @@ fn due(files: Vec<DataFile>, when: &Maintenance) -> Option<(Vec<DataFile>, Level
             Level::Twice => {}
         }
     }
-    let (mut due, level) = if commits.len() > commits_that_wait(when) {
+    let (mut due, level) = if commits.len() > when.small_files {
         (commits, Level::Once)
     } else if once.len() >= MERGED_ONCE {
         (once, Level::Twice)
@@ -272,18 +264,18 @@ mod tests {
         let when = Maintenance::default();
         let merged = |files: Vec<DataFile>| due(files, &when).map(|(files, level)| (files.len(), level));
         let commits = |count| (0..count).map(|at| file("0a-b", 1_000, at)).collect::<Vec<_>>();
-        assert_eq!(merged(commits(16)), None);
-        assert_eq!(merged(commits(17)), Some((17, Level::Once)));
+        assert_eq!(merged(commits(32)), None);
+        assert_eq!(merged(commits(33)), Some((33, Level::Once)));
         assert_eq!(merged(commits(1_000)), Some((MOST_AT_ONCE, Level::Once)));
         let once = |count| (0..count).map(|at| file("m1-0a", 1 << 30, at)).collect::<Vec<_>>();
-        assert_eq!(merged(once(15)), None);
-        assert_eq!(merged(once(16)), Some((16, Level::Twice)));
+        assert_eq!(merged(once(7)), None);
+        assert_eq!(merged(once(8)), Some((8, Level::Twice)));
         let twice = |size| (0..33).map(|at| file("m2-0a", size, at)).collect::<Vec<_>>();
-        assert_eq!(merged(twice(1 << 20)), Some((MOST_AT_ONCE, Level::Twice)));
+        assert_eq!(merged(twice(1 << 20)), Some((33, Level::Twice)));
         assert_eq!(merged(twice(64 << 20)), None, "large enough");
         let appended = (0..40).map(|at| file("0a-b", 100 << 20, at)).collect::<Vec<_>>();
         assert_eq!(merged(appended), None, "files of earlier versions");
         let (files, _) = due((0..100).rev().map(|at| file("0a-b", 1, at)).collect(), &when).unwrap();
-        assert!(files.iter().all(|file| file.earliest("event_time") < Some(32_000_000)), "the oldest first");
+        assert!(files.iter().all(|file| file.earliest("event_time") < Some(64_000_000)), "the oldest first");
     }
 }
