@@ -7,6 +7,8 @@ use tidegate_log::{EmbeddedLog, EmbeddedOptions, EventLog};
 use tidegate_testing::conformance::Harness;
 use tidegate_testing::conformance_suite;
 
+use crate::support::reopened;
+
 struct Embedded {
     dir: TempDir,
     options: EmbeddedOptions,
@@ -28,7 +30,7 @@ impl Harness for Embedded {
 
     fn reopen(&mut self) {
         drop(self.log.take());
-        self.log = Some(EmbeddedLog::open(self.dir.path(), self.options).unwrap());
+        self.log = Some(reopened(self.dir.path(), self.options));
     }
 }
 

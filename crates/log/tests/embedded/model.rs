@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tidegate_log::{Appended, EmbeddedLog, EmbeddedOptions, EventLog, LogError, Record, StoredRecord};
 
-use crate::support::{ONE_PARTITION, at, noise_batch, noise_record};
+use crate::support::{ONE_PARTITION, at, noise_batch, noise_record, reopened};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -117,7 +117,7 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
             }
             Step::Reopen => {
                 drop(log);
-                log = EmbeddedLog::open(dir.path(), options).unwrap();
+                log = reopened(dir.path(), options);
             }
         }
         let extent = log.extent(&at).unwrap();

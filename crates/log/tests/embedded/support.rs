@@ -1,10 +1,14 @@
 //! Records whose content follows from their source and number, and child processes to be killed.
 
 use std::env;
+use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidegate_log::{Batch, Producer, Record, TopicConfig, TopicPartition};
+use tidegate_log::{
+    Batch, EmbeddedLog, EmbeddedOptions, LogError, Producer, Record, TopicConfig, TopicPartition,
+};
 
 pub const ONE_PARTITION: TopicConfig = TopicConfig { partitions: 1, retain_ms: None, retain_bytes: None };
 
@@ -57,5 +61,19 @@ impl Random {
 
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
+    }
+}
+
+/// Opens a log that this process has closed. A program that another test starts holds the lock
+/// from its fork to its exec.
+pub fn reopened(dir: &Path, options: EmbeddedOptions) -> EmbeddedLog {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match EmbeddedLog::open(dir, options) {
+            Err(LogError::AlreadyOpen { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            opened => return opened.unwrap(),
+        }
     }
 }
