@@ -51,7 +51,8 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// Whether it measures commands that work through history and end, not a service.
+    /// Whether the process works through history and exits, as an import does. The other benches
+    /// measure a service.
     pub fn works_through_history(&self) -> bool {
         !matches!(&self.command, Command::SitePhase(args) if args.is_of_a_service())
     }

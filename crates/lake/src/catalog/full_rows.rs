@@ -1,7 +1,7 @@
 //! Full rows of a stored table: every column, committed and in memory.
 //!
-//! A new catalog is published every second, and each query process makes one for each question. Few
-//! of the tables are read, so their rows are planned only then.
+//! The lake publishes a new catalog every second, and a query process builds one for each query. A
+//! query reads few of the tables, so a table's rows are planned when it is first read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ pub struct StoredTable {
 pub struct FullRows(Arc<dyn Fn() -> Result<DataFrame> + Send + Sync>);
 
 impl FullRows {
-    /// Committed rows that are not hidden, and the rows in memory. `ctx` must not have the
-    /// catalog's tables: they would keep each other alive.
+    /// Committed rows without the hidden ones, and the rows in memory. Do not pass a session in
+    /// which the catalog's tables are registered: that would be a reference cycle.
     pub fn overlaid(
         ctx: &SessionContext,
         spec: &Arc<TableSpec>,

@@ -64,8 +64,8 @@ impl Random {
     }
 }
 
-/// Opens a log that this process has closed. A program that another test starts holds the lock
-/// from its fork to its exec.
+/// Reopens a log that this process has just closed. Retries while the log is locked: a child that
+/// another test forks inherits the lock until it execs.
 pub fn reopened(dir: &Path, options: EmbeddedOptions) -> EmbeddedLog {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {

@@ -2,8 +2,8 @@
 //! depend on. An import of years and repairs of old windows go through history in such spans, so
 //! their memory depends on the jobs of a span and their nodes, not on all that ever ran.
 //!
-//! Unlike [`Opening`](super::opening::Opening), everything is read from files: what it costs is the
-//! key of all rows of jobs for each span, and the whole rows of the jobs in it.
+//! Unlike [`Opening`](super::opening::Opening), it reads everything from files. Each span costs the
+//! key of every row of jobs, and the whole rows of the jobs in the span.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(super) struct Past {
     /// The newest first; the first has no end, the last no beginning. µs.
     pub spans: Vec<Span>,
     models: BTreeSet<Model>,
-    /// From the first begin to the last end of the waits and runs in each file of attempts, µs.
+    /// Time range of the waits and runs in each file of attempts, µs.
     files: HashMap<String, Span>,
 }
 
