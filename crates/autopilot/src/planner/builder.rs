@@ -8,6 +8,7 @@ use tidegate_units::{Micros, Millis};
 use super::notice::notice_ms;
 use super::owner_filter::OwnerFilter;
 use super::plan::{Advice, Alternative, Considered, Decision, Plan, Predicted, Report, same_change};
+use super::promises::BrokenPromises;
 use super::room::Room;
 use super::waiting::WaitingJobs;
 use crate::action::{Action, Change, Kind, Precondition};
@@ -40,6 +41,8 @@ pub(super) struct PlanBuilder<'a> {
     pub(super) free: BTreeMap<&'a PoolName, u32>,
     /// GPUs by pool on nodes that are not lent and take no jobs.
     out: BTreeMap<&'a PoolName, u32>,
+    /// Promises that are broken under this policy.
+    pub(super) promises: BrokenPromises<'a>,
     forecast: &'a dyn DemandForecast,
     /// Unexpired decisions of the parent plan, by kind and object.
     held: BTreeMap<(Kind, Object), Vec<&'a Decision>>,
@@ -118,6 +121,7 @@ impl<'a> PlanBuilder<'a> {
             disturbed,
             free,
             out,
+            promises: BrokenPromises::of(&policy.promise, state),
             forecast,
             held,
             plan_id,
@@ -134,6 +138,9 @@ impl<'a> PlanBuilder<'a> {
         part: OwnerFilter<'a>,
         canary: Option<&'a str>,
     ) {
+        if self.policy.promise != policy.promise {
+            self.promises = BrokenPromises::of(&policy.promise, self.state);
+        }
         (self.policy, self.owners, self.canary) = (policy, part, canary);
     }
 

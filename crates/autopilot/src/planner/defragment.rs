@@ -190,4 +190,5 @@ fn movable(builder: &PlanBuilder<'_>, id: &JobId, job: &Job) -> bool {
         && job.preemptions_24h < rules.per_job_per_day
         && ran_us >= Micros::from_secs(rules.least_run_s).0
         && may_disturb(builder, id, job)
+        && builder.promises.against_taking(&job.owner).is_none()
 }

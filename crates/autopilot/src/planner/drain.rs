@@ -186,7 +186,8 @@ fn straggler<'a>(
         benefit / 3.6e6,
         loss as f64 / 3.6e6
     );
-    if let Some(why) = builder.protected(id, job) {
+    let promised = || builder.promises.against_taking(&job.owner);
+    if let Some(why) = builder.protected(id, job).map(str::to_owned).or_else(promised) {
         builder.noop(
             Kind::DrainNode,
             object(),

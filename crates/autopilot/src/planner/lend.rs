@@ -184,6 +184,9 @@ fn lend(
     waiting: &mut WaitingJobs,
     growing: &[(&JobId, &Job)],
 ) -> Result<(), String> {
+    if let Some(why) = builder.promises.against_taking(of.owner) {
+        return Err(why);
+    }
     let rules = builder.policy.lend.clone();
     let loans = || builder.state.loans.values().filter(|loan| loan.from == of.owner && loan.pool == of.pool);
     if loans().any(|loan| loan.reclaiming_gpus > 0) || reclaims_now(builder, of) {

@@ -18,6 +18,7 @@ mod owner_filter;
 mod peak_reservation;
 mod plan;
 mod preempt;
+mod promises;
 mod quota;
 mod reclaim;
 mod record;

@@ -140,6 +140,9 @@ fn reserve(
     if wanted < from && (begun || from - wanted <= each) {
         return Err(format!("{reason}; the reservation of {from} ends by itself"));
     }
+    if let Some(why) = builder.promises.against_growth(of.owner, of.pool).filter(|_| wanted > from) {
+        return Err(why);
+    }
     let (start_us, end_us) = times(there, &rise, wanted > from);
     let over_ms = Micros(end_us - start_us.max(builder.now_us)).floor_millis().0;
     let (needed, gpus) =

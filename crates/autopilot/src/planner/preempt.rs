@@ -87,6 +87,7 @@ fn make_room<'a>(
     let need = job.gpus - free;
     let hold_ms = Millis::from_secs(builder.policy.resize.hold_s).0;
     let mut options: BTreeMap<&JobId, Vec<VictimOption>> = BTreeMap::new();
+    let mut spared: BTreeSet<&str> = BTreeSet::new();
     for (victim, other) in running.iter().copied().filter(|(_, other)| may_disturb(builder, id, other)) {
         if builder.disturbed.contains(victim)
             || !builder.owners.includes(&other.owner)
@@ -96,15 +97,27 @@ fn make_room<'a>(
         }
         let wanted: BTreeSet<&NodeName> = other.placement.keys().collect();
         let stoppable = other.preemptible && other.priority < job.priority;
-        let ways =
+        let mut ways =
             victim_options(builder, victim, other, &wanted, stoppable, hold_ms, |node| other.placement[node]);
+        let before = ways.len();
+        builder.promises.keep_allowed(builder.state, other, &mut ways);
+        if ways.len() < before {
+            spared.insert(other.owner.as_str());
+        }
         if !ways.is_empty() {
             options.insert(victim, ways);
         }
     }
     let Some(picked) = pick(&options, need) else {
         let most = most_freed(&options);
-        return Err(format!("it lacks {need} GPUs; jobs that may be disturbed would free only {most}"));
+        let spared: Vec<&str> = spared.into_iter().collect();
+        let promised = match spared.as_slice() {
+            [] => String::new(),
+            owners => format!("; nothing is taken from {}, whose promise is broken", owners.join(", ")),
+        };
+        return Err(format!(
+            "it lacks {need} GPUs; jobs that may be disturbed would free only {most}{promised}"
+        ));
     };
     let cost: i64 = picked.iter().map(|(_, way)| way.choice.cost).sum();
     // A non-preemptible job was promised its GPUs, so they count as missing.

@@ -87,6 +87,9 @@ fn quota(
             rules.quantile, sold
         ));
     };
+    if let Some(why) = builder.promises.against_taking(owner).filter(|_| to < from) {
+        return Err(why);
+    }
     let hours = f64::from(step) * horizon_ms as f64;
     // Lowering: the step stands idle except when it is missed, bounded by the extreme quantile.
     // Raising: it is missed at least as often as the level leaves.

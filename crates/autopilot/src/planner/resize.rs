@@ -139,6 +139,9 @@ pub(super) fn why_not(
     if job.curve.is_none() {
         return Some("its scaling is unknown".to_owned());
     }
+    if let Some(why) = builder.promises.against_growth(&job.owner, &job.pool) {
+        return Some(why);
+    }
     if room == 0 {
         return Some("no GPUs are free beyond those that waiting jobs need".to_owned());
     }

@@ -7,6 +7,7 @@ mod loan_growth;
 mod nodes;
 mod notices;
 mod peak_reservation;
+mod promises;
 mod services;
 mod whole;
 

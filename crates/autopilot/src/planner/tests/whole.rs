@@ -10,7 +10,7 @@ use crate::forecast::RecordedForecast;
 use crate::state::Health;
 
 /// A random cluster.
-fn random(seed: u64) -> (ClusterState, FixedForecast) {
+pub(super) fn random(seed: u64) -> (ClusterState, FixedForecast) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut state = cluster();
     let mut names: Vec<String> = state.nodes.keys().cloned().collect();
