@@ -117,11 +117,9 @@ impl Pilot {
     }
 }
 
-/// Loans wait for a person, and every other reversible action is done. Serving gets its GPUs back
-/// within minutes in 99 of 100 cases.
+/// Loans wait for a person, and every other reversible action is done.
 fn policy() -> Policy {
     let mut policy = Policy { name: "demo".into(), ..Policy::auto() };
     policy.modes.insert(Kind::Lend, Mode::Approve);
-    policy.lend.promise_quantile = 0.99;
     policy
 }

@@ -133,8 +133,12 @@ impl History {
     }
 }
 
-/// Age of the loan that `change` takes back.
+/// Age of the loan, or of a job's growth, that `change` takes back.
 pub(super) fn lasted_us(change: &Change, state: &ClusterState, at_us: i64) -> Option<i64> {
+    if gives_back(change, state) {
+        let resized_us = change.job().and_then(|job| state.jobs.get(job)?.resized_us);
+        return resized_us.map(|resized_us| at_us - resized_us);
+    }
     let Change::Reclaim { loan, .. } = change else { return None };
     state.loans.get(loan).map(|loan| at_us - loan.since_us)
 }

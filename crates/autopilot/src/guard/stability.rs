@@ -97,8 +97,9 @@ fn cooldown(ctx: &Context<'_>) -> Option<Refusal> {
 }
 
 /// Counts the subject's reversals in 24 hours, this action included. Reclaiming a loan that lasted
-/// its term is its normal end and does not count. A lender has many GPUs: a reversal of some of
-/// them counts by their share of its quotas.
+/// its term is its normal end and does not count; nor does giving back growth that lasted as long
+/// as it was expected to. A lender has many GPUs: a reversal of some of them counts by their share
+/// of its quotas.
 fn oscillation(ctx: &Context<'_>) -> Option<Refusal> {
     let subject = subject(&ctx.action.change, ctx.state);
     let done = |past: &&PastAction| {
@@ -106,13 +107,17 @@ fn oscillation(ctx: &Context<'_>) -> Option<Refusal> {
             && matches!(past.outcome, ActionStatus::UnderWay | ActionStatus::Verified)
     };
     let term_us = Micros::from_secs(ctx.policy.lend.term_s).0;
-    let ended = |lasted_us: Option<i64>| lasted_us.is_some_and(|us| us >= term_us);
+    let hold_us = Micros::from_secs(ctx.policy.resize.hold_s).0;
+    let ended = |kind: Kind, lasted_us: Option<i64>| {
+        let whole_us = if kind == Kind::ResizeJob { hold_us } else { term_us };
+        lasted_us.is_some_and(|us| us >= whole_us)
+    };
     let change = &ctx.action.change;
     let now = direction(change);
-    if now == 0 || ended(lasted_us(change, ctx.state, ctx.now_us)) {
+    if now == 0 || ended(ctx.kind, lasted_us(change, ctx.state, ctx.now_us)) {
         return None;
     }
-    let past = ctx.history.about(&subject).filter(done).filter(|past| !ended(past.lasted_us));
+    let past = ctx.history.about(&subject).filter(done).filter(|past| !ended(past.kind, past.lasted_us));
     let steps = past.map(|past| (past.direction, past.gpus)).chain([(now, ctx.gpus)]);
     let mut last = 0;
     let mut turned_ppm: u64 = 0;

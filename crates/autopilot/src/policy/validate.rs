@@ -170,9 +170,10 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
         );
         return Err(PolicyError::value("lend.promise_quantile", lend.promise_quantile, &mend));
     }
-    if lend.reclaim_within_s >= lend.term_s {
+    if 2 * lend.reclaim_within_s >= lend.term_s {
         let mend = format!(
-            "write less than lend.term_s ({}), or a loan is over before it can be taken back",
+            "write less than half of lend.term_s ({}): a loan is renewed in its last two reclaim times, so \
+             it would be renewed all the time",
             lend.term_s
         );
         return Err(PolicyError::value("lend.reclaim_within_s", lend.reclaim_within_s, &mend));

@@ -96,6 +96,36 @@ fn a_lender_reverses_by_share_of_quota_and_not_when_a_loan_lasted_its_term() {
     assert!(ask(&shares(Some(3_600 * S), 40)), "each had lasted its term");
 }
 
+/// A job that asked for `gpus` holds one node. It has grown to a second one and given it back three
+/// times, after `held_s` each.
+fn grown_thrice(gpus: u32, held_s: i64) -> (ClusterState, History) {
+    let mut small = cluster();
+    small.jobs.insert("e".into(), crate::state::Job { gpus, ..elastic(&["t0"], 500_000) });
+    let cycle = |at: i64| {
+        let back_s = 70_000 - 10_000 * at;
+        let mut grown = small.clone();
+        let resized_us = Some(NOW - (back_s + held_s) * S);
+        let job = crate::state::Job { gpus, resized_us, ..elastic(&["t0", "t1"], 500_000) };
+        grown.jobs.insert("e".into(), job);
+        let grow = past(&resize(&small, "e", 16), &small, back_s + held_s, ActionStatus::Verified);
+        [grow, past(&resize(&grown, "e", 8), &grown, back_s, ActionStatus::Verified)]
+    };
+    let history = with((0..3).flat_map(cycle).collect());
+    (small, history)
+}
+
+#[test]
+fn growth_that_lasted_as_expected_is_given_back_without_counting_as_a_reversal() {
+    let grows = |policy: &Policy, asked: u32, held_s: i64| {
+        let (state, history) = grown_thrice(asked, held_s);
+        rule(policy, &state, &history, &resize(&state, "e", 16))
+    };
+    assert_eq!(grows(&acts(""), 8, 3_600), None);
+    assert_eq!(grows(&acts(""), 8, 3_599), Some(Rule::Oscillation), "five reversals, three are allowed");
+    assert_eq!(grows(&acts("[resize]\nhold_s = 4000"), 8, 3_600), Some(Rule::Oscillation));
+    assert_eq!(grows(&acts(""), 16, 3_600), Some(Rule::Oscillation), "this took what it had asked for");
+}
+
 #[test]
 fn few_actions_run_at_once_and_one_per_object() {
     let mut state = cluster();

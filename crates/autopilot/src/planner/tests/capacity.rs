@@ -256,7 +256,7 @@ struct Sudden;
 
 impl crate::forecast::DemandForecast for Sudden {
     fn highest_gpus(&self, _: crate::forecast::Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
-        Some(if level >= 0.999 { 40.0 + within_ms as f64 / 15_000.0 } else { 40.0 })
+        Some(if level >= 0.99 { 40.0 + within_ms as f64 / 15_000.0 } else { 40.0 })
     }
 
     fn typical_gpus(&self, _: crate::forecast::Series<'_>, _: f64, _: i64) -> Option<f64> {
