@@ -158,7 +158,7 @@ fn a_successor_goes_on_measuring_and_every_kind_that_acts_is_scored() {
     assert!(verified.iter().all(|score| score.without.is_some()), "{verified:?}");
     let reclaims: Vec<&&Score> = verified.iter().filter(|score| score.kind == Kind::Reclaim).collect();
     assert!(
-        reclaims.len() > 3 && reclaims.iter().all(|score| score.realised_gpu_ms.is_some()),
+        reclaims.len() > 2 && reclaims.iter().all(|score| score.realised_gpu_ms.is_some()),
         "{reclaims:?}"
     );
     // A score ends its measurement, and what is under way is no more than what is not scored.
