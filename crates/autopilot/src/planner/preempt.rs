@@ -100,7 +100,9 @@ fn make_room<'a>(
         let mut ways =
             victim_options(builder, victim, other, &wanted, stoppable, hold_ms, |node| other.placement[node]);
         let before = ways.len();
-        builder.promises.keep_allowed(builder.state, other, &mut ways);
+        if builder.promises.protect(builder.state, other) {
+            ways.retain(|way| way.to_gpus >= other.gpus);
+        }
         if ways.len() < before {
             spared.insert(other.owner.as_str());
         }

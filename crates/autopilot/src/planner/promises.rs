@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::victims::VictimOption;
 use crate::policy::PromiseRules;
 use crate::promise::breach;
 use crate::state::{ClusterState, Job, Owner, OwnerName};
@@ -47,11 +46,8 @@ impl<'a> BrokenPromises<'a> {
         self.against_taking(waits).map(|why| format!("{why}; its jobs wait, so nobody else grows here"))
     }
 
-    /// Removes the ways that take from the owner of `job` more than it has grown by. What is on loan
-    /// may be taken.
-    pub(super) fn keep_allowed(&self, state: &ClusterState, job: &Job, ways: &mut Vec<VictimOption>) {
-        if self.why.contains_key(job.owner.as_str()) && !state.on_loan(job) {
-            ways.retain(|way| way.to_gpus >= job.gpus);
-        }
+    /// Whether no more may be taken from a job than it has grown by. What is on loan may be taken.
+    pub(super) fn protect(&self, state: &ClusterState, job: &Job) -> bool {
+        self.why.contains_key(job.owner.as_str()) && !state.on_loan(job)
     }
 }
