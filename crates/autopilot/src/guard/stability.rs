@@ -98,8 +98,7 @@ fn cooldown(ctx: &Context<'_>) -> Option<Refusal> {
 
 /// Counts the subject's reversals in 24 hours, this action included. Reclaiming a loan that lasted
 /// its term is its normal end and does not count; nor does giving back growth that lasted as long
-/// as it was expected to. A lender has many GPUs: a reversal of some of them counts by their share
-/// of its quotas.
+/// as it was expected to. A lender's reversal counts as the share of its quotas that it moves.
 fn oscillation(ctx: &Context<'_>) -> Option<Refusal> {
     let subject = subject(&ctx.action.change, ctx.state);
     let done = |past: &&PastAction| {

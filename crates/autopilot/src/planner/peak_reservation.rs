@@ -141,7 +141,7 @@ fn reserve(
         return Err(format!("{reason}; the reservation of {from} ends by itself"));
     }
     if let Some(why) = builder.promises.against_growth(of.owner, of.pool).filter(|_| wanted > from) {
-        return Err(why);
+        return Err(format!("{reason}; {why}"));
     }
     let (start_us, end_us) = times(there, &rise, wanted > from);
     let over_ms = Micros(end_us - start_us.max(builder.now_us)).floor_millis().0;

@@ -100,7 +100,7 @@ fn make_room<'a>(
         let mut ways =
             victim_options(builder, victim, other, &wanted, stoppable, hold_ms, |node| other.placement[node]);
         let before = ways.len();
-        if builder.promises.protect(builder.state, other) {
+        if builder.promises.protects(builder.state, other) {
             ways.retain(|way| way.to_gpus >= other.gpus);
         }
         if ways.len() < before {

@@ -1,6 +1,6 @@
-//! What the promises to owners forbid a plan: the guard refuses whatever takes from an owner whose
-//! promise is broken ([`crate::promise`]). A plan that decided on it all the same would ask for it
-//! again each minute, and never look for another way.
+//! Owners whose promise is broken. The guard refuses every action that takes from them
+//! ([`crate::promise`]), so a plan must find another way: it would only ask for the same action again
+//! each minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,14 +40,16 @@ impl<'a> BrokenPromises<'a> {
         self.why.get(owner).map(|why| format!("the promise to {owner} is broken: {why}"))
     }
 
-    /// Why an owner may take nothing of a pool for what it has beyond its need. `None`: it may.
+    /// Why an owner's jobs may not grow in a pool, nor its reservations: somebody else waits there
+    /// whose promise is broken. `None`: they may.
     pub(super) fn against_growth(&self, owner: &str, pool: &str) -> Option<String> {
         let waits = self.waiting.get(pool)?.iter().find(|name| **name != owner)?;
         self.against_taking(waits).map(|why| format!("{why}; its jobs wait, so nobody else grows here"))
     }
 
-    /// Whether no more may be taken from a job than it has grown by. What is on loan may be taken.
-    pub(super) fn protect(&self, state: &ClusterState, job: &Job) -> bool {
+    /// Whether a job keeps at least what it asked for. Jobs on loans do not: borrowers have agreed to
+    /// give back.
+    pub(super) fn protects(&self, state: &ClusterState, job: &Job) -> bool {
         self.why.contains_key(job.owner.as_str()) && !state.on_loan(job)
     }
 }

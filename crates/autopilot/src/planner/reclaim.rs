@@ -138,9 +138,9 @@ enum Renewal {
     Ends,
 }
 
-/// Renews a loan that ends soon if it is used, the owner can still spare it, and the promise to the
-/// owner holds. If the owner can spare only part of its loans, the rest comes back first; so do
-/// nodes that nobody needs.
+/// Renews a loan that ends soon if jobs use it, its owner can still spare it, and the promise to
+/// that owner holds. If the owner can spare only part of its loans, the rest comes back first; so
+/// do nodes that nobody needs.
 fn renew(builder: &mut PlanBuilder<'_>, of: Series<'_>, id: &LoanId, loan: &Loan) -> Renewal {
     let used = !loan.jobs.is_empty() || loan.nodes.iter().any(|node| builder.jobs_on.contains_key(node));
     if !used || builder.promises.against_taking(of.owner).is_some() {

@@ -96,8 +96,8 @@ fn a_lender_reverses_by_share_of_quota_and_not_when_a_loan_lasted_its_term() {
     assert!(ask(&shares(Some(3_600 * S), 40)), "each had lasted its term");
 }
 
-/// A job that asked for `gpus` holds one node. It has grown to a second one and given it back three
-/// times, after `held_s` each.
+/// An elastic job on one node of 8 GPUs, which asked for `gpus`. Three times it grew to a second
+/// node and gave it back after `held_s` seconds.
 fn grown_thrice(gpus: u32, held_s: i64) -> (ClusterState, History) {
     let mut small = cluster();
     small.jobs.insert("e".into(), crate::state::Job { gpus, ..elastic(&["t0"], 500_000) });

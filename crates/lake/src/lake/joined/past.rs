@@ -2,8 +2,9 @@
 //! depend on. An import of years and repairs of old windows go through history in such spans, so
 //! their memory depends on the jobs of a span and their nodes, not on all that ever ran.
 //!
-//! Unlike [`Opening`](super::opening::Opening), it reads everything from files. Each span costs the
-//! key of every row of jobs, and the whole rows of the jobs in the span.
+//! It keeps no rows in memory between spans, as [`Opening`](super::opening::Opening) does. For each
+//! span it reads the keys of jobs from the files, passing over files of attempts from other times,
+//! and then the full rows of the span's jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
