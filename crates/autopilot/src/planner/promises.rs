@@ -1,6 +1,6 @@
 //! Owners whose promise is broken. The guard refuses every action that takes from them
-//! ([`crate::promise`]), so a plan must find another way: it would only ask for the same action again
-//! each minute.
+//! ([`crate::promise`]), so a plan must find another way: it would only ask for the same action
+//! again each minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,8 +47,8 @@ impl<'a> BrokenPromises<'a> {
         self.against_taking(waits).map(|why| format!("{why}; its jobs wait, so nobody else grows here"))
     }
 
-    /// Whether a job keeps at least what it asked for. Jobs on loans do not: borrowers have agreed to
-    /// give back.
+    /// Whether a job keeps at least what it asked for. Jobs on loans do not: borrowers have agreed
+    /// to give back.
     pub(super) fn protects(&self, state: &ClusterState, job: &Job) -> bool {
         self.why.contains_key(job.owner.as_str()) && !state.on_loan(job)
     }
