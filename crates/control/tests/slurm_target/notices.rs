@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tidegate_autopilot::action::Change;
+use tidegate_autopilot::action::{ActionId, Change};
 use tidegate_autopilot::executor::{Executor, Journal, JournalEvent, Settings};
 use tidegate_autopilot::forecast::{SelectedForecast, SeriesNames};
 use tidegate_autopilot::guard::KillSwitch;
@@ -126,9 +126,12 @@ fn a_plan_announces_its_stops_and_records_who_saved_and_who_did_not() {
     let mut executor = Executor::new(policy, settings, journal("one"), forecast);
     let mut target = site.target();
     let deadline = Instant::now() + Duration::from_secs(90);
+    // What each step of the executor did.
+    let mut done = Vec::new();
     while site.cluster.state(&urgent) != "R" {
         let stepped = executor.step(&mut target, &mut || KillSwitch::On, &[], now_us()).unwrap();
         stepped.steps.iter().for_each(|(action, what)| eprintln!("{action} {what}"));
+        done.push(stepped.steps);
         assert!(Instant::now() < deadline, "{:?}", site.show("job", &urgent));
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -138,9 +141,16 @@ fn a_plan_announces_its_stops_and_records_who_saved_and_who_did_not() {
     let acknowledged = Transition::Acknowledged { saved_step: Some(step) };
     assert!(saved.iter().any(|(what, _)| *what == acknowledged), "step {step}: {saved:?}");
     assert!(step >= 10);
-    let waited_us = |steps: &Steps| at_of(steps, "applying") - at_of(steps, "noticed");
-    assert!(waited_us(&saved) < NOTICE_S * 1_000_000, "it is not kept waiting once it has saved");
+    // On a busy machine a step takes seconds, so times prove nothing: it is stopped in the very step
+    // that finds its acknowledgement.
+    let is_stopped_at_once = |steps: &[(ActionId, &str)]| {
+        steps
+            .windows(2)
+            .any(|two| (two[0].1, two[1].1) == ("acknowledged", "applying") && two[0].0 == two[1].0)
+    };
+    assert!(done.iter().any(|steps| is_stopped_at_once(steps)), "it is kept waiting: {done:?}");
 
+    let waited_us = |steps: &Steps| at_of(steps, "applying") - at_of(steps, "noticed");
     let ignored = steps_of(&mut journal("reader"), &deaf);
     assert!(at_of(&ignored, "notice_ignored") <= at_of(&ignored, "applying"));
     assert!(waited_us(&ignored) >= NOTICE_S * 1_000_000, "it has its whole notice");
