@@ -9,6 +9,7 @@ use super::notice::notice_ms;
 use super::owner_filter::OwnerFilter;
 use super::plan::{Advice, Alternative, Considered, Decision, Plan, Predicted, Report, same_change};
 use super::promises::BrokenPromises;
+use super::reserved::Reserved;
 use super::room::Room;
 use super::waiting::WaitingJobs;
 use crate::action::{Action, Change, Kind, Precondition};
@@ -41,6 +42,8 @@ pub(super) struct PlanBuilder<'a> {
     pub(super) free: BTreeMap<&'a PoolName, u32>,
     /// GPUs by pool on nodes that are not lent and take no jobs.
     out: BTreeMap<&'a PoolName, u32>,
+    /// Nodes that reservations keep for one owner.
+    pub(super) reserved: Reserved<'a>,
     /// Promises that are broken under this policy.
     pub(super) promises: BrokenPromises<'a>,
     forecast: &'a dyn DemandForecast,
@@ -86,13 +89,14 @@ impl<'a> PlanBuilder<'a> {
         for (id, loan) in &state.loans {
             loan_of.extend(loan.nodes.iter().map(|node| (node, id)));
         }
+        let reserved = Reserved::of(policy, state, &occupancy, now_us);
         let mut free: BTreeMap<&PoolName, u32> = BTreeMap::new();
         let mut out: BTreeMap<&PoolName, u32> = BTreeMap::new();
         for (name, node) in state.nodes.iter().filter(|(name, _)| !loan_of.contains_key(name)) {
-            if node.takes_jobs() {
-                *free.entry(&node.pool).or_default() += node.gpus.saturating_sub(occupancy.held_on(name));
-            } else {
+            if !node.takes_jobs() {
                 *out.entry(&node.pool).or_default() += node.gpus;
+            } else if !reserved.keeps(name) {
+                *free.entry(&node.pool).or_default() += node.gpus.saturating_sub(occupancy.held_on(name));
             }
         }
         let mut held: BTreeMap<(Kind, Object), Vec<&Decision>> = BTreeMap::new();
@@ -121,6 +125,7 @@ impl<'a> PlanBuilder<'a> {
             disturbed,
             free,
             out,
+            reserved,
             promises: BrokenPromises::of(&policy.promise, state),
             forecast,
             held,
@@ -144,7 +149,8 @@ impl<'a> PlanBuilder<'a> {
         (self.policy, self.owners, self.canary) = (policy, part, canary);
     }
 
-    /// Rooms for jobs by pool, without loans and without nodes this plan lends or drains.
+    /// Rooms for jobs by pool, without loans, nodes that are reserved for one owner, and nodes this
+    /// plan lends or drains.
     pub(super) fn free_rooms(&self) -> BTreeMap<&'a PoolName, Room> {
         let mut gone: BTreeSet<&NodeName> = BTreeSet::new();
         for decision in &self.decisions {
@@ -156,7 +162,9 @@ impl<'a> PlanBuilder<'a> {
         }
         let mut out: BTreeMap<&PoolName, Room> = BTreeMap::new();
         for (name, node) in &self.state.nodes {
-            if node.takes_jobs() && !self.loan_of.contains_key(name) && !gone.contains(name) {
+            let is_taken =
+                self.loan_of.contains_key(name) || gone.contains(name) || self.reserved.keeps(name);
+            if node.takes_jobs() && !is_taken {
                 let free = node.gpus.saturating_sub(self.occupancy.held_on(name));
                 out.entry(&node.pool).or_default().add(free, node.gpus);
             }

@@ -20,6 +20,7 @@ pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
     let state = builder.state;
     let mut first: BTreeMap<&PoolName, (&JobId, &Job, i64)> = BTreeMap::new();
     let ours = state.jobs.iter().filter(|(_, job)| builder.owners.includes(&job.owner));
+    let ours = ours.filter(|(id, _)| !builder.reserved.starts(id));
     let mut order: Vec<(&JobId, &Job, i64)> =
         ours.filter_map(|(id, job)| Some((id, job, job.pending_since_us()?))).collect();
     order.sort_by(|a, b| b.1.priority.cmp(&a.1.priority).then(a.2.cmp(&b.2)).then(a.0.cmp(b.0)));

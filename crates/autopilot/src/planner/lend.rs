@@ -20,6 +20,9 @@ use crate::forecast::Series;
 use crate::policy::Footprint;
 use crate::state::{Job, JobId, JobKind, NodeName, Object, OwnerName, PoolName};
 
+/// Share of the steepest rise that level 1 keeps back on top of it (docs/adr/0628).
+const BEYOND_STEEPEST: f64 = 0.25;
+
 /// What an owner could lend.
 pub(super) struct Headroom {
     /// GPUs beyond what is kept back, with loans counted as given away. Below 0: too much is lent.
@@ -49,9 +52,18 @@ pub(super) fn level_for(builder: &PlanBuilder<'_>, coverage: Option<f64>) -> f64
 
 /// Demand the owner is promised to have GPUs for while a loan comes back: at the policy's promise
 /// level, over the measured reclaim time, or `within_ms` if unmeasured.
+///
+/// Level 1 promises more than the past has shown: beyond the steepest rise, over the whole time
+/// that the policy allows a reclaim, and once more by a share of it.
 pub(super) fn promised(builder: &mut PlanBuilder<'_>, of: Series<'_>, within_ms: i64) -> Option<f64> {
-    let took_ms = builder.state.share(of.owner, of.pool).and_then(|share| share.reclaim_took_ms);
-    builder.highest(of, builder.policy.lend.promise_quantile, took_ms.unwrap_or(within_ms))
+    let share = builder.state.share(of.owner, of.pool);
+    let (demand, took_ms) = share.map_or((None, None), |share| (share.demand_gpus, share.reclaim_took_ms));
+    let level = builder.policy.lend.promise_quantile;
+    if level < 1.0 {
+        return builder.highest(of, level, took_ms.unwrap_or(within_ms));
+    }
+    let highest = builder.highest(of, level, within_ms)?;
+    Some(highest + BEYOND_STEEPEST * (highest - f64::from(demand.unwrap_or(0))).max(0.0))
 }
 
 /// Text about a service's Erlang C floor, for a reason.
@@ -135,7 +147,8 @@ fn waiting(builder: &PlanBuilder<'_>) -> WaitingJobs {
     let mut jobs: Vec<(&JobId, &Job, i64)> = Vec::new();
     let served = builder.served();
     for (id, job) in &builder.state.jobs {
-        let lent = job.preemptible && !job.do_not_disrupt && !served.contains(id);
+        let starts = served.contains(id) || builder.reserved.starts(id);
+        let lent = job.preemptible && !job.do_not_disrupt && !starts;
         if let Some(since) = job.pending_since_us().filter(|_| lent) {
             jobs.push((id, job, since));
         }
@@ -385,6 +398,7 @@ fn choose(
             && node.gpus > 0
             && !builder.jobs_on.contains_key(*name)
             && !builder.loan_of.contains_key(*name)
+            && !builder.reserved.keeps(name)
     };
     let mut nodes: Vec<_> = state.nodes.iter().filter(free).collect();
     nodes.sort_by_key(|(name, _)| (shuffled(builder.seed, name), *name));

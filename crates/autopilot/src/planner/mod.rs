@@ -22,6 +22,7 @@ mod promises;
 mod quota;
 mod reclaim;
 mod record;
+mod reserved;
 mod resize;
 mod room;
 mod spare;

@@ -2,7 +2,8 @@
 //!
 //! r = Q_q[max over h ≤ H of D(t+h)] - D(t) in whole nodes, at the quantile that lending keeps
 //! back. The reservation begins one reclaim time before demand may first need it, so that GPUs that
-//! come back by then go to this owner, and it ends by itself.
+//! come back by then go to this owner. It lasts for H and ends by itself: the rise may come at any
+//! time of it.
 //!
 //! Until it begins it follows the forecast. Afterwards it only grows: the owner's jobs may be on
 //! it, and what remains of it ends soon.
@@ -49,7 +50,7 @@ struct Rise {
     /// GPUs beyond current demand, and how many of them are needed half of the time.
     gpus: u32,
     half: u32,
-    /// Earliest time it may begin, and end of the horizon.
+    /// Earliest time it may begin, and the end of a horizon from then.
     from_us: i64,
     until_us: i64,
 }
@@ -107,7 +108,7 @@ fn rise(builder: &mut PlanBuilder<'_>, of: Series<'_>, share: &Share) -> Result<
         gpus,
         half: half.min(gpus),
         from_us,
-        until_us: builder.now_us + Millis(ahead_ms + step_ms).to_micros().0,
+        until_us: from_us + Millis(ahead_ms).to_micros().0,
     })
 }
 

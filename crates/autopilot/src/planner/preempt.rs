@@ -20,7 +20,8 @@ pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
     let served = builder.served();
     let mut waiting: Vec<(&JobId, &Job, i64)> = Vec::new();
     for (id, job) in &state.jobs {
-        let ours = builder.owners.includes(&job.owner) && !served.contains(id);
+        let starts = served.contains(id) || builder.reserved.starts(id);
+        let ours = builder.owners.includes(&job.owner) && !starts;
         let Some(since) = job.pending_since_us().filter(|_| ours) else {
             continue;
         };

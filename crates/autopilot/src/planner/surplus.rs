@@ -64,7 +64,8 @@ fn queues<'a>(builder: &PlanBuilder<'a>) -> BTreeMap<&'a PoolName, Vec<(&'a JobI
     let served = builder.served();
     let mut waiting: Vec<(&JobId, &Job, i64)> = Vec::new();
     for (id, job) in &builder.state.jobs {
-        let Some(since) = job.pending_since_us().filter(|_| !served.contains(id)) else { continue };
+        let starts = served.contains(id) || builder.reserved.starts(id);
+        let Some(since) = job.pending_since_us().filter(|_| !starts) else { continue };
         let limit = builder.state.share(&job.owner, &job.pool).and_then(|share| share.limit_gpus);
         let used = builder.occupancy.used(&job.owner, &job.pool);
         if limit.is_none_or(|limit| used + job.gpus <= limit) {

@@ -8,6 +8,7 @@ mod nodes;
 mod notices;
 mod peak_reservation;
 mod promises;
+mod reserved;
 mod services;
 mod whole;
 

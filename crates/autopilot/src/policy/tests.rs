@@ -63,6 +63,8 @@ fn errors_name_key_value_and_remedy() {
     assert_eq!(typed, "lend.buffer_gpus = \"3\": write a whole number, e.g. 8");
     let range = refused("[lend]\nleast_quantile = 1.5");
     assert_eq!(range, "lend.least_quantile = 1.5: write a number above 0.0 and below 1.0");
+    let promise = refused("[lend]\npromise_quantile = 1.01");
+    assert_eq!(promise, "lend.promise_quantile = 1.01: write a number above 0.0 and at most 1.0");
     assert!(refused("[modes]\nlend = \"go\"").starts_with("modes.lend = \"go\": unknown variant"));
     assert!(refused("scopes = [{ mode = \"act\", team = \"a\" }]").starts_with("scopes[0] = "));
     assert!(

@@ -66,7 +66,6 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
     }
     let inside = [
         ("lend.least_quantile", p.lend.least_quantile),
-        ("lend.promise_quantile", p.lend.promise_quantile),
         ("reservation.quantile", p.reservation.quantile),
         ("reservation.price_ratio", p.reservation.price_ratio),
         ("advice.keeps_share", p.advice.keeps_share),
@@ -76,6 +75,11 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
         if !(value > 0.0 && value < 1.0) {
             return Err(PolicyError::value(key, value, "write a number above 0.0 and below 1.0"));
         }
+    }
+    let promise = p.lend.promise_quantile;
+    if !(promise > 0.0 && promise <= 1.0) {
+        let mend = "write a number above 0.0 and at most 1.0";
+        return Err(PolicyError::value("lend.promise_quantile", promise, mend));
     }
     let not_negative = [
         ("blast.owner_lost_gpu_hours", p.blast.owner_lost_gpu_hours),

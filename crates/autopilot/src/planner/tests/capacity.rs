@@ -302,6 +302,30 @@ fn promised_demand_is_kept_back_over_the_reclaim_time() {
 }
 
 #[test]
+fn a_promise_at_level_1_is_of_more_than_the_steepest_rise() {
+    let mut state = cluster();
+    many_wait(&mut state);
+    let policy = |level: f64| {
+        let text = format!("[lend]\nreclaim_within_s = 600\npromise_quantile = {level:?}");
+        Policy::parse(&text).unwrap()
+    };
+    let lent = |state: &ClusterState, level| lends(&plan(&policy(level), state, &Sudden, None, NOW, 7).0);
+    // Demand is 40 and rises by 40 in 600 s. 80 and 8 are kept of 128, leaving five nodes; at level
+    // 1 another 10 are, leaving 30, three nodes.
+    assert_eq!(lent(&state, 0.99), [(40, 5)]);
+    assert_eq!(lent(&state, 1.0), [(24, 3)]);
+    // It lasts as long as the policy allows, however fast reclaims were.
+    let share = state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap();
+    share.reclaim_took_ms = Some(300_000);
+    assert_eq!(lent(&state, 0.99), [(56, 7)]);
+    assert_eq!(lent(&state, 1.0), [(24, 3)]);
+    // With five nodes lent 88 are left. That loan returns within 900 s, so 100 and 15 are promised.
+    loan(&mut state, &LENT[..5]);
+    let back = |level| of_kind(&plan(&policy(level), &state, &Sudden, None, NOW, 7).0, Kind::Reclaim).len();
+    assert_eq!((back(0.99), back(1.0)), (0, 1));
+}
+
+#[test]
 fn a_loan_brings_a_preemptible_gang_what_it_lacks() {
     let mut state = cluster();
     state.jobs.insert("g".into(), gang(&["t0", "t1"]));

@@ -79,10 +79,10 @@ fn nodes_are_reserved_from_before_the_rise_until_after_it() {
     // Two hours are sampled in steps of the 15-minute reclaim time; the fifth, until 75 minutes, is
     // the first with a rise. The level leaves 1.96 / 41.96 = 0.0467. Of 24 GPUs, 20 predicted and 4
     // of them needed half of the time, 0.5 x 4 + 16 x (0.5 + 0.0467) / 2 + 4 x 0.0467 / 2 = 6.467
-    // are needed, for 4,500 s; a missing GPU counts 20 times an idle one.
+    // are needed, for two hours; a missing GPU counts 20 times an idle one.
     let (all, _) = made(AHEAD, &cluster(), 60.0);
-    assert_eq!(all.iter().map(|m| (m.0, m.1, m.2, m.3)).collect::<Vec<_>>(), [(0, 24, 3_600, 8_100)]);
-    assert!((all[0].4 - 582_040_100).abs() < 2_000 && (all[0].5 - 78_898_000).abs() < 2_000, "{all:?}");
+    assert_eq!(all.iter().map(|m| (m.0, m.1, m.2, m.3)).collect::<Vec<_>>(), [(0, 24, 3_600, 10_800)]);
+    assert!((all[0].4 - 931_264_160).abs() < 3_200 && (all[0].5 - 126_236_800).abs() < 3_200, "{all:?}");
     // No more than the policy allows, nothing without owners, without a rise, or with an unknown
     // pool.
     let (all, _) = made("[reservation]\nahead = { serving = 20 }", &cluster(), 60.0);
@@ -104,14 +104,14 @@ fn it_follows_the_forecast_until_it_begins_and_is_nobody_elses() {
     let before = reserved(24, 3_600);
     assert_eq!(sizes(&before, 60.0), []);
     // 28 GPUs between the median and the bound: 0.89 of the eight more are needed.
-    assert_eq!(sizes(&before, 72.0), [(24, 32, 3_600, 8_100)]);
+    assert_eq!(sizes(&before, 72.0), [(24, 32, 3_600, 10_800)]);
     assert_eq!(sizes(&before, 48.0), [(24, 8, 3_600, 8_100)]);
     assert_eq!(sizes(&before, 40.0), [(24, 0, 3_600, 8_100)]);
     assert_eq!(sizes(&reserved(16, 3_600), 48.0), [], "a node too many ends by itself");
     // Once begun it grows but never shrinks.
     let begun = reserved(24, -60);
     assert_eq!(sizes(&begun, 48.0), []);
-    assert_eq!(sizes(&begun, 72.0), [(24, 32, -60, 8_100)]);
+    assert_eq!(sizes(&begun, 72.0), [(24, 32, -60, 10_800)]);
     let mut theirs = before.clone();
     theirs.reservations.get_mut("ahead-serving-serve").unwrap().writer = Writer::Other;
     assert_eq!(sizes(&theirs, 72.0), []);
