@@ -78,6 +78,16 @@ fn reservations(site: &Site) {
     site.applies_once(&made);
     assert_eq!(site.show("reservation", "night")["NodeCnt"], "2");
     assert_eq!(site.observe().reservations["night"].writer, Writer::Autopilot { generation: 2 });
+    // Of five nodes two are reserved for an hour. Others get three; its owner's job need not name it,
+    // and may run for longer.
+    let hold = |account: &str| site.submit(account, &["--gres=gpu:8", "--time=180", "--partition=train"]);
+    let others: Vec<String> = (0..4).map(|_| hold("serving")).collect();
+    wait_for("three of four", 60, || others.iter().filter(|job| site.cluster.state(job) == "R").count() == 3);
+    let own = hold("research");
+    site.cluster.wait_state(&own, &["R"]);
+    assert_eq!(others.iter().filter(|job| site.cluster.state(job) == "PD").count(), 1);
+    others.iter().chain([&own]).for_each(|job| drop(site.cluster.run("scancel", &[job])));
+    wait_for("the nodes", 60, || site.observe().jobs.is_empty());
     let odd = site.try_apply(&reservation("adjust_reservation-4", 16, 20, end_us, is(16))).unwrap_err();
     assert!(odd.to_string().contains("whole nodes"), "{odd}");
     let later_us = end_us + 10 * MINUTE_US;

@@ -133,6 +133,8 @@ impl<'a> Act<'a> {
                 values.push(format!("StartTime={start}"));
                 values.push(format!("Accounts={}", self.config.accounts(owner).join(",")));
                 values.push(format!("PartitionName={}", self.config.partition(pool)));
+                // The owner's jobs do not know its name, and may outlast it.
+                values.push("Flags=MAGNETIC,FLEX".to_owned());
                 self.create(name, &values)?;
                 Ok(format!("scontrol create reservation {name} {}", values[2]))
             }
