@@ -205,7 +205,7 @@ impl Site {
                 self.follow_service(node as usize, up, place, at_ms);
             }
             // Nodes and limits are shown as they are when the scheduler is asked.
-            SimEvent::NodeDrained { .. } | SimEvent::LimitSet { .. } => {}
+            SimEvent::NodeDrained { .. } | SimEvent::LimitSet { .. } | SimEvent::Reserved { .. } => {}
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! Read access to a simulation.
 
-use crate::{ClusterSpec, Job, Ledger, Node, Recording, ServiceSpec, Sim, SimEvent};
+use std::collections::BTreeMap;
+
+use crate::{ClusterSpec, Job, Ledger, Node, Recording, Reservation, ServiceSpec, Sim, SimEvent};
 
 impl Sim {
     /// Keeps events from now on, or stops.
@@ -36,6 +38,11 @@ impl Sim {
     /// All services.
     pub fn services(&self) -> &[ServiceSpec] {
         &self.services
+    }
+
+    /// Reservations that have not ended, by name.
+    pub fn reservations(&self) -> &BTreeMap<String, Reservation> {
+        &self.reservations
     }
 
     /// Running jobs, by index.

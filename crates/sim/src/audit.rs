@@ -54,6 +54,7 @@ impl Sim {
                 ));
             }
         }
+        self.audit_reservations()?;
         let total: i128 = self.nodes().iter().map(|n| i128::from(n.gpus)).sum();
         let (paid, expected) = (self.ledger().paid_gpu_us(), total * i128::from(self.now_us));
         if paid != expected {
@@ -68,5 +69,17 @@ impl Sim {
             return Err(format!("{allocated} GPU-µs were allocated, jobs account for {known}"));
         }
         Ok(())
+    }
+
+    /// A node is reserved if exactly one reservation has it.
+    fn audit_reservations(&self) -> Result<(), String> {
+        for (n, node) in self.nodes().iter().enumerate() {
+            let having = self.reservations.values().filter(|r| r.nodes.contains(&(n as u32))).count();
+            if having != usize::from(node.reserved) {
+                return Err(format!("node {n} is in {having} reservations, reserved: {}", node.reserved));
+            }
+        }
+        let late = self.reservations.iter().find(|(_, r)| r.end_us < self.now_us);
+        late.map_or(Ok(()), |(name, r)| Err(format!("reservation {name} should have ended at {}", r.end_us)))
     }
 }

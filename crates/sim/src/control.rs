@@ -23,6 +23,14 @@ pub enum ControlError {
         /// The reason.
         why: &'static str,
     },
+    /// A reservation cannot be made or changed so.
+    #[error("reservation {name} {why}")]
+    Reservation {
+        /// Its name.
+        name: String,
+        /// The reason.
+        why: String,
+    },
     /// There are not enough free GPUs.
     #[error("there is no room for {gpus} more GPUs")]
     NoRoom {

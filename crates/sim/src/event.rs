@@ -66,6 +66,15 @@ pub enum SimEvent {
         /// GPUs; `None` means no limit.
         gpus: Option<u32>,
     },
+    /// A reservation was made or resized, or ended.
+    Reserved {
+        /// Its name.
+        name: String,
+        /// The team that may use it.
+        team: usize,
+        /// GPUs; 0 once it has ended.
+        gpus: u32,
+    },
 }
 
 /// How an attempt ended.

@@ -38,6 +38,7 @@ mod outcome;
 pub mod pilot;
 mod queue;
 mod reports;
+mod reservation;
 pub mod scenario;
 mod schedule;
 pub mod schedulers;
@@ -55,6 +56,7 @@ pub use ledger::{Class, Ledger};
 pub use nodes::{Held, Node, Place};
 pub use outcome::{Outcome, TeamOutcome};
 pub use reports::Reports;
+pub use reservation::Reservation;
 pub use sim::Sim;
 pub use spec::{
     Backfill, Checkpoint, ClusterSpec, Elastic, JobSpec, Latency, NodeSpec, PoolSpec, Schedule, ServiceSpec,

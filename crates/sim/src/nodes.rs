@@ -49,6 +49,8 @@ pub struct Node {
     pub(crate) down_until_us: i64,
     /// Whether it takes no new jobs.
     pub drained: bool,
+    /// Whether it belongs to a reservation, which has begun or will.
+    pub reserved: bool,
     /// Speed; 1,000,000 is full speed.
     pub speed_ppm: u32,
     /// Where it is between owner and borrower.
@@ -97,6 +99,7 @@ impl Nodes {
             up: true,
             down_until_us: 0,
             drained: false,
+            reserved: false,
             speed_ppm: crate::PPM,
             place: Place::Home,
             jobs: Vec::new(),
@@ -150,7 +153,7 @@ impl Nodes {
     }
 
     fn group_of(&self, n: &Node) -> Option<usize> {
-        if !n.up || n.drained {
+        if !n.up || n.drained || n.reserved {
             return None;
         }
         let (pool, lent) = match n.place {
@@ -180,17 +183,24 @@ impl Nodes {
         }
         let Some(g) = self.group_of(n) else { return };
         let group = &mut self.groups[g];
-        if group.by_free.len() <= n.gpus as usize {
-            group.by_free.resize(n.gpus as usize + 1, BTreeSet::new());
-            group.size = n.gpus;
-        }
         if sign > 0 {
-            group.by_free[n.free as usize].insert(node);
-            group.free += n.free;
+            group.insert(node, n);
         } else {
             group.by_free[n.free as usize].remove(&node);
             group.free -= n.free;
         }
+    }
+
+    /// As [`Nodes::fit`], on the nodes of a reservation alone.
+    pub(crate) fn fit_among(&self, nodes: &BTreeSet<u32>, model: Option<u16>, gpus: u32) -> Option<Held> {
+        let mut groups = vec![Group::default(); self.models];
+        for node in nodes {
+            let n = self.get(*node);
+            if n.up && !n.drained && n.place == Place::Home && model.is_none_or(|model| model == n.model) {
+                groups[usize::from(n.model)].insert(*node, n);
+            }
+        }
+        groups.chunks(1).find_map(|group| fit_groups(group, gpus))
     }
 
     /// Finds room for a gang of `gpus` GPUs of one model; own nodes before borrowed ones.
@@ -204,26 +214,7 @@ impl Nodes {
     }
 
     fn fit_model(&self, first: usize, gpus: u32, loan: bool) -> Option<Held> {
-        let groups = &self.groups[first..first + 1 + usize::from(loan)];
-        if groups.iter().map(|g| g.free).sum::<u32>() < gpus {
-            return None;
-        }
-        let size = groups.iter().map(|g| g.size).max()?;
-        if gpus < size {
-            return best_fit(groups, gpus, &[]).map(|node| vec![(node, gpus)]);
-        }
-        let (whole, rest) = (gpus / size, gpus % size);
-        let mut held: Held = Vec::with_capacity(whole as usize + 1);
-        let free = groups.iter().filter_map(|g| g.by_free.get(size as usize)).flatten();
-        held.extend(free.take(whole as usize).map(|node| (*node, size)));
-        if held.len() < whole as usize {
-            return None;
-        }
-        if rest > 0 {
-            let node = best_fit(groups, rest, &held)?;
-            held.push((node, rest));
-        }
-        Some(held)
+        fit_groups(&self.groups[first..first + 1 + usize::from(loan)], gpus)
     }
 
     /// GPUs of the largest gang that fits an empty pool. A larger job would wait for ever.
@@ -235,6 +226,40 @@ impl Nodes {
         let of = |m: u16| self.all.iter().filter(usable).filter(|n| n.model == m).map(|n| n.gpus).sum();
         (0..self.models as u16).map(of).max().unwrap_or(0)
     }
+}
+
+impl Group {
+    fn insert(&mut self, node: u32, n: &Node) {
+        if self.by_free.len() <= n.gpus as usize {
+            self.by_free.resize(n.gpus as usize + 1, BTreeSet::new());
+            self.size = n.gpus;
+        }
+        self.by_free[n.free as usize].insert(node);
+        self.free += n.free;
+    }
+}
+
+/// Room for a gang on nodes of one model: all of `groups`, the first of them first.
+fn fit_groups(groups: &[Group], gpus: u32) -> Option<Held> {
+    if groups.iter().map(|g| g.free).sum::<u32>() < gpus {
+        return None;
+    }
+    let size = groups.iter().map(|g| g.size).max()?;
+    if gpus < size {
+        return best_fit(groups, gpus, &[]).map(|node| vec![(node, gpus)]);
+    }
+    let (whole, rest) = (gpus / size, gpus % size);
+    let mut held: Held = Vec::with_capacity(whole as usize + 1);
+    let free = groups.iter().filter_map(|g| g.by_free.get(size as usize)).flatten();
+    held.extend(free.take(whole as usize).map(|node| (*node, size)));
+    if held.len() < whole as usize {
+        return None;
+    }
+    if rest > 0 {
+        let node = best_fit(groups, rest, &held)?;
+        held.push((node, rest));
+    }
+    Some(held)
 }
 
 /// The node with the fewest free GPUs, but at least `gpus`; own nodes first, none of `taken`.

@@ -151,6 +151,7 @@ pub(crate) fn events_of(sim: &Sim, what: &SimEvent) -> Vec<Event> {
         }
         SimEvent::NodeMoved { node, place } => moved(sim, *node, *place),
         SimEvent::LimitSet { team, gpus } => vec![quota(sim, *team, *gpus, CapacityEventKind::LimitSet)],
+        SimEvent::Reserved { name, team, gpus } => vec![reserved(sim, name, *team, *gpus)],
     }
 }
 
@@ -266,5 +267,21 @@ fn quota(sim: &Sim, team: usize, gpus: Option<u32>, kind: CapacityEventKind) -> 
         pool: Some(sim.spec().pools[spec.pool].name.clone()),
         gpus_milli: gpus.map(|gpus| u64::from(gpus) * GPU_MILLI),
         ..CapacityEvent::default()
+    })
+}
+
+fn reserved(sim: &Sim, name: &str, team: usize, gpus: u32) -> Event {
+    let kind = match gpus {
+        0 => CapacityEventKind::ReservationRemoved,
+        _ => CapacityEventKind::ReservationSet,
+    };
+    let Event::Capacity(event) = quota(sim, team, Some(gpus), kind) else { unreachable!("a quota") };
+    let ms = |us: i64| (sim.spec().epoch_us + us) / 1_000;
+    let found = sim.reservations().get(name);
+    Event::Capacity(CapacityEvent {
+        name: Some(name.to_owned()),
+        start_ms: found.map(|found| ms(found.start_us)),
+        end_ms: found.map(|found| ms(found.end_us)),
+        ..event
     })
 }

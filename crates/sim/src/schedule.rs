@@ -29,6 +29,7 @@ impl Sim {
     /// First come, first served over all teams of a pool. A team at its quota blocks only itself. A
     /// job without room blocks all behind it, except those that backfill lets pass.
     fn schedule_pool(&mut self, pool: usize) {
+        self.schedule_reserved(pool);
         let teams = &self.spec.teams;
         let mut open: Vec<usize> = (0..teams.len()).filter(|t| teams[*t].pool == pool).collect();
         loop {
@@ -75,7 +76,8 @@ impl Sim {
         }
         let mut size = spec.gpus.min(room);
         loop {
-            if let Some(held) = self.nodes.fit(pool, spec.model, size, spec.loan) {
+            let free = self.nodes.fit(pool, spec.model, size, spec.loan);
+            if let Some(held) = free.or_else(|| self.fit_before_reservations(job, size)) {
                 self.begin(job, held);
                 return StartAttempt::Started;
             }
@@ -87,7 +89,7 @@ impl Sim {
     }
 
     /// Takes a job out of the queue and starts it.
-    fn begin(&mut self, job: u32, held: Held) {
+    pub(crate) fn begin(&mut self, job: u32, held: Held) {
         let pause_us = self.latency().start_us + self.jobs[job as usize].spec.restart_us;
         let now_us = self.now_us;
         let j = &mut self.jobs[job as usize];

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     AttemptEnd, Backfill, Class, ClusterSpec, Job, JobSpec, JobState, Latency, Ledger, PPM, Place, Recording,
-    ServiceSpec, SimError, SimEvent,
+    Reservation, ServiceSpec, SimError, SimEvent,
     curve::relative_ppm,
     job::{Closing, Segment},
     nodes::{Held, Nodes},
@@ -29,7 +29,9 @@ pub struct Sim {
     /// GPUs each team holds, and its limit.
     pub(crate) held_by_team: Vec<u32>,
     pub(crate) limits: Vec<Option<u32>>,
-    timeline: Timeline<Tick>,
+    /// By name: those that have not ended.
+    pub(crate) reservations: BTreeMap<String, Reservation>,
+    pub(crate) timeline: Timeline<Tick>,
     /// Index of the next job to submit.
     next_job: usize,
     pub(crate) ledger: Ledger,
@@ -45,15 +47,41 @@ pub struct Sim {
 
 /// A scheduled event. Those of an older version or epoch are stale and ignored.
 #[derive(Debug, Clone)]
-enum Tick {
-    End { job: u32, version: u32 },
-    Close { job: u32, epoch: u32, saved: bool },
-    Saved { job: u32, epoch: u32 },
-    Demand { service: usize, step: usize },
-    Move { node: u32, epoch: u32 },
-    Fail { node: u32, repair_us: i64 },
-    Repair { node: u32 },
-    Speed { node: u32, speed_ppm: u32 },
+pub(crate) enum Tick {
+    End {
+        job: u32,
+        version: u32,
+    },
+    Close {
+        job: u32,
+        epoch: u32,
+        saved: bool,
+    },
+    Saved {
+        job: u32,
+        epoch: u32,
+    },
+    Demand {
+        service: usize,
+        step: usize,
+    },
+    Move {
+        node: u32,
+        epoch: u32,
+    },
+    Fail {
+        node: u32,
+        repair_us: i64,
+    },
+    Repair {
+        node: u32,
+    },
+    Speed {
+        node: u32,
+        speed_ppm: u32,
+    },
+    /// A reservation begins or ends.
+    Reservation,
 }
 
 /// What happens to unsaved progress when a segment ends.
@@ -103,6 +131,7 @@ impl Sim {
             ends: BTreeSet::new(),
             running: BTreeSet::new(),
             held_by_team: vec![0; teams],
+            reservations: BTreeMap::new(),
             now_us: 0,
             timeline,
             next_job: 0,
@@ -236,6 +265,7 @@ impl Sim {
             }
             Tick::Repair { .. } => {}
             Tick::Speed { node, speed_ppm } => self.set_speed(node, speed_ppm),
+            Tick::Reservation => self.settle_reservations(),
         }
     }
 

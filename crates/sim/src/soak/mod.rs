@@ -6,14 +6,16 @@
 
 mod check;
 mod executors;
+mod fault_kind;
 mod invariant;
 mod journal_check;
 mod rollout_check;
 mod swarm;
 
 pub use check::{Limits, Violation};
+pub use fault_kind::FaultKind;
 pub use invariant::Invariant;
-pub use swarm::{FaultKind, Swarm};
+pub use swarm::Swarm;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -117,6 +119,7 @@ impl World {
             (0..target.sim().nodes().len() as u32).for_each(|n| target.drain_by_hand(n, false));
         }
         self.swarm.apply_manual_drains(&mut target, now_us);
+        self.swarm.apply_manual_reservations(&mut target, now_us);
         target.run_until(now_us + self.swarm.habits.every_us);
         let is_quiet = (quiet_us + SETTLES_US..quiet_us + LIVES_ON_US).contains(&now_us);
         self.checker.borrow_mut().check(&target, is_quiet);
@@ -130,6 +133,7 @@ fn soak_one(seed: u64, policy: &Policy, limits: &Limits) -> Result<SoakReport, S
     swarm.plan(&mut sim);
     let epoch_us = setting.spec.epoch_us;
     let error = ForecastFault { until_us: epoch_us + swarm.forecast.until_us, ..swarm.forecast };
+    let policy = &swarm.policy(policy.clone());
     let policy = if swarm.habits.approval_us > 0 { with_approvals(policy.clone()) } else { policy.clone() };
     let journal = InMemoryJournal::default();
     let teams = setting.spec.teams.iter().map(|team| team.name.clone());

@@ -5,88 +5,19 @@ use std::ops::Range;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde::Serialize;
+use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::guard::KillSwitch;
+use tidegate_autopilot::policy::{Mode, Policy};
 
+use super::fault_kind::{FaultKind, KINDS};
 use crate::{
-    Backfill, DAY_US, HOUR_US, MINUTE_US, SECOND_US, Sim,
+    Backfill, DAY_US, HOUR_US, MINUTE_US, SECOND_US, Sim, TeamSpec,
     forecast_fault::ForecastFault,
     generate::{self, Arrivals, Fault, Load},
     pilot::PilotConfig,
     scenario::Scenario,
     target::{ControlFaults, SimTarget},
 };
-
-/// Kinds of faults.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FaultKind {
-    /// Single nodes fail.
-    NodesFail,
-    /// A whole rack at once.
-    RacksFail,
-    /// Nodes run slowly.
-    Stragglers,
-    /// The scheduler is unreachable.
-    Unreachable,
-    /// The scheduler refuses.
-    Refuses,
-    /// The scheduler reports success and does nothing.
-    Lies,
-    /// Answers are lost.
-    AnswersLost,
-    /// The scheduler applies changes late.
-    Slow,
-    /// Jobs do not acknowledge notices.
-    SilentJobs,
-    /// Observations are old.
-    OldTelemetry,
-    /// Observations are lost.
-    LostTelemetry,
-    /// A person approves late.
-    SlowApproval,
-    /// An executor dies at a write.
-    #[serde(rename = "actuator_dies")]
-    ExecutorDies,
-    /// An executor hangs while another acts, then continues.
-    #[serde(rename = "two_actuators")]
-    TwoExecutors,
-    /// People drain nodes.
-    PeopleDrain,
-    /// Demand doubles suddenly.
-    DemandJumps,
-    /// The forecast is biased.
-    ForecastBias,
-    /// The forecast is noisy.
-    ForecastNoise,
-    /// The forecast learns late.
-    ForecastStale,
-    /// A person turns the kill switch off, or it is unreadable.
-    SwitchOff,
-}
-
-const KINDS: [FaultKind; 20] = [
-    FaultKind::NodesFail,
-    FaultKind::RacksFail,
-    FaultKind::Stragglers,
-    FaultKind::Unreachable,
-    FaultKind::Refuses,
-    FaultKind::Lies,
-    FaultKind::AnswersLost,
-    FaultKind::Slow,
-    FaultKind::SilentJobs,
-    FaultKind::OldTelemetry,
-    FaultKind::LostTelemetry,
-    FaultKind::SlowApproval,
-    FaultKind::ExecutorDies,
-    FaultKind::TwoExecutors,
-    FaultKind::PeopleDrain,
-    FaultKind::DemandJumps,
-    FaultKind::ForecastBias,
-    FaultKind::ForecastNoise,
-    FaultKind::ForecastStale,
-    FaultKind::SwitchOff,
-];
 
 /// The faults of one seed.
 #[derive(Debug, Clone)]
@@ -107,6 +38,10 @@ pub struct Swarm {
     pub forecast: ForecastFault,
     slow: Vec<(i64, u32, u32)>,
     drains: Vec<(i64, u32, bool)>,
+    reserves: Vec<ByHand>,
+    /// GPUs that the autopilot may reserve ahead of the first team's peaks; 0: none.
+    ahead_gpus: u32,
+    teams: usize,
     hangs: Vec<Hang>,
     deaths: Vec<Death>,
     off: Vec<(Range<i64>, KillSwitch)>,
@@ -120,6 +55,18 @@ struct Hang {
     moments: u32,
     /// Periods in which the other one acts; a lease lasts three.
     looks: u32,
+}
+
+/// A reservation that a person makes, changes or ends.
+#[derive(Debug, Clone, Copy)]
+struct ByHand {
+    at_us: i64,
+    team: usize,
+    /// Whether it has the name of the autopilot's own.
+    takes_name: bool,
+    gpus: u32,
+    start_us: i64,
+    end_us: i64,
 }
 
 /// An executor dies at a write.
@@ -147,6 +94,8 @@ const LOOKS_US: [i64; 2] = [20 * SECOND_US, MINUTE_US];
 const PLANS_US: i64 = 5 * MINUTE_US;
 const TRAIN: u32 = 8;
 const SERVE: u32 = 8;
+/// Name of what the autopilot reserves for the first team.
+const AHEAD: &str = "ahead-research-train";
 /// Nodes in a rack: four racks, two of each pool.
 const RACK: u32 = 4;
 
@@ -188,6 +137,7 @@ impl Swarm {
         let racks_at = times(FaultKind::RacksFail, 2);
         let (slow_at, drains_at) = (times(FaultKind::Stragglers, 10), times(FaultKind::PeopleDrain, 8));
         let off_at = times(FaultKind::SwitchOff, 3);
+        let reserves_at = times(FaultKind::PeopleReserve, 8);
         let hang = |at_us, rng: &mut ChaCha8Rng| Hang {
             at_us,
             moments: rng.random_range(0..12),
@@ -220,6 +170,15 @@ impl Swarm {
             .collect();
         let drains =
             drains_at.iter().map(|at| (*at, rng.random_range(0..nodes), rng.random_bool(0.6))).collect();
+        let teams = 1 + usize::from(rng.random_bool(0.5));
+        let reserve = |at_us: i64, rng: &mut ChaCha8Rng| {
+            let start_us = at_us + rng.random_range(0..6) * HOUR_US;
+            let end_us = (start_us + rng.random_range(1..8) * HOUR_US).min(span_us);
+            let (team, takes_name) = (rng.random_range(0..teams), rng.random_bool(0.4));
+            ByHand { at_us, team, takes_name, gpus: 8 * rng.random_range(0..4), start_us, end_us }
+        };
+        let reserves = reserves_at.into_iter().map(|at_us| reserve(at_us, &mut rng)).collect();
+        let ahead_gpus = if rng.random_bool(0.5) { 8 * rng.random_range(1..4) } else { 0 };
         // Two hundred times the published rate: several a day on these few nodes.
         let often = if kinds.contains(&FaultKind::NodesFail) { 200_000_000 } else { 0 };
         let mut failures = generate::faults(nodes, span_us, often, seed);
@@ -253,6 +212,9 @@ impl Swarm {
             forecast,
             slow,
             drains,
+            reserves,
+            ahead_gpus,
+            teams,
             hangs,
             deaths,
             off,
@@ -268,6 +230,7 @@ impl Swarm {
             load_gpus: rng.random_range(40..110),
             max_gpus: 32,
             max_work_us: 12 * HOUR_US,
+            teams: self.teams,
             ..Arrivals::default()
         };
         let load = Load {
@@ -278,6 +241,9 @@ impl Swarm {
         };
         let mut setting = Scenario::synthetic(TRAIN as usize, SERVE as usize, &arrivals, &load, self.seed);
         setting.spec.epoch_us = 1_760_000_000_000_000;
+        if self.teams > 1 {
+            setting.spec.teams.push(TeamSpec { name: "vision".into(), pool: 0, quota_gpus: None });
+        }
         for (at, node) in setting.spec.nodes.iter_mut().enumerate() {
             node.rack = at as u32 / RACK;
         }
@@ -349,6 +315,24 @@ impl Swarm {
         }
     }
 
+    /// Makes the reservations of people that are due now.
+    pub(super) fn apply_manual_reservations(&self, target: &mut SimTarget, now_us: i64) {
+        for by_hand in self.reserves.iter().filter(|reserve| reserve.at_us == now_us) {
+            let ByHand { team, takes_name, gpus, start_us, end_us, .. } = *by_hand;
+            let name = if takes_name { AHEAD } else { "maintenance" };
+            target.reserve_by_hand(name, team, gpus, start_us, end_us);
+        }
+    }
+
+    /// The policy, which in half of the seeds lets the autopilot reserve ahead of a team's peaks.
+    pub(super) fn policy(&self, mut policy: Policy) -> Policy {
+        if self.ahead_gpus > 0 {
+            policy.reservation.ahead.insert("research".to_owned(), self.ahead_gpus);
+            policy.modes.insert(Kind::AdjustReservation, Mode::Act);
+        }
+        policy
+    }
+
     /// Number of faults by kind. Faults of the control path are drawn at each call and count once.
     pub(super) fn fault_counts(&self) -> BTreeMap<FaultKind, u64> {
         let count = |kind: &FaultKind| match kind {
@@ -359,6 +343,7 @@ impl Swarm {
             FaultKind::TwoExecutors => self.hangs.len(),
             FaultKind::SwitchOff => self.off.len(),
             FaultKind::PeopleDrain => self.drains.len(),
+            FaultKind::PeopleReserve => self.reserves.len(),
             _ => 1,
         };
         self.kinds.iter().map(|kind| (*kind, count(kind) as u64)).collect()

@@ -100,7 +100,10 @@ impl SimTarget {
                 let team = self.team(owner).ok_or_else(|| format!("no team {owner}"))?;
                 self.sim.set_limit(team, Some(*to_gpus));
             }
-            Change::AdjustReservation(_) => return Err("this scheduler has no reservations".into()),
+            Change::AdjustReservation(Adjustment::Reservation { .. }) => self.reserve(action)?,
+            Change::AdjustReservation(Adjustment::Commitment { .. }) => {
+                return Err("what is bought for a term is a person's to decide".into());
+            }
             Change::DrainNode { node, .. } => {
                 let number = self.node_number(node).ok_or_else(|| format!("no node {node}"))?;
                 if self.drains.contains_key(&number) {
@@ -254,6 +257,35 @@ impl SimTarget {
         Ok(())
     }
 
+    fn reserve(&mut self, action: &Action) -> Result<(), String> {
+        let Change::AdjustReservation(Adjustment::Reservation {
+            name,
+            owner,
+            pool,
+            from_gpus,
+            to_gpus,
+            start_us,
+            end_us,
+        }) = &action.change
+        else {
+            return Err("no reservation".into());
+        };
+        let team = self.team(owner).ok_or_else(|| format!("no team {owner}"))?;
+        let spec = self.sim.spec();
+        if spec.pools[spec.teams[team].pool].name != *pool {
+            return Err(format!("{owner} runs nothing in {pool}"));
+        }
+        match (self.sim.reservations().contains_key(name), *from_gpus) {
+            (true, 0) => return Err(format!("there is a reservation {name} already")),
+            (false, 1..) => return Err(format!("there is no reservation {name}")),
+            _ => {}
+        }
+        let (start_us, end_us) = (start_us - spec.epoch_us, end_us - spec.epoch_us);
+        self.sim.reserve(name, team, *to_gpus, start_us, end_us).map_err(|refused| refused.to_string())?;
+        self.reserved_by.insert(name.clone(), action.generation);
+        Ok(())
+    }
+
     /// Loans whose nodes are all at home are over; those whose time has come are ended by the
     /// cluster itself, with nobody asking: jobs on them get their notice and go.
     pub(super) fn settle_loans(&mut self) {
@@ -346,7 +378,12 @@ impl SimTarget {
                 let limit = self.team(owner).and_then(|team| self.sim.limit_gpus(team));
                 if limit == Some(*to_gpus) { done } else { found(format!("{limit:?}")) }
             }
-            Change::AdjustReservation(_) => Effect::Absent,
+            Change::AdjustReservation(Adjustment::Reservation { name, to_gpus, end_us, .. }) => {
+                let is_over = *end_us <= self.sim.spec().epoch_us + self.sim.now_us();
+                let gpus = self.sim.reservations().get(name).map_or(0, |found| self.reserved_gpus(found));
+                if gpus == *to_gpus || is_over { done } else { found(format!("{gpus} GPUs are reserved")) }
+            }
+            Change::AdjustReservation(Adjustment::Commitment { .. }) => Effect::Absent,
         }
     }
 

@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tidegate_autopilot::{
     action::{Action, ActionId, Kind},
-    state::{ClusterState, LoanId},
+    state::{ClusterState, LoanId, ReservationName},
     target::{Capabilities, Effect, Notice, Receipt, Target, TargetError},
 };
 
@@ -72,6 +72,8 @@ pub struct SimTarget {
     /// Accepted actions that are still delayed.
     slow: Vec<(i64, Action)>,
     loans: BTreeMap<LoanId, OpenLoan>,
+    /// Generations of the executors that wrote reservations last; those of people have none.
+    reserved_by: BTreeMap<ReservationName, u64>,
     /// Drained nodes: by an action with its generation, or `None` for a person.
     drains: BTreeMap<u32, Option<(ActionId, u64)>>,
     /// Notices by action: start, and time of the acknowledgement if there will be one.
@@ -118,6 +120,7 @@ impl SimTarget {
             applied: BTreeMap::new(),
             slow: Vec::new(),
             loans: BTreeMap::new(),
+            reserved_by: BTreeMap::new(),
             drains: BTreeMap::new(),
             notices: BTreeMap::new(),
             snapshots: VecDeque::new(),
@@ -214,6 +217,14 @@ impl SimTarget {
         }
     }
 
+    /// A person reserves GPUs for a team, in place of what was reserved under that name. Times are
+    /// µs since the simulation began. Like a person, it gives up if there is no room.
+    pub fn reserve_by_hand(&mut self, name: &str, team: usize, gpus: u32, start_us: i64, end_us: i64) {
+        if self.sim.reserve(name, team, gpus, start_us, end_us).is_ok() {
+            self.reserved_by.remove(name);
+        }
+    }
+
     /// Runs until `until_us`: applies delayed actions, ends expired loans and takes snapshots.
     pub fn run_until(&mut self, until_us: i64) {
         loop {
@@ -287,7 +298,7 @@ impl Target for SimTarget {
             native_expiry: true,
             lend_nodes: true,
             requeue_delay_ms: 0,
-            lacking: vec!["reservations and commitments: the simulated scheduler has none".into()],
+            lacking: vec!["commitments: the simulated cluster buys nothing".into()],
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_autopilot::state::{
     Checkpoint, ClusterState, Drain, DrainedBy, GrowBy, Health, Job, JobKind, JobState as State, Loan, Node,
-    NodeState, Owner, Pool, Share, Source, Writer,
+    NodeState, Owner, Pool, Reservation, Share, Source, Writer,
 };
 
 use super::{OpenLoan, SimTarget};
@@ -36,7 +36,7 @@ impl SimTarget {
             owners: self.owners(),
             jobs: self.jobs_and_services(),
             loans: self.loans.iter().map(|(id, loan)| (id.clone(), self.loan(loan))).collect(),
-            reservations: BTreeMap::new(),
+            reservations: self.reservations(),
             sources: ["scheduler", "services"].map(|name| (name.to_owned(), source)).into(),
             disagreements: Vec::new(),
             corrections_ppm: BTreeMap::new(),
@@ -225,6 +225,30 @@ impl SimTarget {
             do_not_disrupt: true,
         };
         (format!("service-{name}"), job)
+    }
+
+    fn reservations(&self) -> BTreeMap<String, Reservation> {
+        let spec = self.sim.spec();
+        let reservation = |(name, found): (&String, &crate::Reservation)| {
+            let team = &spec.teams[found.team];
+            let by = self.reserved_by.get(name);
+            let reservation = Reservation {
+                owner: team.name.clone(),
+                pool: spec.pools[team.pool].name.clone(),
+                gpus: self.reserved_gpus(found),
+                nodes: found.nodes.iter().map(|n| spec.nodes[*n as usize].name.clone()).collect(),
+                start_us: spec.epoch_us + found.start_us,
+                end_us: Some(spec.epoch_us + found.end_us),
+                writer: by.map_or(Writer::Other, |generation| Writer::Autopilot { generation: *generation }),
+            };
+            (name.clone(), reservation)
+        };
+        self.sim.reservations().iter().map(reservation).collect()
+    }
+
+    /// GPUs of the nodes of a reservation.
+    pub(super) fn reserved_gpus(&self, reservation: &crate::Reservation) -> u32 {
+        reservation.nodes.iter().map(|n| self.sim.nodes()[*n as usize].gpus).sum()
     }
 
     fn loan(&self, loan: &OpenLoan) -> Loan {

@@ -47,6 +47,7 @@ fn known(reports: Reports) -> BTreeSet<String> {
         target.plan_failure(2 * DAY_US + i64::from(node) * HOUR_US, node, HOUR_US);
     }
     target.drain_by_hand(11, true);
+    target.reserve_by_hand("theirs", 0, 16, HOUR_US, DAY_US);
     let mut fields = BTreeSet::new();
     for look in 1..=3 * 24 * 6 {
         target.run_until(look * 10 * MINUTE_US);
@@ -64,6 +65,7 @@ fn a_plan_in_the_simulator_knows_nothing_that_slurm_and_the_log_do_not_tell() {
     let all = known(Reports::All);
     let beyond: Vec<&String> = all.difference(&on_slurm).collect();
     assert!(beyond.is_empty(), "only the simulator knows {beyond:?}");
+    assert!(all.contains("reservations.*.start_us") && all.contains("reservations.*.writer"));
     let silent = known(Reports::None);
     let durations = known(Reports::Durations);
     let only = |fields: &BTreeSet<String>, less: &BTreeSet<String>| {

@@ -11,6 +11,7 @@ mod fields;
 mod observe;
 mod processes;
 mod promises;
+mod reservations;
 mod rollout;
 mod saved_state;
 mod schedulers;

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use tidegate_autopilot::{
-    action::{Action, Change, Precondition},
+    action::{Action, Adjustment, Change, Precondition},
+    state::Writer,
     target::{Effect, Notice, Target, TargetError},
 };
 use tidegate_sim::{
@@ -134,6 +135,45 @@ fn older_generations_broken_facts_and_expired_actions_change_nothing() {
         "nothing is not all"
     );
     assert_eq!((target.effects().len(), target.open_loans()), (1, 1));
+}
+
+#[test]
+fn a_reservation_is_made_once_changed_under_its_name_and_ends_by_itself() {
+    let mut target = cluster(ControlFaults::default());
+    let reserve = |id: &str, from_gpus, to_gpus, from_hour: i64, to_hour: i64| {
+        let adjust = Adjustment::Reservation {
+            name: "ahead".into(),
+            owner: "research".into(),
+            pool: "train".into(),
+            from_gpus,
+            to_gpus,
+            start_us: EPOCH_US + from_hour * HOUR_US,
+            end_us: EPOCH_US + to_hour * HOUR_US,
+        };
+        action(id, 3, Change::AdjustReservation(adjust))
+    };
+    let made = reserve("R1", 0, 8, 1, 2);
+    assert!(!target.apply(&made).unwrap().already);
+    assert!(target.apply(&made).unwrap().already);
+    assert!(matches!(target.read_back(&made).unwrap(), Effect::Done { .. }));
+    let seen = &target.observe().unwrap().reservations["ahead"];
+    assert_eq!((seen.owner.as_str(), seen.pool.as_str(), seen.gpus), ("research", "train", 8));
+    assert_eq!(seen.writer, Writer::Autopilot { generation: 3 });
+    assert_eq!((seen.start_us, seen.end_us), (EPOCH_US + HOUR_US, Some(EPOCH_US + 2 * HOUR_US)));
+    let refused = |target: &mut SimTarget, action| match target.apply(&action) {
+        Err(TargetError::Refused { why, .. }) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(&mut target, reserve("R2", 0, 8, 1, 2)).contains("there is a reservation ahead already"));
+    assert!(refused(&mut target, reserve("R3", 8, 16, 1, 2)).contains("whole nodes of 8"));
+    // Its end moves; a person takes it over.
+    target.apply(&reserve("R4", 8, 8, 1, 3)).unwrap();
+    target.reserve_by_hand("ahead", 0, 8, 0, 4 * HOUR_US);
+    assert_eq!(target.observe().unwrap().reservations["ahead"].writer, Writer::Other);
+    target.run_until(4 * HOUR_US);
+    assert!(target.observe().unwrap().reservations.is_empty());
+    assert!(matches!(target.read_back(&made).unwrap(), Effect::Done { .. }), "it has ended as it said");
+    assert!(refused(&mut target, reserve("R5", 8, 0, 1, 3)).contains("there is no reservation ahead"));
 }
 
 #[test]
