@@ -39,6 +39,7 @@ pub mod pilot;
 mod queue;
 mod reports;
 mod reservation;
+mod reserve;
 pub mod scenario;
 mod schedule;
 pub mod schedulers;

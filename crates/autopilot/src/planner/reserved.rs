@@ -1,7 +1,7 @@
 //! Nodes that reservations keep for one owner in a pool that others use too.
 //!
-//! The scheduler gives them to nobody else, however free they look: it would refuse growth onto them
-//! and a loan of them. The owner's waiting jobs start there by themselves.
+//! The scheduler gives them to nobody else, however free they look: it would refuse growth onto
+//! them and a loan of them. The owner's waiting jobs start there by themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -78,8 +78,8 @@ fn reservations(site: &Site) {
     site.applies_once(&made);
     assert_eq!(site.show("reservation", "night")["NodeCnt"], "2");
     assert_eq!(site.observe().reservations["night"].writer, Writer::Autopilot { generation: 2 });
-    // Of five nodes two are reserved for an hour. Others get three; its owner's job need not name it,
-    // and may run for longer.
+    // Of five nodes two are reserved for an hour. Others get three; its owner's job need not name
+    // it, and may run for longer.
     let hold = |account: &str| site.submit(account, &["--gres=gpu:8", "--time=180", "--partition=train"]);
     let others: Vec<String> = (0..4).map(|_| hold("serving")).collect();
     wait_for("three of four", 60, || others.iter().filter(|job| site.cluster.state(job) == "R").count() == 3);

@@ -141,8 +141,8 @@ fn a_plan_announces_its_stops_and_records_who_saved_and_who_did_not() {
     let acknowledged = Transition::Acknowledged { saved_step: Some(step) };
     assert!(saved.iter().any(|(what, _)| *what == acknowledged), "step {step}: {saved:?}");
     assert!(step >= 10);
-    // On a busy machine a step takes seconds, so times prove nothing: it is stopped in the very step
-    // that finds its acknowledgement.
+    // On a busy machine a step takes seconds, so times prove nothing: it is stopped in the very
+    // step that finds its acknowledgement.
     let is_stopped_at_once = |steps: &[(ActionId, &str)]| {
         steps
             .windows(2)

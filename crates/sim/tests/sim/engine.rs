@@ -243,8 +243,8 @@ fn a_job_that_can_never_run_is_refused() {
     );
 }
 
-/// Two nodes of 8 GPUs for teams `a` and `b`, and their jobs of 8 GPUs: minute of submission, hours,
-/// and team.
+/// Two nodes of 8 GPUs for teams `a` and `b`, and their jobs of 8 GPUs: minute of submission,
+/// hours, and team.
 fn shared(jobs: &[(i64, i64, usize)]) -> Sim {
     let mut spec = instant(&[2], 8);
     let team = |name: &str| TeamSpec { name: name.into(), pool: 0, quota_gpus: None };
