@@ -1,10 +1,12 @@
 //! Makes and ends reservations, and starts jobs in them.
 //!
-//! They work as Slurm's do with the flags `MAGNETIC` and `FLEX`, by which jobs need not name them
-//! and may outlast them. The scheduler chooses the nodes, and refuses if too few are free of jobs
-//! that may run into the reservation. Until it begins, a job starts there only if it ends by then;
-//! afterwards only jobs of the team do. Ends are those that users state. A job runs wholly inside
-//! or wholly outside. At the end the nodes are everybody's again.
+//! They follow Slurm's with the flags `MAGNETIC` and `FLEX`: jobs need not name a reservation and
+//! may outlast it. The scheduler chooses the nodes. It refuses if too few will be free when the
+//! reservation begins, going by the time limits of the jobs on them. Before it begins, anybody's
+//! job may use them if its limit ends in time; during it, only the team's jobs may start there.
+//!
+//! Slurm's `FLEX` also lets jobs start early and use nodes inside and outside at once. Here a job
+//! runs wholly inside or wholly outside.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +16,7 @@ use crate::{ControlError, Held, Place, Reservation, Sim, SimEvent, sim::Tick};
 const TRIED: usize = 100;
 
 impl Sim {
-    /// Makes the reservation `name` for a team, or changes how large it is and when it ends. With 0
-    /// GPUs it ends at once.
+    /// Creates reservation `name` for a team, or changes its size and end. 0 GPUs end it at once.
     ///
     /// # Errors
     /// [`ControlError::Reservation`] if the team's pool serves, the reservation is another team's
@@ -63,7 +64,8 @@ impl Sim {
         Ok(())
     }
 
-    /// Nodes for a reservation of `gpus` that has `had`: idle ones leave it first, and come first.
+    /// Chooses the nodes of a reservation of `gpus` that now has `had`. Idle nodes are added first
+    /// and released first.
     fn choose(
         &self,
         team: usize,
@@ -127,8 +129,8 @@ impl Sim {
         self.dirty = true;
     }
 
-    /// Starts jobs in the reservations of their teams that have begun, in order of the queue. A job
-    /// that does not fit holds up none behind it.
+    /// Starts waiting jobs in active reservations of their teams, in queue order. A job that does
+    /// not fit does not block those behind it.
     pub(crate) fn schedule_reserved(&mut self, pool: usize) {
         let is_active = |r: &&Reservation| self.spec.teams[r.team].pool == pool && r.start_us <= self.now_us;
         let active: Vec<Reservation> = self.reservations.values().filter(is_active).cloned().collect();

@@ -48,39 +48,14 @@ pub struct Sim {
 /// A scheduled event. Those of an older version or epoch are stale and ignored.
 #[derive(Debug, Clone)]
 pub(crate) enum Tick {
-    End {
-        job: u32,
-        version: u32,
-    },
-    Close {
-        job: u32,
-        epoch: u32,
-        saved: bool,
-    },
-    Saved {
-        job: u32,
-        epoch: u32,
-    },
-    Demand {
-        service: usize,
-        step: usize,
-    },
-    Move {
-        node: u32,
-        epoch: u32,
-    },
-    Fail {
-        node: u32,
-        repair_us: i64,
-    },
-    Repair {
-        node: u32,
-    },
-    Speed {
-        node: u32,
-        speed_ppm: u32,
-    },
-    /// A reservation begins or ends.
+    End { job: u32, version: u32 },
+    Close { job: u32, epoch: u32, saved: bool },
+    Saved { job: u32, epoch: u32 },
+    Demand { service: usize, step: usize },
+    Move { node: u32, epoch: u32 },
+    Fail { node: u32, repair_us: i64 },
+    Repair { node: u32 },
+    Speed { node: u32, speed_ppm: u32 },
     Reservation,
 }
 

@@ -149,8 +149,8 @@ impl<'a> PlanBuilder<'a> {
         (self.policy, self.owners, self.canary) = (policy, part, canary);
     }
 
-    /// Rooms for jobs by pool, without loans, nodes that are reserved for one owner, and nodes this
-    /// plan lends or drains.
+    /// Free GPUs by pool, node by node. Leaves out nodes that are lent or reserved for one owner,
+    /// and those that this plan lends or drains.
     pub(super) fn free_rooms(&self) -> BTreeMap<&'a PoolName, Room> {
         let mut gone: BTreeSet<&NodeName> = BTreeSet::new();
         for decision in &self.decisions {

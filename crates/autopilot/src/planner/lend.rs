@@ -53,8 +53,8 @@ pub(super) fn level_for(builder: &PlanBuilder<'_>, coverage: Option<f64>) -> f64
 /// Demand the owner is promised to have GPUs for while a loan comes back: at the policy's promise
 /// level, over the measured reclaim time, or `within_ms` if unmeasured.
 ///
-/// At level 1 it is more than the past has shown: the steepest rise of the last week and a quarter
-/// of it on top, over the whole time that the policy allows a reclaim.
+/// Level 1 adds a margin to the past: the bound is 1.25 times the steepest rise of the last week.
+/// It always covers the reclaim time that the policy allows, even where reclaims were faster.
 pub(super) fn promised(builder: &mut PlanBuilder<'_>, of: Series<'_>, within_ms: i64) -> Option<f64> {
     let share = builder.state.share(of.owner, of.pool);
     let (demand, took_ms) = share.map_or((None, None), |share| (share.demand_gpus, share.reclaim_took_ms));

@@ -1,9 +1,9 @@
 //! Scheduler reservations ahead of an owner's peak (docs/control.md, 4.5 and 4.6).
 //!
 //! r = Q_q[max over h ≤ H of D(t+h)] - D(t) in whole nodes, at the quantile that lending keeps
-//! back. The reservation begins one reclaim time before demand may first need it, so that GPUs that
-//! come back by then go to this owner. It lasts for H and ends by itself: the rise may come at any
-//! time of it.
+//! back. The reservation begins one reclaim time before demand may first rise, so that the owner
+//! gets the GPUs that are returned by then. It lasts for H, because the rise may come that late,
+//! and then ends by itself.
 //!
 //! Until it begins it follows the forecast. Afterwards it only grows: the owner's jobs may be on
 //! it, and what remains of it ends soon.

@@ -20,12 +20,16 @@ pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
     let served = builder.served();
     let mut waiting: Vec<(&JobId, &Job, i64)> = Vec::new();
     for (id, job) in &state.jobs {
-        let starts = served.contains(id) || builder.reserved.starts(id);
-        let ours = builder.owners.includes(&job.owner) && !starts;
+        let ours = builder.owners.includes(&job.owner) && !served.contains(id);
         let Some(since) = job.pending_since_us().filter(|_| ours) else {
             continue;
         };
         builder.count_considered(Kind::Preempt, 1);
+        if builder.reserved.starts(id) {
+            let why = "the scheduler can start it in a reservation of its owner".to_owned();
+            builder.noop(Kind::Preempt, Some(Object::Job(id.clone())), why, None, Vec::new());
+            continue;
+        }
         // Preemptible jobs stop nobody.
         if builder.now_us - since >= after_us && !job.preemptible {
             waiting.push((id, job, since));

@@ -29,6 +29,7 @@ impl<'a> Reserved<'a> {
         let soon_us = now_us + Micros::from_secs(lasts_s).0;
         let is_kept = |of: &&Reservation| of.start_us <= soon_us && of.end_us.is_none_or(|end| end > now_us);
         let mut nodes = BTreeSet::new();
+        let mut begun = BTreeSet::new();
         let mut rooms: BTreeMap<(&OwnerName, &PoolName), Room> = BTreeMap::new();
         for reservation in state.reservations.values().filter(is_kept) {
             for name in &reservation.nodes {
@@ -37,7 +38,9 @@ impl<'a> Reserved<'a> {
                     continue;
                 }
                 nodes.insert(name);
-                if reservation.start_us <= now_us && node.takes_jobs() {
+                // Slurm lets reservations overlap: a node counts once.
+                let has_begun = reservation.start_us <= now_us && node.takes_jobs();
+                if has_begun && begun.insert((&reservation.owner, name)) {
                     let room = rooms.entry((&reservation.owner, &node.pool)).or_default();
                     room.add(node.gpus.saturating_sub(occupancy.held_on(name)), node.gpus);
                 }

@@ -49,17 +49,25 @@ fn nobody_grows_onto_nodes_that_are_reserved_now_or_soon() {
 
 #[test]
 fn room_is_made_for_no_job_that_starts_in_a_reservation() {
-    let waits = |reserved_for: &str, start_s| {
+    let waits = |reserved_for: &str, start_s, gpus| {
         let mut state = shared(reserved_for, start_s);
         state.jobs.insert("a".into(), gang(&["t0", "t1", "t2"]));
         let urgent = Job { owner: "vision".into(), preemptible: false, priority: 9, ..pending(8, 7_200) };
         state.jobs.insert("w".into(), urgent);
-        let (plan, _) = planned(&state, &FixedForecast::highest(128.0));
-        of_kind(&plan, Kind::Preempt).len()
+        let mut twice = state.reservations["r"].clone();
+        twice.nodes.insert("t2".into());
+        state.reservations.insert("overlaps".into(), twice);
+        state.jobs.get_mut("w").unwrap().gpus = gpus;
+        let (plan, report) = planned(&state, &FixedForecast::highest(128.0));
+        let starts =
+            noops(&report, Kind::Preempt).iter().any(|why| why.contains("a reservation of its owner"));
+        (of_kind(&plan, Kind::Preempt).len(), starts)
     };
-    assert_eq!(waits("vision", -60), 0, "the scheduler starts it on the reserved node");
-    assert_eq!(waits("operators", -60), 1, "that node is not for it");
-    assert_eq!(waits("vision", 1_800), 1, "the reservation has not begun");
+    assert_eq!(waits("vision", -60, 8), (0, true), "the scheduler starts it on the reserved node");
+    assert_eq!(waits("operators", -60, 8), (1, false), "that node is not for it");
+    assert_eq!(waits("vision", 1_800, 8), (1, false), "the reservation has not begun");
+    // One node is free, in both of two reservations.
+    assert_eq!(waits("vision", -60, 16), (1, false));
 }
 
 #[test]
