@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::action::{Action, Adjustment, Change};
 use crate::executor::ExecutorState;
-use crate::fixture::{NOW, S, cluster, gang, loan, pending};
+use crate::fixture::{NOW, S, cluster, elastic, gang, loan, pending};
 use crate::guard::PastAction;
 use crate::intent::Transition;
 use crate::planner::{Decision, Plan, Predicted};
@@ -179,6 +179,34 @@ fn a_stop_counts_the_job_it_was_made_for_and_what_the_stopped_one_lost_and_waite
     let Interval { low_gpu_ms, high_gpu_ms } = unknown.interval.unwrap();
     assert_eq!((unknown.cost_gpu_ms, high_gpu_ms - low_gpu_ms), (None, 16 * 2 * GPU_HOUR));
     assert_eq!(high_gpu_ms, 20 * 32 * GPU_HOUR - 16 * 61 * GPU_HOUR / 60);
+}
+
+#[test]
+fn what_a_job_grew_by_counts_as_owed_to_the_one_it_goes_to() {
+    let worth = |preemptible: bool, to_gpus: u32| {
+        let mut state = cluster();
+        let keeps = if to_gpus == 8 { &["t0"][..] } else { &[] };
+        let mut job = elastic(&["t0", "t1"], 500_000);
+        job.gpus = 8;
+        state.jobs.insert("1".into(), job);
+        state.jobs.insert("3".into(), gang(&["t2", "t3"]));
+        state.jobs.insert("2".into(), Job { preemptible, ..pending(8, 900) });
+        let change = Change::ResizeJob {
+            job: "1".into(),
+            from_gpus: 16,
+            to_gpus,
+            keep_nodes: keeps.iter().map(|node| (*node).to_owned()).collect(),
+            add_nodes: [].into(),
+        };
+        let (plan, decision) = decided(change, Some(Object::Job("2".into())));
+        match Basis::of(&decision, &plan, &state, &Policy::shipped()) {
+            Some(Basis::Room { missing_ppm, .. }) => missing_ppm / 1_000_000,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((worth(true, 8), worth(false, 8)), (20, 20));
+    // Less than it asked for is taken from it only for a job that may not be stopped.
+    assert_eq!((worth(true, 4), worth(false, 4)), (1, 20));
 }
 
 #[test]

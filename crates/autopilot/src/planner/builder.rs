@@ -40,6 +40,8 @@ pub(super) struct PlanBuilder<'a> {
     pub(super) disturbed: BTreeSet<&'a JobId>,
     /// Free GPUs by pool, outside of loans and not yet given away by this plan.
     pub(super) free: BTreeMap<&'a PoolName, u32>,
+    /// Nodes that jobs of any owner may start on, by pool.
+    open_nodes: Vec<OpenNode<'a>>,
     /// GPUs by pool on nodes that are not lent and take no jobs.
     out: BTreeMap<&'a PoolName, u32>,
     /// Nodes that reservations keep for one owner.
@@ -54,6 +56,15 @@ pub(super) struct PlanBuilder<'a> {
     report: Report,
     /// Jobs still waiting for a loan. `None`: not computed yet.
     pub(super) waiting: Option<WaitingJobs>,
+}
+
+/// A node that takes jobs and is neither lent nor reserved for one owner.
+struct OpenNode<'a> {
+    pool: &'a PoolName,
+    name: &'a NodeName,
+    /// GPUs that no job holds, of `gpus`.
+    free: u32,
+    gpus: u32,
 }
 
 /// Specification of an action to decide on.
@@ -90,15 +101,19 @@ impl<'a> PlanBuilder<'a> {
             loan_of.extend(loan.nodes.iter().map(|node| (node, id)));
         }
         let reserved = Reserved::of(policy, state, &occupancy, now_us);
-        let mut free: BTreeMap<&PoolName, u32> = BTreeMap::new();
+        let mut open_nodes: Vec<OpenNode<'_>> = Vec::new();
         let mut out: BTreeMap<&PoolName, u32> = BTreeMap::new();
         for (name, node) in state.nodes.iter().filter(|(name, _)| !loan_of.contains_key(name)) {
             if !node.takes_jobs() {
                 *out.entry(&node.pool).or_default() += node.gpus;
             } else if !reserved.keeps(name) {
-                *free.entry(&node.pool).or_default() += node.gpus.saturating_sub(occupancy.held_on(name));
+                let free = node.gpus.saturating_sub(occupancy.held_on(name));
+                open_nodes.push(OpenNode { pool: &node.pool, name, free, gpus: node.gpus });
             }
         }
+        open_nodes.sort_by_key(|node| node.pool);
+        let free = open_nodes.chunk_by(|a, b| a.pool == b.pool);
+        let free = free.map(|nodes| (nodes[0].pool, nodes.iter().map(|node| node.free).sum())).collect();
         let mut held: BTreeMap<(Kind, Object), Vec<&Decision>> = BTreeMap::new();
         let unexpired = |decision: &&Decision| decision.action.expires_us > now_us;
         for decision in parent.into_iter().flat_map(|parent| &parent.decisions).filter(unexpired) {
@@ -124,6 +139,7 @@ impl<'a> PlanBuilder<'a> {
             loan_of,
             disturbed,
             free,
+            open_nodes,
             out,
             reserved,
             promises: BrokenPromises::of(&policy.promise, state),
@@ -160,16 +176,13 @@ impl<'a> PlanBuilder<'a> {
                 _ => {}
             }
         }
-        let mut out: BTreeMap<&PoolName, Room> = BTreeMap::new();
-        for (name, node) in &self.state.nodes {
-            let is_taken =
-                self.loan_of.contains_key(name) || gone.contains(name) || self.reserved.keeps(name);
-            if node.takes_jobs() && !is_taken {
-                let free = node.gpus.saturating_sub(self.occupancy.held_on(name));
-                out.entry(&node.pool).or_default().add(free, node.gpus);
-            }
-        }
-        out
+        let room_of = |nodes: &[OpenNode<'a>]| {
+            let mut room = Room::default();
+            let left = nodes.iter().filter(|node| !gone.contains(node.name));
+            left.for_each(|node| room.add(node.free, node.gpus));
+            (nodes[0].pool, room)
+        };
+        self.open_nodes.chunk_by(|a, b| a.pool == b.pool).map(room_of).collect()
     }
 
     /// GPUs out of service in a pool that belongs to this owner alone. They are not part of what it

@@ -255,7 +255,7 @@ fn from_nodes(
     };
     let mut freed: BTreeSet<&NodeName> = BTreeSet::new();
     for (_, way) in &picked {
-        freed.extend(busy.iter().copied().filter(|node| way.leaves.contains(*node)));
+        freed.extend(way.leaves.iter().filter_map(|node| busy.get(node).copied()));
     }
     // A shared node is free once all its jobs have left it.
     let gone: BTreeMap<&JobId, &VictimOption> = picked.iter().map(|(id, way)| (*id, way)).collect();

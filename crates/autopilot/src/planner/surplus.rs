@@ -11,7 +11,7 @@ use tidegate_units::GpuMillis;
 use super::builder::PlanBuilder;
 use super::resize::hold_ms;
 use super::room::Room;
-use super::victims::{VictimOption, make_room, may_disturb, pick, victim_options};
+use super::victims::{VictimOption, make_room, may_disturb, most_freed, pick, victim_options};
 use crate::action::Kind;
 use crate::policy::{Footprint, Mode};
 use crate::state::{Job, JobId, JobKind, NodeName, Object, PoolName};
@@ -93,11 +93,16 @@ fn serve<'a>(
     let need = room.missing(job.gpus);
     let hold = hold_ms(builder, job, job.gpus);
     let options = options(builder, job, need, hold, grown);
-    let Some(picked) = pick(&options, need) else { return false };
+    let Some(picked) = pick(&options, need) else {
+        let most = most_freed(&options);
+        let why = format!("it lacks {need} GPUs on nodes that it can use; what others grew by frees {most}");
+        builder.noop(Kind::ResizeJob, Some(Object::Job(id.clone())), why, None, Vec::new());
+        return false;
+    };
     let cost: i64 = picked.iter().map(|(_, way)| way.choice.cost).sum();
-    // A job that may not be stopped was promised its GPUs, so they count as missing; not where
-    // enough are free, but scattered.
-    let is_owed = !job.preemptible && builder.occupancy.free(&job.pool) < job.gpus;
+    // Without growth it could run, so its GPUs count as missing; not where enough are free, but
+    // scattered: jobs would shrink and grow for each one that comes and goes.
+    let is_owed = builder.occupancy.free(&job.pool) < job.gpus;
     let worth = if is_owed { builder.missing_ratio() } else { 1.0 };
     let benefit = f64::from(job.gpus) * hold as f64 * worth;
     let predicted = builder.predict(benefit, cost as f64, None, 0.8, hold);

@@ -147,6 +147,39 @@ fn what_a_job_grew_by_goes_to_the_first_that_waits() {
 }
 
 #[test]
+fn what_a_job_grew_by_is_owed_to_those_who_wait_also_where_it_does_as_much_work() {
+    // Each of its GPUs does the work of one, so giving them to another job gains nothing.
+    let mut state = cluster();
+    state.jobs.insert("e".into(), elastic(&["t0", "t1"], 1_000_000));
+    state.jobs.insert("g".into(), gang(&["t2"]));
+    state.jobs.insert("h".into(), gang(&["t3"]));
+    state.jobs.insert("w".into(), pending(8, 0));
+    assert!(state.jobs["w"].preemptible);
+    let given = |state: &ClusterState| {
+        let (plan, report) = planned(state, &FixedForecast::highest(128.0));
+        let of_w =
+            |it: &&Considered| it.object == Some(Object::Job("w".into())) && it.kind == Kind::ResizeJob;
+        (sizes(&plan), report.considered.iter().find(of_w).map(|it| it.reason.clone()).unwrap_or_default())
+    };
+    assert_eq!(given(&state).0, [("e".into(), 8)]);
+    // Where as many GPUs are free, but scattered, it is not growth alone that keeps the job waiting.
+    state.jobs.remove("g");
+    state.jobs.remove("h");
+    state.jobs.insert("p".into(), part("t2", 4));
+    state.jobs.insert("q".into(), part("t3", 4));
+    let (sizes, why) = given(&state);
+    assert_eq!(sizes, []);
+    assert!(why.starts_with("giving it 8 GPUs that others grew by would cost"), "{why}");
+    // The report says where growth cannot free enough.
+    state.jobs.insert("p".into(), gang(&["t2"]));
+    state.jobs.insert("w".into(), pending(24, 0));
+    assert_eq!(
+        given(&state),
+        (vec![], "it lacks 24 GPUs on nodes that it can use; what others grew by frees 8".into())
+    );
+}
+
+#[test]
 fn room_is_made_by_shrinking_before_stopping() {
     let mut state = cluster();
     state.jobs.insert("e".into(), elastic(&["t0", "t1"], 300_000));

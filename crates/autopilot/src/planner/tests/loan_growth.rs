@@ -31,9 +31,11 @@ fn what_runs_and_has_no_room_may_grow_on_a_loan() {
     let mut room = state.clone();
     room.jobs.insert("e".into(), elastic(&["t0", "t1", "t2"], 900_000));
     assert_eq!(lent(GROWTH, &room), []);
-    // Waiting jobs come first and get new loans for themselves.
+    // Waiting jobs come first: they get back what others grew by, else new loans for themselves.
     let mut waits = state.clone();
     waits.jobs.insert("w".into(), pending(8, 60));
+    assert_eq!(lent(GROWTH, &waits), []);
+    waits.jobs.get_mut("e").unwrap().gpus = 32;
     assert_eq!(lent(GROWTH, &waits).iter().map(|lent| lent.0).collect::<Vec<_>>(), [8]);
     // A minute of one GPU's work is left, less than a second on twelve nodes: the pause costs more.
     let mut ends = state.clone();
