@@ -134,8 +134,9 @@ impl IntentLedger {
     /// begins when the target is asked.
     pub fn history(&self, now_us: i64, switch: KillSwitch) -> History {
         let begun = self.intents.values().filter_map(|intent| {
-            let past = PastAction { outcome: outcome(&intent.stage)?, ..intent.past().clone() };
-            (past.outcome == ActionStatus::UnderWay || past.at_us > now_us - DAY_US).then_some(past)
+            let outcome = outcome(&intent.stage)?;
+            let counts = outcome == ActionStatus::UnderWay || intent.past().at_us > now_us - DAY_US;
+            counts.then(|| PastAction { outcome, ..intent.past().clone() })
         });
         let mut past: Vec<PastAction> = begun.collect();
         past.sort_by(|a, b| a.at_us.cmp(&b.at_us).then_with(|| a.id.cmp(&b.id)));
