@@ -162,7 +162,7 @@ fn what_a_job_grew_by_is_owed_to_those_who_wait_also_where_it_does_as_much_work(
         (sizes(&plan), report.considered.iter().find(of_w).map(|it| it.reason.clone()).unwrap_or_default())
     };
     assert_eq!(given(&state).0, [("e".into(), 8)]);
-    // Where as many GPUs are free, but scattered, it is not growth alone that keeps the job waiting.
+    // Where as many GPUs are free, but scattered, not growth alone keeps the job waiting.
     state.jobs.remove("g");
     state.jobs.remove("h");
     state.jobs.insert("p".into(), part("t2", 4));
