@@ -40,8 +40,8 @@ pub(super) struct PlanBuilder<'a> {
     pub(super) disturbed: BTreeSet<&'a JobId>,
     /// Free GPUs by pool, outside of loans and not yet given away by this plan.
     pub(super) free: BTreeMap<&'a PoolName, u32>,
-    /// Nodes that jobs of any owner may start on, by pool.
-    open_nodes: Vec<OpenNode<'a>>,
+    /// Sorted by pool.
+    schedulable: Vec<SchedulableNode<'a>>,
     /// GPUs by pool on nodes that are not lent and take no jobs.
     out: BTreeMap<&'a PoolName, u32>,
     /// Nodes that reservations keep for one owner.
@@ -58,12 +58,14 @@ pub(super) struct PlanBuilder<'a> {
     pub(super) waiting: Option<WaitingJobs>,
 }
 
-/// A node that takes jobs and is neither lent nor reserved for one owner.
-struct OpenNode<'a> {
+/// A node on which the scheduler may start any owner's job: in service, not on loan, and not in
+/// another owner's reservation.
+struct SchedulableNode<'a> {
     pool: &'a PoolName,
     name: &'a NodeName,
-    /// GPUs that no job holds, of `gpus`.
+    /// Idle GPUs.
     free: u32,
+    /// All GPUs, idle or held.
     gpus: u32,
 }
 
@@ -101,18 +103,18 @@ impl<'a> PlanBuilder<'a> {
             loan_of.extend(loan.nodes.iter().map(|node| (node, id)));
         }
         let reserved = Reserved::of(policy, state, &occupancy, now_us);
-        let mut open_nodes: Vec<OpenNode<'_>> = Vec::new();
+        let mut schedulable: Vec<SchedulableNode<'_>> = Vec::new();
         let mut out: BTreeMap<&PoolName, u32> = BTreeMap::new();
         for (name, node) in state.nodes.iter().filter(|(name, _)| !loan_of.contains_key(name)) {
             if !node.takes_jobs() {
                 *out.entry(&node.pool).or_default() += node.gpus;
             } else if !reserved.keeps(name) {
                 let free = node.gpus.saturating_sub(occupancy.held_on(name));
-                open_nodes.push(OpenNode { pool: &node.pool, name, free, gpus: node.gpus });
+                schedulable.push(SchedulableNode { pool: &node.pool, name, free, gpus: node.gpus });
             }
         }
-        open_nodes.sort_by_key(|node| node.pool);
-        let free = open_nodes.chunk_by(|a, b| a.pool == b.pool);
+        schedulable.sort_by_key(|node| node.pool);
+        let free = schedulable.chunk_by(|a, b| a.pool == b.pool);
         let free = free.map(|nodes| (nodes[0].pool, nodes.iter().map(|node| node.free).sum())).collect();
         let mut held: BTreeMap<(Kind, Object), Vec<&Decision>> = BTreeMap::new();
         let unexpired = |decision: &&Decision| decision.action.expires_us > now_us;
@@ -139,7 +141,7 @@ impl<'a> PlanBuilder<'a> {
             loan_of,
             disturbed,
             free,
-            open_nodes,
+            schedulable,
             out,
             reserved,
             promises: BrokenPromises::of(&policy.promise, state),
@@ -176,13 +178,13 @@ impl<'a> PlanBuilder<'a> {
                 _ => {}
             }
         }
-        let room_of = |nodes: &[OpenNode<'a>]| {
+        let room_of = |nodes: &[SchedulableNode<'a>]| {
             let mut room = Room::default();
             let left = nodes.iter().filter(|node| !gone.contains(node.name));
             left.for_each(|node| room.add(node.free, node.gpus));
             (nodes[0].pool, room)
         };
-        self.open_nodes.chunk_by(|a, b| a.pool == b.pool).map(room_of).collect()
+        self.schedulable.chunk_by(|a, b| a.pool == b.pool).map(room_of).collect()
     }
 
     /// GPUs out of service in a pool that belongs to this owner alone. They are not part of what it

@@ -95,7 +95,9 @@ fn serve<'a>(
     let options = options(builder, job, need, hold, grown);
     let Some(picked) = pick(&options, need) else {
         let most = most_freed(&options);
-        let why = format!("it lacks {need} GPUs on nodes that it can use; what others grew by frees {most}");
+        let why = format!(
+            "it lacks {need} GPUs on nodes that it can use; shrinking grown jobs would free only {most}"
+        );
         builder.noop(Kind::ResizeJob, Some(Object::Job(id.clone())), why, None, Vec::new());
         return false;
     };

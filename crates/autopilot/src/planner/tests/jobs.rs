@@ -175,7 +175,7 @@ fn what_a_job_grew_by_is_owed_to_those_who_wait_also_where_it_does_as_much_work(
     state.jobs.insert("w".into(), pending(24, 0));
     assert_eq!(
         given(&state),
-        (vec![], "it lacks 24 GPUs on nodes that it can use; what others grew by frees 8".into())
+        (vec![], "it lacks 24 GPUs on nodes that it can use; shrinking grown jobs would free only 8".into())
     );
 }
 
