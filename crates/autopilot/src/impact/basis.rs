@@ -242,19 +242,13 @@ fn room(
     let victims = beside.iter().filter_map(|change| change.job());
     let held = |id: &JobId| Some((id.clone(), state.jobs.get(id)?.held_gpus()));
     let was_scattered = Occupancy::of(state).free(&waiting.pool) >= waiting.gpus;
-    let asked = state.jobs.get(job)?.gpus;
-    let gives_back =
-        matches!(&decision.action.change, Change::ResizeJob { to_gpus, .. } if *to_gpus >= asked);
-    let is_owed = !was_scattered && (gives_back || !waiting.preemptible);
     Some(Basis::Room {
         for_job: for_job.clone(),
         pool: waiting.pool.clone(),
         was_scattered,
         held: victims.filter_map(held).collect(),
         share_ppm: u64::from(frees(&decision.action.change)) * 1_000_000 / all.max(1),
-        // As it is predicted: what a job grew by is owed to all who wait, what it asked for only to
-        // a job that may not be stopped.
-        missing_ppm: if is_owed { missing_ppm } else { 1_000_000 },
+        missing_ppm: if decision.is_owed { missing_ppm } else { 1_000_000 },
         stop: stop(&decision.action.change, state.jobs.get(job)?, state, policy),
     })
 }

@@ -123,6 +123,7 @@ fn decided(change: Change, serves: Option<Object>) -> (Plan, Decision) {
         mode: Mode::Act,
         canary: None,
         serves,
+        is_owed: false,
         footprint: Footprint::default(),
         gpus: 8,
         predicted: Predicted::default(),
@@ -145,15 +146,16 @@ fn decided(change: Change, serves: Option<Object>) -> (Plan, Decision) {
 }
 
 /// The gang on t0 and t1 was stopped for job 2, which runs for an hour.
-fn stopped(saved: bool, preemptible: bool) -> Realised {
+fn stopped(saved: bool, is_owed: bool) -> Realised {
     let mut state = cluster();
     state.jobs.insert("1".into(), gang(&["t0", "t1"]));
-    state.jobs.insert("2".into(), Job { preemptible, ..pending(32, 900) });
+    state.jobs.insert("2".into(), pending(32, 900));
     if !saved {
         state.jobs.get_mut("1").unwrap().checkpoint.last_us = None;
     }
     let change = Change::Preempt { job: "1".into(), frees_gpus: 16 };
-    let (plan, decision) = decided(change.clone(), Some(Object::Job("2".into())));
+    let (plan, mut decision) = decided(change.clone(), Some(Object::Job("2".into())));
+    decision.is_owed = is_owed;
     let basis = Basis::of(&decision, &plan, &state, &Policy::shipped());
     let checkpoint = state.jobs["1"].checkpoint;
     let mut runs = state.clone();
@@ -167,46 +169,18 @@ fn stopped(saved: bool, preemptible: bool) -> Realised {
 
 #[test]
 fn a_stop_counts_the_job_it_was_made_for_and_what_the_stopped_one_lost_and_waited() {
-    let known = stopped(true, false);
+    let known = stopped(true, true);
     // 32 GPUs for an hour, which were owed. Ten minutes since it saved, one to restart, an hour of
     // waiting, each on 16.
     assert_eq!(known.benefit_gpu_ms, Some(20 * 32 * GPU_HOUR));
     assert_eq!(known.cost_gpu_ms, Some(16 * (71 * GPU_HOUR / 60)));
-    // A job that may be stopped itself was not owed them.
-    assert_eq!(stopped(true, true).benefit_gpu_ms, Some(32 * GPU_HOUR));
+    // A job that is not owed them.
+    assert_eq!(stopped(true, false).benefit_gpu_ms, Some(32 * GPU_HOUR));
     // Without a save it lost between the restart alone and its two hours.
-    let unknown = stopped(false, false);
+    let unknown = stopped(false, true);
     let Interval { low_gpu_ms, high_gpu_ms } = unknown.interval.unwrap();
     assert_eq!((unknown.cost_gpu_ms, high_gpu_ms - low_gpu_ms), (None, 16 * 2 * GPU_HOUR));
     assert_eq!(high_gpu_ms, 20 * 32 * GPU_HOUR - 16 * 61 * GPU_HOUR / 60);
-}
-
-#[test]
-fn what_a_job_grew_by_counts_as_owed_to_the_one_it_goes_to() {
-    let worth = |preemptible: bool, to_gpus: u32| {
-        let mut state = cluster();
-        let keeps = if to_gpus == 8 { &["t0"][..] } else { &[] };
-        let mut job = elastic(&["t0", "t1"], 500_000);
-        job.gpus = 8;
-        state.jobs.insert("1".into(), job);
-        state.jobs.insert("3".into(), gang(&["t2", "t3"]));
-        state.jobs.insert("2".into(), Job { preemptible, ..pending(8, 900) });
-        let change = Change::ResizeJob {
-            job: "1".into(),
-            from_gpus: 16,
-            to_gpus,
-            keep_nodes: keeps.iter().map(|node| (*node).to_owned()).collect(),
-            add_nodes: [].into(),
-        };
-        let (plan, decision) = decided(change, Some(Object::Job("2".into())));
-        match Basis::of(&decision, &plan, &state, &Policy::shipped()) {
-            Some(Basis::Room { missing_ppm, .. }) => missing_ppm / 1_000_000,
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!((worth(true, 8), worth(false, 8)), (20, 20));
-    // Less than it asked for is taken from it only for a job that may not be stopped.
-    assert_eq!((worth(true, 4), worth(false, 4)), (1, 20));
 }
 
 #[test]

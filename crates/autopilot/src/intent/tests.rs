@@ -30,6 +30,7 @@ fn decision(mode: Mode, notice_ms: i64) -> Decision {
         mode,
         canary: None,
         serves: None,
+        is_owed: false,
         footprint,
         gpus: 8,
         predicted,

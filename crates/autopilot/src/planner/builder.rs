@@ -55,7 +55,9 @@ pub(super) struct PlanBuilder<'a> {
     decisions: Vec<Decision>,
     report: Report,
     /// Jobs still waiting for a loan. `None`: not computed yet.
-    pub(super) waiting: Option<WaitingJobs>,
+    pub(super) waiting: Option<WaitingJobs<'a>>,
+    /// Waiting jobs that will start on loans of their owner, those of this plan included.
+    pub(super) on_loans: BTreeSet<&'a JobId>,
 }
 
 /// A node on which the scheduler may start any owner's job: in service, not on loan, and not in
@@ -151,6 +153,7 @@ impl<'a> PlanBuilder<'a> {
             decisions,
             report,
             waiting: None,
+            on_loans: BTreeSet::new(),
         }
     }
 
@@ -312,11 +315,16 @@ impl<'a> PlanBuilder<'a> {
     /// Decides on an action that stands for itself, and returns its id. If the parent plan holds
     /// the same unexpired decision, its action is kept.
     pub(super) fn decide(&mut self, wanted: ActionSpec) -> String {
-        self.decide_for(None, wanted)
+        self.decide_for(None, false, wanted)
     }
 
-    /// The same, for an action that makes room for `serves`.
-    pub(super) fn decide_for(&mut self, serves: Option<Object>, mut wanted: ActionSpec) -> String {
+    /// The same, for an action that makes room for `serves`, which may be owed that room.
+    pub(super) fn decide_for(
+        &mut self,
+        serves: Option<Object>,
+        is_owed: bool,
+        mut wanted: ActionSpec,
+    ) -> String {
         let kind = wanted.change.kind();
         let footprint = footprint(&wanted.change, self.state);
         // Restoring actions, and those that follow another, are not held back by the kind's
@@ -374,12 +382,18 @@ impl<'a> PlanBuilder<'a> {
             mode,
             canary,
             serves,
+            is_owed,
             footprint,
             gpus,
             predicted,
             reason,
         });
         id
+    }
+
+    /// Unexpired decisions of the parent plan.
+    pub(super) fn decided_before(&self, kind: Kind, object: Object) -> impl Iterator<Item = &'a Decision> {
+        self.held.get(&(kind, object)).into_iter().flatten().copied()
     }
 
     pub(super) fn decisions(&self) -> &[Decision] {

@@ -103,6 +103,7 @@ fn defragment(builder: &mut PlanBuilder<'_>, pool: &PoolName, id: &JobId, gang: 
         let part = benefit * f64::from(job.held_gpus()) / f64::from(held.max(1));
         let cause = Cause {
             serves: Some(Object::Job(id.clone())),
+            is_owed: false,
             over_ms: hold_ms,
             benefit: part,
             after: Vec::new(),

@@ -244,7 +244,7 @@ fn move_gang(builder: &mut PlanBuilder<'_>, candidate: &DrainCandidate<'_>, afte
         reason: format!("moves off node {}, which {}", candidate.name, candidate.reason),
         alternatives: Vec::new(),
     };
-    builder.decide_for(serves, spec);
+    builder.decide_for(serves, false, spec);
 }
 
 /// Retries moving gangs off slow nodes we drained: the first move was refused or came too late.

@@ -11,13 +11,13 @@ use tidegate_units::{GpuMillis, Micros, Millis};
 
 use super::builder::{ActionSpec, PlanBuilder};
 use super::loan_growth::{LoanGrowth, best_borrower, candidates};
-use super::plan::Alternative;
+use super::plan::{Alternative, Decision};
 use super::room::Room;
 use super::waiting::{WaitingJob, WaitingJobs};
 use crate::action::{Change, Kind, Precondition};
 use crate::fingerprint::shuffled;
 use crate::forecast::Series;
-use crate::policy::Footprint;
+use crate::policy::{Footprint, Mode};
 use crate::state::{Job, JobId, JobKind, NodeName, Object, OwnerName, PoolName};
 
 /// Share of the steepest rise that level 1 keeps back on top of it (docs/adr/0628).
@@ -58,7 +58,7 @@ pub(super) fn level_for(builder: &PlanBuilder<'_>, coverage: Option<f64>) -> f64
 pub(super) fn promised(builder: &mut PlanBuilder<'_>, of: Series<'_>, within_ms: i64) -> Option<f64> {
     let share = builder.state.share(of.owner, of.pool);
     let (demand, took_ms) = share.map_or((None, None), |share| (share.demand_gpus, share.reclaim_took_ms));
-    let level = builder.policy.lend.promise_quantile;
+    let level = builder.policy.lend.promise_to(of.owner);
     if level < 1.0 {
         return builder.highest(of, level, took_ms.unwrap_or(within_ms));
     }
@@ -143,7 +143,7 @@ pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
 
 /// Preemptible jobs that neither their pool's free GPUs nor their owner's loans can start. Other
 /// jobs do not borrow: what they hold could not be reclaimed.
-fn waiting(builder: &PlanBuilder<'_>) -> WaitingJobs {
+fn waiting<'a>(builder: &mut PlanBuilder<'a>) -> WaitingJobs<'a> {
     let mut jobs: Vec<(&JobId, &Job, i64)> = Vec::new();
     let served = builder.served();
     for (id, job) in &builder.state.jobs {
@@ -157,12 +157,16 @@ fn waiting(builder: &PlanBuilder<'_>) -> WaitingJobs {
     let mut free = builder.free_rooms();
     let mut on_loan: BTreeMap<&OwnerName, Room> = BTreeMap::new();
     let mut out = WaitingJobs::new();
-    for (_, job, _) in jobs {
+    for (id, job, _) in jobs {
         let lent = on_loan.entry(&job.owner).or_insert_with(|| builder.room_on_loans(&job.owner));
         let mut nowhere = Room::default();
         let own = free.get_mut(&job.pool).filter(|_| may_use(builder, &job.owner, &job.pool));
         let own = own.unwrap_or(&mut nowhere);
-        if own.take(job.gpus) || lent.take(job.gpus) {
+        if own.take(job.gpus) {
+            continue;
+        }
+        if lent.take(job.gpus) {
+            builder.on_loans.insert(id);
             continue;
         }
         let needs = if builder.policy.lend.gangs_span {
@@ -180,7 +184,7 @@ fn waiting(builder: &PlanBuilder<'_>) -> WaitingJobs {
             JobKind::Gang | JobKind::Service { .. } => 0,
         };
         let pools = out.entry(job.owner.clone()).or_default();
-        pools.entry(job.pool.clone()).or_default().push(WaitingJob { needs, uses: needs + more });
+        pools.entry(job.pool.clone()).or_default().push(WaitingJob { id, needs, uses: needs + more });
     }
     out
 }
@@ -191,10 +195,10 @@ fn may_use(builder: &PlanBuilder<'_>, owner: &OwnerName, pool: &PoolName) -> boo
     share.limit_gpus.is_none_or(|limit| builder.occupancy.used(owner, pool) < limit)
 }
 
-fn lend(
-    builder: &mut PlanBuilder<'_>,
+fn lend<'a>(
+    builder: &mut PlanBuilder<'a>,
     of: Series<'_>,
-    waiting: &mut WaitingJobs,
+    waiting: &mut WaitingJobs<'a>,
     growing: &[(&JobId, &Job)],
 ) -> Result<(), String> {
     if let Some(why) = builder.promises.against_taking(of.owner) {
@@ -300,15 +304,34 @@ fn lend(
         reason,
         alternatives: vec![noop],
     });
+    let is_expected = is_expected(builder, of, &to);
     let mut left = gpus;
     for waits in waiting.get_mut(&to).into_iter().flat_map(BTreeMap::values_mut) {
         waits.retain(|job| {
             let starts = job.needs <= left;
-            left -= if starts { job.uses.min(left) } else { 0 };
+            if starts {
+                left -= job.uses.min(left);
+            }
+            if starts && is_expected {
+                builder.on_loans.insert(job.id);
+            }
             !starts
         });
     }
     Ok(())
+}
+
+/// Whether the loan that was just decided on can be expected to come about: nobody has to approve
+/// it, and no loan to the same borrower is left over from the parent plan, as after a rejection.
+fn is_expected(builder: &PlanBuilder<'_>, of: Series<'_>, to: &OwnerName) -> bool {
+    let is_left_over = |decision: &Decision| match &decision.action.change {
+        Change::Lend { to: before, pool, extends: None, .. } => {
+            before == to && pool == of.pool && !builder.state.loans.contains_key(&decision.action.id)
+        }
+        _ => false,
+    };
+    let acts = builder.decisions().last().is_some_and(|decision| decision.mode == Mode::Act);
+    acts && !builder.decided_before(Kind::Lend, Object::Owner(of.owner.to_owned())).any(is_left_over)
 }
 
 /// Whether this plan reclaims from the same lender.
@@ -345,7 +368,7 @@ fn grows_on_loan(
 fn borrower(
     builder: &PlanBuilder<'_>,
     of: Series<'_>,
-    waiting: &WaitingJobs,
+    waiting: &WaitingJobs<'_>,
     most: u32,
 ) -> Result<(OwnerName, u32), &'static str> {
     let model = model_of(builder, of.pool);
@@ -354,7 +377,8 @@ fn borrower(
     let mut too_large = false;
     for (owner, pools) in waiting.iter().filter(|(owner, _)| *owner != of.owner) {
         let jobs = pools.iter().filter(|(pool, _)| fits(pool)).flat_map(|(_, jobs)| jobs);
-        let (small, large): (Vec<&WaitingJob>, Vec<&WaitingJob>) = jobs.partition(|job| job.needs <= most);
+        let (small, large): (Vec<&WaitingJob<'_>>, Vec<&WaitingJob<'_>>) =
+            jobs.partition(|job| job.needs <= most);
         too_large |= !large.is_empty();
         let gpus = small.iter().fold(0u32, |sum, job| sum.saturating_add(job.uses));
         if gpus > 0 && best.is_none_or(|(most, _)| gpus > most) {

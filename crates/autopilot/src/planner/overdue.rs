@@ -96,6 +96,7 @@ fn leave(
         way,
         Cause {
             serves: Some(Object::Loan(id.clone())),
+            is_owed: false,
             over_ms: 0,
             benefit,
             after: Vec::new(),

@@ -60,6 +60,9 @@ pub struct Decision {
     /// its job leaves. `None`: it stands for itself, or [`Action::after`] names what it is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<Object>,
+    /// The job that it makes room for is owed its GPUs, so they count as missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_owed: bool,
     /// Objects it touches.
     #[serde(rename = "reach")]
     pub footprint: Footprint,

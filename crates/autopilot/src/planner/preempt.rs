@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_units::{GpuMillis, Micros, Millis};
 
 use super::builder::PlanBuilder;
-use super::victims::{self, VictimOption, may_disturb, most_freed, pick, victim_options};
+use super::victims::{self, Served, VictimOption, may_disturb, most_freed, pick, victim_options};
 use crate::action::Kind;
 use crate::policy::Footprint;
 use crate::state::{Job, JobId, JobKind, NodeName, Object, PoolName};
@@ -127,7 +127,7 @@ fn make_room<'a>(
         ));
     };
     let cost: i64 = picked.iter().map(|(_, way)| way.choice.cost).sum();
-    // A non-preemptible job was promised its GPUs, so they count as missing.
+    // A job that may not be stopped was promised its GPUs.
     let benefit = f64::from(job.gpus) * hold_ms as f64 * builder.missing_ratio();
     let predicted = builder.predict(benefit, cost as f64, None, 0.8, hold_ms);
     if !builder.worth_it(&predicted) {
@@ -137,7 +137,8 @@ fn make_room<'a>(
         ));
     }
     let why = format!("job {id} ({} GPUs) waits for {need} more", job.gpus);
-    victims::make_room(builder, id, &options, picked, (benefit, hold_ms), &why);
+    let served = Served { job: id, is_owed: true, benefit, over_ms: hold_ms };
+    victims::make_room(builder, &served, &options, picked, &why);
     if let Some(left) = builder.free.get_mut(&job.pool) {
         *left = 0;
     }

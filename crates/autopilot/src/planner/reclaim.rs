@@ -88,7 +88,7 @@ fn need(builder: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)
         .map(|(_, loan)| loan.reclaim_within_ms)
         .max()
         .unwrap_or(Millis::from_secs(rules.reclaim_within_s).0);
-    let level = level_for(builder, None).max(rules.promise_quantile);
+    let level = level_for(builder, None).max(rules.promise_to(of.owner));
     let buffer = rules.reclaim_buffer_gpus;
     let bound = promised(builder, of, within_ms);
     let have = (quota + coming).saturating_sub(lent).saturating_sub(builder.out_of_service(of));
@@ -362,6 +362,7 @@ fn decide(
         let benefit = owner_gain(builder, need, way.choice.frees, lasts_ms);
         let cause = Cause {
             serves: None,
+            is_owed: false,
             over_ms: 0,
             benefit,
             after: after.clone(),
@@ -442,6 +443,7 @@ fn from_number(builder: &mut PlanBuilder<'_>, need: &Need, id: &LoanId, loan: &L
         let why = format!("{} takes back {gpus} GPUs", loan.from);
         let cause = Cause {
             serves: None,
+            is_owed: false,
             over_ms: 0,
             benefit,
             after: vec![action.clone()],

@@ -11,7 +11,7 @@ use tidegate_units::GpuMillis;
 use super::builder::PlanBuilder;
 use super::resize::hold_ms;
 use super::room::Room;
-use super::victims::{VictimOption, make_room, may_disturb, most_freed, pick, victim_options};
+use super::victims::{Served, VictimOption, make_room, may_disturb, most_freed, pick, victim_options};
 use crate::action::Kind;
 use crate::policy::{Footprint, Mode};
 use crate::state::{Job, JobId, JobKind, NodeName, Object, PoolName};
@@ -64,7 +64,7 @@ fn queues<'a>(builder: &PlanBuilder<'a>) -> BTreeMap<&'a PoolName, Vec<(&'a JobI
     let served = builder.served();
     let mut waiting: Vec<(&JobId, &Job, i64)> = Vec::new();
     for (id, job) in &builder.state.jobs {
-        let starts = served.contains(id) || builder.reserved.starts(id);
+        let starts = served.contains(id) || builder.on_loans.contains(id) || builder.reserved.starts(id);
         let Some(since) = job.pending_since_us().filter(|_| !starts) else { continue };
         let limit = builder.state.share(&job.owner, &job.pool).and_then(|share| share.limit_gpus);
         let used = builder.occupancy.used(&job.owner, &job.pool);
@@ -102,9 +102,9 @@ fn serve<'a>(
         return false;
     };
     let cost: i64 = picked.iter().map(|(_, way)| way.choice.cost).sum();
-    // Without growth it could run, so its GPUs count as missing; not where enough are free, but
-    // scattered: jobs would shrink and grow for each one that comes and goes.
-    let is_owed = builder.occupancy.free(&job.pool) < job.gpus;
+    // Without growth it could run. Not owed where enough GPUs are free, but scattered: jobs would
+    // shrink and grow for each one that comes and goes.
+    let is_owed = room.gpus() < job.gpus;
     let worth = if is_owed { builder.missing_ratio() } else { 1.0 };
     let benefit = f64::from(job.gpus) * hold as f64 * worth;
     let predicted = builder.predict(benefit, cost as f64, None, 0.8, hold);
@@ -116,7 +116,8 @@ fn serve<'a>(
         return false;
     }
     let why = format!("job {id} ({} GPUs) waits for {need} that others grew by", job.gpus);
-    make_room(builder, id, &options, picked, (benefit, hold), &why);
+    let served = Served { job: id, is_owed, benefit, over_ms: hold };
+    make_room(builder, &served, &options, picked, &why);
     // What was free is taken; what comes free beyond the need is left to the next plan.
     room.missing_after(job.gpus);
     true
@@ -136,8 +137,7 @@ fn options<'a>(
     };
     let mut out = BTreeMap::new();
     for (grown_id, other) in grown.iter().copied() {
-        let may_yield = builder.owners.includes(&other.owner) && other.priority <= job.priority;
-        if !may_yield || !may_disturb(builder, grown_id, other) || builder.disturbed.contains(grown_id) {
+        if !builder.owners.includes(&other.owner) || !may_disturb(builder, grown_id, other) {
             continue;
         }
         let frees = |node: &NodeName| frees(builder, other, node, need);

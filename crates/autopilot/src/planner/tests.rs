@@ -17,7 +17,14 @@ use crate::fixture::{FixedForecast, NOW};
 use crate::state::Object;
 
 fn planned(state: &ClusterState, forecast: &FixedForecast) -> (Plan, Report) {
-    plan(&Policy::shipped(), state, forecast, None, NOW, 7)
+    plan(&without_margin(""), state, forecast, None, NOW, 7)
+}
+
+/// A policy that takes bounds as the forecast gives them, without the margin of promise level 1.
+fn without_margin(rules: &str) -> Policy {
+    let mut policy = Policy::parse(rules).unwrap();
+    policy.lend.promise_quantile = 0.99;
+    policy
 }
 
 /// Reasons reported for not acting, by kind.

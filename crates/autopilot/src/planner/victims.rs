@@ -135,14 +135,24 @@ pub(super) fn most_freed(options: &BTreeMap<&JobId, Vec<VictimOption>>) -> u32 {
     options.values().map(most).sum()
 }
 
-/// Decides to make room for the job `waits` by what was picked of `options`. Of the benefit over
-/// `over_ms`, each disturbance has the share of what it frees.
+/// A waiting job, and what room for it is worth.
+pub(super) struct Served<'r> {
+    pub(super) job: &'r JobId,
+    /// It is owed its GPUs, so they count as missing.
+    pub(super) is_owed: bool,
+    /// Useful GPU time.
+    pub(super) benefit: f64,
+    /// Time over which that counts, ms.
+    pub(super) over_ms: i64,
+}
+
+/// Decides to make room for a waiting job by what was picked of `options`. Each disturbance has
+/// the share of the benefit that it frees.
 pub(super) fn make_room(
     builder: &mut PlanBuilder<'_>,
-    waits: &JobId,
+    served: &Served<'_>,
     options: &BTreeMap<&JobId, Vec<VictimOption>>,
     picked: Vec<(&JobId, VictimOption)>,
-    (benefit, over_ms): (f64, i64),
     why: &str,
 ) {
     let chosen: BTreeSet<&JobId> = picked.iter().map(|(id, _)| *id).collect();
@@ -150,9 +160,10 @@ pub(super) fn make_room(
     let freed: u32 = picked.iter().map(|(_, way)| way.choice.frees).sum();
     for (victim, way) in picked {
         let cause = Cause {
-            serves: Some(Object::Job(waits.clone())),
-            over_ms,
-            benefit: benefit * f64::from(way.choice.frees) / f64::from(freed.max(1)),
+            serves: Some(Object::Job(served.job.clone())),
+            is_owed: served.is_owed,
+            over_ms: served.over_ms,
+            benefit: served.benefit * f64::from(way.choice.frees) / f64::from(freed.max(1)),
             after: Vec::new(),
             why,
             alternatives: alternatives.clone(),
@@ -165,6 +176,8 @@ pub(super) fn make_room(
 pub(super) struct Cause<'r> {
     /// What it makes room for. `None`: the actions that must come first say so.
     pub(super) serves: Option<Object>,
+    /// A job that is owed its GPUs, so they count as missing.
+    pub(super) is_owed: bool,
     /// Time over which that counts, ms.
     pub(super) over_ms: i64,
     /// Value of what it frees, useful GPU time.
@@ -183,7 +196,7 @@ pub(super) fn disturb(
     way: &VictimOption,
     cause: Cause<'_>,
 ) -> String {
-    let Cause { serves, over_ms, benefit, after, why, alternatives } = cause;
+    let Cause { serves, is_owed, over_ms, benefit, after, why, alternatives } = cause;
     let held = job.held_gpus();
     let predicted: Predicted = builder.predict(benefit, way.choice.cost as f64, None, 0.9, over_ms);
     let runs = Precondition::job_unchanged(id, job);
@@ -224,7 +237,7 @@ pub(super) fn disturb(
         reason: format!("{why}: {what}"),
         alternatives,
     };
-    builder.decide_for(serves, spec)
+    builder.decide_for(serves, is_owed, spec)
 }
 
 /// Options not chosen, cheapest first, for the report.

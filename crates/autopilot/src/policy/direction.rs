@@ -78,6 +78,8 @@ const KEYS: &[(&str, Widens)] = &[
     ("worth.relative_error", Widens::Down),
     ("lend.least_quantile", Widens::Down),
     ("lend.promise_quantile", Widens::Down),
+    // A name left out falls back on the level for all, which may be lower or higher.
+    ("lend.owner_promise_quantile.*", Widens::Any),
     ("lend.buffer_gpus", Widens::Down),
     ("lend.reclaim_buffer_gpus", Widens::Down),
     ("lend.term_s", Widens::Up),

@@ -5,7 +5,8 @@ use toml::{Table, Value};
 
 use super::{Policy, PolicyError, SHIPPED};
 
-/// Tables whose keys are names given by users: pools, owners, sources.
+/// Tables whose keys are names given by users: pools, owners, sources. Their values are whole
+/// numbers.
 const OPEN: [&str; 6] = [
     "floors.pools",
     "floors.owners",
@@ -14,6 +15,8 @@ const OPEN: [&str; 6] = [
     "promise.owner_wait_p95_s",
     "promise.owner_unmet_minutes",
 ];
+/// The same, whose values are quantile levels.
+const OPEN_LEVELS: [&str; 1] = ["lend.owner_promise_quantile"];
 
 pub(super) fn over_shipped(text: &str) -> Result<Policy, PolicyError> {
     let syntax = |e: toml::de::Error| PolicyError::Syntax { why: e.to_string().trim().to_owned() };
@@ -49,6 +52,15 @@ fn lay_over(base: &mut Table, user: Table, path: &str) -> Result<(), PolicyError
                 return Err(PolicyError::Value { key: full, value: value.to_string(), mend });
             }
             base.insert(key, value);
+            continue;
+        }
+        if OPEN_LEVELS.contains(&path) {
+            let number = value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64));
+            let Some(level) = number else {
+                let mend = "write a number above 0.0 and at most 1.0".to_owned();
+                return Err(PolicyError::Value { key: full, value: value.to_string(), mend });
+            };
+            base.insert(key, Value::Float(level));
             continue;
         }
         let known = base.keys().map(String::as_str).collect::<Vec<_>>().join(", ");

@@ -158,6 +158,9 @@ pub struct LendRules {
     pub least_quantile: f64,
     /// Quantile of demand to keep back over the reclaim time.
     pub promise_quantile: f64,
+    /// `promise_quantile` of single owners.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub owner_promise_quantile: BTreeMap<OwnerName, f64>,
     /// GPUs kept back on top.
     pub buffer_gpus: u32,
     /// The same when reclaiming; at most `buffer_gpus`.
@@ -185,6 +188,13 @@ pub struct LendRules {
     /// Whether running jobs that could grow count as borrowers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub for_growth: bool,
+}
+
+impl LendRules {
+    /// Quantile of an owner's demand to keep back over the reclaim time.
+    pub fn promise_to(&self, owner: &str) -> f64 {
+        self.owner_promise_quantile.get(owner).copied().unwrap_or(self.promise_quantile)
+    }
 }
 
 /// Resizing.

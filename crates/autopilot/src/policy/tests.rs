@@ -65,6 +65,14 @@ fn errors_name_key_value_and_remedy() {
     assert_eq!(range, "lend.least_quantile = 1.5: write a number above 0.0 and below 1.0");
     let promise = refused("[lend]\npromise_quantile = 1.01");
     assert_eq!(promise, "lend.promise_quantile = 1.01: write a number above 0.0 and at most 1.0");
+    for (level, mend) in [
+        ("1.01", "write a number above 0.0 and at most 1.0"),
+        ("0.8", "write at least lend.least_quantile (0.9): a promise is surer than a gain"),
+        ("\"all\"", "write a number above 0.0 and at most 1.0"),
+    ] {
+        let single = refused(&format!("[lend]\nowner_promise_quantile = {{ batch = {level} }}"));
+        assert_eq!(single, format!("lend.owner_promise_quantile.batch = {level}: {mend}"));
+    }
     assert!(refused("[modes]\nlend = \"go\"").starts_with("modes.lend = \"go\": unknown variant"));
     assert!(refused("scopes = [{ mode = \"act\", team = \"a\" }]").starts_with("scopes[0] = "));
     assert!(

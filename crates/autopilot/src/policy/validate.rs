@@ -1,7 +1,8 @@
 //! Validation of policy values: ranges, and relations between them.
 
-use super::{Mode, Policy, PolicyError, calendar::minute_of_day, rollout};
+use super::{LendRules, Mode, Policy, PolicyError, calendar::minute_of_day, rollout};
 use crate::action::Kind;
+use crate::names::OwnerName;
 
 const YEAR_S: f64 = 366.0 * 86_400.0;
 
@@ -76,10 +77,10 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
             return Err(PolicyError::value(key, value, "write a number above 0.0 and below 1.0"));
         }
     }
-    let promise = p.lend.promise_quantile;
-    if !(promise > 0.0 && promise <= 1.0) {
-        let mend = "write a number above 0.0 and at most 1.0";
-        return Err(PolicyError::value("lend.promise_quantile", promise, mend));
+    for (key, promise) in promise_levels(&p.lend) {
+        if !(promise > 0.0 && promise <= 1.0) {
+            return Err(PolicyError::value(&key, promise, "write a number above 0.0 and at most 1.0"));
+        }
     }
     let not_negative = [
         ("blast.owner_lost_gpu_hours", p.blast.owner_lost_gpu_hours),
@@ -157,6 +158,14 @@ fn ranges(policy: &Policy) -> Result<(), PolicyError> {
     Ok(())
 }
 
+/// The promise level for all owners, and those of single ones, with their keys.
+fn promise_levels(lend: &LendRules) -> impl Iterator<Item = (String, f64)> {
+    let single =
+        |(owner, level): (&OwnerName, &f64)| (format!("lend.owner_promise_quantile.{owner}"), *level);
+    let all = ("lend.promise_quantile".to_owned(), lend.promise_quantile);
+    std::iter::once(all).chain(lend.owner_promise_quantile.iter().map(single))
+}
+
 /// Checks numbers that depend on each other.
 fn relations(policy: &Policy) -> Result<(), PolicyError> {
     let lend = &policy.lend;
@@ -167,12 +176,14 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
         );
         return Err(PolicyError::value("lend.reclaim_buffer_gpus", lend.reclaim_buffer_gpus, &mend));
     }
-    if lend.promise_quantile < lend.least_quantile {
-        let mend = format!(
-            "write at least lend.least_quantile ({}): a promise is surer than a gain",
-            lend.least_quantile
-        );
-        return Err(PolicyError::value("lend.promise_quantile", lend.promise_quantile, &mend));
+    for (key, promise) in promise_levels(lend) {
+        if promise < lend.least_quantile {
+            let mend = format!(
+                "write at least lend.least_quantile ({}): a promise is surer than a gain",
+                lend.least_quantile
+            );
+            return Err(PolicyError::value(&key, promise, &mend));
+        }
     }
     if 2 * lend.reclaim_within_s >= lend.term_s {
         let mend = format!(

@@ -137,6 +137,7 @@ fn reclaim() -> Decision {
         reason: "demand".into(),
         canary: None,
         serves: None,
+        is_owed: false,
     }
 }
 

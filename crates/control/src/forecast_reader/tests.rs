@@ -181,6 +181,8 @@ impl Pilot {
     fn new(log: &Arc<dyn EventLog>, source: ForecastSource) -> Self {
         let mut policy = Policy::auto();
         policy.forecast.source = source;
+        // Bounds as published, without the margin of level 1.
+        policy.lend.promise_quantile = 0.99;
         policy.stability.dwell_s = 0;
         policy.lend.step_every_s = 0;
         let journal = LogJournal::open(Arc::clone(log), "c", "test").unwrap();

@@ -41,6 +41,8 @@ pub struct Swarm {
     reserves: Vec<ByHand>,
     /// GPUs that the autopilot may reserve ahead of the first team's peaks; 0: none.
     ahead_gpus: u32,
+    /// Level of the promise to lenders, where it is not the policy's. Less is lent at higher ones.
+    promise: Option<f64>,
     teams: usize,
     hangs: Vec<Hang>,
     deaths: Vec<Death>,
@@ -179,6 +181,7 @@ impl Swarm {
         };
         let reserves = reserves_at.into_iter().map(|at_us| reserve(at_us, &mut rng)).collect();
         let ahead_gpus = if rng.random_bool(0.5) { 8 * rng.random_range(1..4) } else { 0 };
+        let promise = rng.random_bool(0.5).then_some(0.99);
         // Two hundred times the published rate: several a day on these few nodes.
         let often = if kinds.contains(&FaultKind::NodesFail) { 200_000_000 } else { 0 };
         let mut failures = generate::faults(nodes, span_us, often, seed);
@@ -214,6 +217,7 @@ impl Swarm {
             drains,
             reserves,
             ahead_gpus,
+            promise,
             teams,
             hangs,
             deaths,
@@ -324,12 +328,14 @@ impl Swarm {
         }
     }
 
-    /// The policy, which in half of the seeds lets the autopilot reserve ahead of a team's peaks.
+    /// The policy, which in half of the seeds lets the autopilot reserve ahead of a team's peaks,
+    /// and in half of them promises lenders less.
     pub(super) fn policy(&self, mut policy: Policy) -> Policy {
         if self.ahead_gpus > 0 {
             policy.reservation.ahead.insert("research".to_owned(), self.ahead_gpus);
             policy.modes.insert(Kind::AdjustReservation, Mode::Act);
         }
+        policy.lend.promise_quantile = self.promise.unwrap_or(policy.lend.promise_quantile);
         policy
     }
 

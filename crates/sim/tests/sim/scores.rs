@@ -94,6 +94,7 @@ fn decision(id: &str, scene: &Scene, of: &(Change, Option<Object>), after: &[&st
         mode: Mode::Act,
         canary: None,
         serves: of.1.clone(),
+        is_owed: false,
         footprint: Footprint::default(),
         gpus: 8,
         predicted: Predicted {

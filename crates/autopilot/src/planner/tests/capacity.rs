@@ -276,7 +276,7 @@ impl crate::forecast::DemandForecast for Sudden {
 fn promised_demand_is_kept_back_over_the_reclaim_time() {
     let mut state = cluster();
     many_wait(&mut state);
-    let lent = |state: &ClusterState| lends(&plan(&Policy::shipped(), state, &Sudden, None, NOW, 7).0);
+    let lent = |state: &ClusterState| lends(&plan(&without_margin(""), state, &Sudden, None, NOW, 7).0);
     // 900 s promised: 40 + 60 and 8 are kept of 128, leaving 20, two nodes. In 300 s, as measured:
     // 40 + 20 and 8, leaving 60, seven nodes.
     assert_eq!(lent(&state), [(16, 2)]);
@@ -292,7 +292,7 @@ fn promised_demand_is_kept_back_over_the_reclaim_time() {
     // node comes back.
     loan(&mut state, &LENT[..5]);
     let back = |state: &ClusterState| {
-        of_kind(&plan(&Policy::shipped(), state, &Sudden, None, NOW, 7).0, Kind::Reclaim).len()
+        of_kind(&plan(&without_margin(""), state, &Sudden, None, NOW, 7).0, Kind::Reclaim).len()
     };
     assert_eq!(back(&state), 0);
     for name in ["s12", "s13"] {
@@ -314,6 +314,10 @@ fn a_promise_at_level_1_is_of_more_than_the_steepest_rise() {
     // 1 another 10 are, leaving 30, three nodes.
     assert_eq!(lent(&state, 0.99), [(40, 5)]);
     assert_eq!(lent(&state, 1.0), [(24, 3)]);
+    // The level of one owner comes before that of all.
+    let mut single = policy(1.0);
+    single.lend.owner_promise_quantile = [("serving".to_owned(), 0.99), ("other".to_owned(), 1.0)].into();
+    assert_eq!(lends(&plan(&single, &state, &Sudden, None, NOW, 7).0), [(40, 5)]);
     // It lasts as long as the policy allows, however fast reclaims were.
     let share = state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap();
     share.reclaim_took_ms = Some(300_000);

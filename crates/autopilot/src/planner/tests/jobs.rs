@@ -135,7 +135,6 @@ fn what_a_job_grew_by_goes_to_the_first_that_waits() {
     };
     keeps(|job| job.opt_in = false);
     keeps(|job| job.do_not_disrupt = true);
-    keeps(|job| job.priority = 1);
     // A node that others share stays taken once the job has left it, and its own first it cannot
     // leave.
     let shared = state.jobs.get_mut("e").unwrap();
@@ -159,9 +158,18 @@ fn what_a_job_grew_by_is_owed_to_those_who_wait_also_where_it_does_as_much_work(
         let (plan, report) = planned(state, &FixedForecast::highest(128.0));
         let of_w =
             |it: &&Considered| it.object == Some(Object::Job("w".into())) && it.kind == Kind::ResizeJob;
+        assert!(plan.decisions.iter().all(|decision| decision.is_owed));
         (sizes(&plan), report.considered.iter().find(of_w).map(|it| it.reason.clone()).unwrap_or_default())
     };
     assert_eq!(given(&state).0, [("e".into(), 8)]);
+    // Also to a job of a lower priority, which would run if the other had not grown.
+    state.jobs.get_mut("e").unwrap().priority = 1;
+    assert_eq!(given(&state).0, [("e".into(), 8)]);
+    // Also where a job ahead of it takes what is free.
+    let mut second = state.clone();
+    second.jobs.remove("g");
+    second.jobs.insert("v".into(), pending(8, 60));
+    assert_eq!(given(&second).0, [("e".into(), 8)]);
     // Where as many GPUs are free, but scattered, not growth alone keeps the job waiting.
     state.jobs.remove("g");
     state.jobs.remove("h");

@@ -89,3 +89,13 @@ fn a_node_that_is_reserved_is_not_lent() {
     state.reservations.get_mut("r").unwrap().owner = "serving".into();
     assert_eq!(lent(&state), 8, "its own standing reservation is what it lends");
 }
+
+#[test]
+fn growth_is_owed_where_the_only_free_node_is_reserved_for_another_owner() {
+    let mut state = shared("vision", -60);
+    // Giving a node back gains nothing: each GPU does the work of one.
+    state.jobs.insert("a".into(), elastic(&["t0", "t1"], 1_000_000));
+    state.jobs.insert("g".into(), gang(&["t2"]));
+    state.jobs.insert("w".into(), pending(8, 0));
+    assert_eq!(grown(&state), Some(8));
+}

@@ -12,7 +12,7 @@ const SERVICE: &str = r#"services = [{ owner = "serving", pool = "serve", reques
 fn a_service_keeps_what_its_requests_need_and_gets_it_back() {
     let mut state = cluster();
     state.jobs.extend((0..25).map(|at| (format!("w{at:02}"), pending(8, 60))));
-    let policy = Policy::parse(SERVICE).unwrap();
+    let policy = without_margin(SERVICE);
     // At 50 erlangs 1.45 in a thousand wait with 73 servers, 0.95 with 74. 128 less 74 leaves 54,
     // six nodes; without the promise 70 could be spared, and 64 per step.
     let (made, _) = plan(&policy, &state, &FixedForecast::highest(50.0), None, NOW, 7);

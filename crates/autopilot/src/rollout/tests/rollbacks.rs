@@ -60,6 +60,7 @@ fn acted(intents: &mut IntentLedger, at: i64, change: Change, ends: &[Transition
         mode: Mode::Act,
         canary: Some("candidate".to_owned()),
         serves: None,
+        is_owed: false,
         footprint: Footprint::default(),
         gpus: 8,
         predicted: Predicted::default(),
