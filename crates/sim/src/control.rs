@@ -53,6 +53,7 @@ impl Sim {
             return Err(ControlError::Node { node, must: "at home, up, not drained, of a service", found });
         }
         self.actions += 1;
+        self.lent_nodes += 1;
         self.place(node, Place::Leaving { to });
         self.schedule_move(node, self.latency().handover_us);
         Ok(())

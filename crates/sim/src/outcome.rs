@@ -40,6 +40,8 @@ pub struct Outcome {
     pub preemptions: u64,
     /// Changes made from outside.
     pub actions: u64,
+    /// Nodes lent by services; one counts each time.
+    pub lent_nodes: u64,
     /// Teams with jobs, in the order of the description.
     pub teams: Vec<TeamOutcome>,
 }
@@ -94,6 +96,7 @@ impl Sim {
             unmet_us: ledger.unmet_us,
             preemptions,
             actions: self.actions(),
+            lent_nodes: self.lent_nodes,
             teams: self.teams(),
         }
     }

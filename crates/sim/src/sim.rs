@@ -43,6 +43,7 @@ pub struct Sim {
     pub(crate) ticks: u64,
     /// Changes made from outside.
     pub(crate) actions: u64,
+    pub(crate) lent_nodes: u64,
 }
 
 /// A scheduled event. Those of an older version or epoch are stale and ignored.
@@ -117,6 +118,7 @@ impl Sim {
             done: 0,
             ticks: 0,
             actions: 0,
+            lent_nodes: 0,
             spec,
         })
     }

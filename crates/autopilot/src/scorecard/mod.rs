@@ -219,6 +219,9 @@ pub struct Summary {
     /// can be determined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration_ppm: Option<i64>,
+    /// 95 % interval of it, millionths. `None`: fewer than two decisions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration_bounds_ppm: Option<[i64; 2]>,
     /// Sum of the known nets, compared with doing nothing. Of an interval the end nearest to the
     /// prediction counts.
     pub net_gpu_ms: i64,
@@ -250,6 +253,7 @@ pub fn summary(kind: Kind, scores: &[Score], window: u32) -> Summary {
     let decisions = u32::try_from(newest.len()).unwrap_or(u32::MAX);
     let verified = newest.iter().filter(|score| score.verified).count() as u64;
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let (calibration_ppm, calibration_bounds_ppm) = calibration_ppm(&newest).unzip();
     Summary {
         kind,
         decisions,
@@ -258,25 +262,39 @@ pub fn summary(kind: Kind, scores: &[Score], window: u32) -> Summary {
         // A share of at most a million.
         verified_ppm: (decisions > 0).then(|| (verified * 1_000_000 / u64::from(decisions)) as u32),
         median_ratio_ppm: ratios.get(ratios.len() / 2).copied(),
-        calibration_ppm: calibration_ppm(&newest),
+        calibration_ppm,
+        calibration_bounds_ppm: calibration_bounds_ppm.flatten(),
         net_gpu_ms: nets.iter().fold(0, |sum: i64, net| sum.saturating_add(*net)),
         net_bounds: newest.iter().filter_map(|score| score.bounds_gpu_ms()).reduce(Interval::plus),
         worse_than_noop: count(nets.iter().filter(|net| **net < 0).count()),
     }
 }
 
-/// Realised over stated benefit of the last month, both summed, millionths.
-fn calibration_ppm(scores: &[&Score]) -> Option<i64> {
+/// Realised over stated benefit of the last month, both summed, and its 95 % interval, millionths.
+///
+/// The interval is that of a ratio of sums (Cochran, *Sampling Techniques*, 6.4): the deviations of
+/// single decisions from the ratio. Decisions of one hour have much in common, so it is too narrow
+/// rather than too wide.
+fn calibration_ppm(scores: &[&Score]) -> Option<(i64, Option<[i64; 2]>)> {
     let newest_us = scores.iter().map(|score| score.decided_us).max()?;
-    let (mut stated, mut realised) = (0i128, 0i128);
-    for score in scores.iter().filter(|score| newest_us - score.decided_us <= MONTH_US) {
-        let known = score.predicted_benefit.zip(score.realised_benefit_gpu_ms).filter(|_| score.verified);
-        if let Some((predicted, benefit)) = known {
-            stated += i128::from(predicted.stated_gpu_ms);
-            realised += i128::from(benefit);
-        }
+    let of_month = scores.iter().filter(|score| score.verified && newest_us - score.decided_us <= MONTH_US);
+    let benefit = |score: &&&Score| score.predicted_benefit.zip(score.realised_benefit_gpu_ms);
+    let known: Vec<(i64, i64)> = of_month
+        .filter_map(|score| benefit(&score))
+        .map(|(it, realised)| (it.stated_gpu_ms, realised))
+        .collect();
+    let sum = |of: fn(&(i64, i64)) -> i64| known.iter().map(|pair| i128::from(of(pair))).sum::<i128>();
+    let (stated, realised) = (sum(|pair| pair.0), sum(|pair| pair.1));
+    if stated <= 0 {
+        return None;
     }
-    (stated > 0).then(|| i64::try_from(realised * 1_000_000 / stated).unwrap_or(i64::MAX))
+    let ratio_ppm = i64::try_from(realised * 1_000_000 / stated).unwrap_or(i64::MAX);
+    let (count, ratio) = (known.len() as f64, realised as f64 / stated as f64);
+    let squares: f64 =
+        known.iter().map(|(stated, realised)| (*realised as f64 - ratio * *stated as f64).powi(2)).sum();
+    let error = (squares * count / (count - 1.0)).sqrt() / stated as f64;
+    let bound = |z: f64| ((ratio + z * error) * 1e6).round().clamp(-9e18, 9e18) as i64;
+    Some((ratio_ppm, (known.len() > 1).then(|| [bound(-1.96), bound(1.96)])))
 }
 
 /// Factor by which a kind's predicted benefits are to be multiplied, millionths.
@@ -340,15 +358,20 @@ pub fn judge(summary: &Summary, rules: &RecordRules) -> (Verdict, String) {
         });
     let share =
         |ppm: Option<i64>| ppm.map_or_else(|| "-".to_owned(), |ppm| format!("{:.2}", ppm as f64 / 1e6));
+    let between = summary.calibration_bounds_ppm.map_or_else(String::new, |[low, high]| {
+        format!(" ({:.2} to {:.2})", low as f64 / 1e6, high as f64 / 1e6)
+    });
     let figures = format!(
-        "{} decisions, {:.3} took effect, realised over predicted {} in the median and {} in sum, net {:.1}{bounds} GPU-hours",
+        "{} decisions, {:.3} took effect, realised over predicted {} in the median and {} in sum{between}, net {:.1}{bounds} GPU-hours",
         summary.decisions,
         verified as f64 / 1e6,
         share(ratio),
         share(summary.calibration_ppm),
         summary.net_gpu_ms as f64 / 3.6e6
     );
-    let is_calibrated = |sum: i64| sum >= ppm(rules.calibrated_least) && sum <= ppm(rules.calibrated_most);
+    // Chance alone takes no mode: the whole interval has to be outside.
+    let is_outside =
+        |[low, high]: [i64; 2]| high < ppm(rules.calibrated_least) || low > ppm(rules.calibrated_most);
     let badly = verified < ppm(rules.verified_down)
         || ratio.is_some_and(|ratio| ratio < ppm(rules.realised_down))
         || summary.net_gpu_ms < 0;
@@ -357,7 +380,7 @@ pub fn judge(summary: &Summary, rules: &RecordRules) -> (Verdict, String) {
     if badly && are_enough {
         return (Verdict::Down, format!("goes badly: {figures}"));
     }
-    if are_enough && summary.calibration_ppm.is_some_and(|sum| !is_calibrated(sum)) {
+    if are_enough && summary.calibration_bounds_ppm.is_some_and(is_outside) {
         return (Verdict::Doubtful, format!("gains, but not what was predicted: {figures}"));
     }
     let well = verified >= ppm(rules.verified)

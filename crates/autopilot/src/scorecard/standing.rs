@@ -118,4 +118,23 @@ mod tests {
         assert_eq!(add(&mut standings, 6, 100), Mode::Approve);
         assert_eq!(add(&mut standings, 10, 150), Mode::Act);
     }
+
+    #[test]
+    fn what_may_be_chance_takes_no_mode() {
+        let rules = Policy::shipped().record;
+        let (mut standings, mut scores) = (Standings::default(), Vec::new());
+        // Ten are predicted and seven come true on average: three, then eleven. 95 % are 0.46 to
+        // 0.94 after twelve decisions, 0.62 to 0.78 after a hundred.
+        let mut add = |count: usize| {
+            for _ in 0..count {
+                let decided_us = scores.len() as i64;
+                let benefit = if decided_us % 2 == 0 { 3 } else { 11 };
+                scores.push(Score { decided_us, ..scored(benefit, 1, true) });
+                standings.fold(Kind::Lend, &scores, &rules);
+            }
+            standings.modes(|_| Mode::Act)[&Kind::Lend]
+        };
+        assert_eq!(add(12), Mode::Act);
+        assert_eq!(add(88), Mode::Approve);
+    }
 }

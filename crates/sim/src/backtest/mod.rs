@@ -59,6 +59,8 @@ pub enum Metric {
     UnmetGpuHours,
     /// Changes per day.
     ActionsPerDay,
+    /// Nodes lent per day.
+    NodesLentPerDay,
     /// Share of jobs finished before time ran out.
     Done,
     /// Cost of GPU time that was neither useful work nor served demand.
@@ -69,7 +71,7 @@ pub enum Metric {
 
 impl Metric {
     /// All metrics, in the order of reports.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::QueueHours,
         Self::QueueP95Hours,
         Self::CompletionHours,
@@ -81,6 +83,7 @@ impl Metric {
         Self::UnmetMinutes,
         Self::UnmetGpuHours,
         Self::ActionsPerDay,
+        Self::NodesLentPerDay,
         Self::Done,
         Self::WastedMoney,
         Self::MoneyPerUsefulGpuHour,
@@ -104,6 +107,7 @@ impl Metric {
             Self::UnmetMinutes => span.unmet_us as f64 / MINUTE_US as f64,
             Self::UnmetGpuHours => gpu_hours(span.unmet_gpu_us),
             Self::ActionsPerDay => span.actions as f64 / (run.span_us as f64 / DAY_US as f64),
+            Self::NodesLentPerDay => span.lent_nodes as f64 / (run.span_us as f64 / DAY_US as f64),
             Self::Done => end.done as f64 / end.jobs.max(1) as f64,
             Self::WastedMoney => price(span.paid_gpu_us - span.useful_gpu_us - answered)?,
             Self::MoneyPerUsefulGpuHour => {
