@@ -215,6 +215,9 @@ pub struct Summary {
     pub verified_ppm: Option<u32>,
     /// Median of realised over predicted benefit, millionths.
     pub median_ratio_ppm: Option<i64>,
+    /// Upper end of its 95 % interval, millionths. `None`: too few are known for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub median_high_ppm: Option<i64>,
     /// Realised over predicted benefit of the last month, both summed, millionths. `None`: nothing
     /// can be determined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -262,12 +265,21 @@ pub fn summary(kind: Kind, scores: &[Score], window: u32) -> Summary {
         // A share of at most a million.
         verified_ppm: (decisions > 0).then(|| (verified * 1_000_000 / u64::from(decisions)) as u32),
         median_ratio_ppm: ratios.get(ratios.len() / 2).copied(),
+        median_high_ppm: median_high_ppm(&ratios),
         calibration_ppm,
         calibration_bounds_ppm: calibration_bounds_ppm.flatten(),
         net_gpu_ms: nets.iter().fold(0, |sum: i64, net| sum.saturating_add(*net)),
         net_bounds: newest.iter().filter_map(|score| score.bounds_gpu_ms()).reduce(Interval::plus),
         worse_than_noop: count(nets.iter().filter(|net| **net < 0).count()),
     }
+}
+
+/// Upper end of the 95 % interval of the median of sorted values: that of rank n/2 + 0.98 √n, which
+/// fewer than 2.5 % of samples have below their median. Six values are needed for one.
+fn median_high_ppm(sorted: &[i64]) -> Option<i64> {
+    let n = sorted.len() as f64;
+    let rank = (n / 2.0 + 0.98 * n.sqrt()).ceil() as usize;
+    sorted.get(rank.checked_sub(1)?).copied().filter(|_| sorted.len() >= 6)
 }
 
 /// Realised over stated benefit of the last month, both summed, and its 95 % interval, millionths.
@@ -372,15 +384,17 @@ pub fn judge(summary: &Summary, rules: &RecordRules) -> (Verdict, String) {
     // Chance alone takes no mode: the whole interval has to be outside.
     let is_outside =
         |[low, high]: [i64; 2]| high < ppm(rules.calibrated_least) || low > ppm(rules.calibrated_most);
-    let badly = verified < ppm(rules.verified_down)
-        || ratio.is_some_and(|ratio| ratio < ppm(rules.realised_down))
-        || summary.net_gpu_ms < 0;
     // A fifth of the decisions required for trust suffices for distrust.
-    let are_enough = summary.decisions.saturating_sub(summary.undecided) >= (rules.decisions / 5).max(1);
+    let least = (rules.decisions / 5).max(1);
+    let are_enough = summary.decisions.saturating_sub(summary.undecided) >= least;
+    let are_known = summary.scored >= least;
+    let badly = verified < ppm(rules.verified_down)
+        || summary.median_high_ppm.is_some_and(|high| high < ppm(rules.realised_down))
+        || are_known && summary.net_gpu_ms < 0;
     if badly && are_enough {
         return (Verdict::Down, format!("goes badly: {figures}"));
     }
-    if are_enough && summary.calibration_bounds_ppm.is_some_and(is_outside) {
+    if are_known && summary.calibration_bounds_ppm.is_some_and(is_outside) {
         return (Verdict::Doubtful, format!("gains, but not what was predicted: {figures}"));
     }
     let well = verified >= ppm(rules.verified)

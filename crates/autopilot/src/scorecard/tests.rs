@@ -133,3 +133,27 @@ fn scores_of_older_versions_are_read() {
     assert_eq!((read.known_net_gpu_ms(), read.bounds_gpu_ms()), (Some(6), Some(Interval::point(6))));
     assert_eq!(read.without, None);
 }
+
+#[test]
+fn a_few_known_results_take_no_mode() {
+    let rules = Policy::shipped().record;
+    let verdict = |scores: &[Score]| judge(&summary(Kind::Lend, scores, rules.window), &rules).0;
+    let unknown = score("a", Kind::Lend, 0, &predicted(), &Realised::verified(None, None));
+    let mut scores = vec![unknown; 30];
+    // Nearly nothing came true of five, and all together they lost.
+    scores.extend(vec![scored(1, 3, true); 5]);
+    assert_eq!(verdict(&scores), Verdict::Stays);
+    scores.extend(vec![scored(1, 3, true); 5]);
+    assert_eq!(verdict(&scores), Verdict::Down);
+    // The median of nine is 0.1, but may as well be 1: of 95 % intervals the upper end is the
+    // eighth.
+    let few = |bad: usize, good: usize| {
+        let mut scores = vec![scored(1, 0, true); bad];
+        scores.extend(vec![scored(10, 0, true); good]);
+        summary(Kind::Lend, &scores, rules.window)
+    };
+    let median = |of: &Summary| (of.median_ratio_ppm, of.median_high_ppm);
+    assert_eq!(median(&few(5, 4)), (Some(100_000), Some(1_000_000)));
+    assert_eq!(median(&few(8, 1)), (Some(100_000), Some(100_000)));
+    assert_eq!(median(&few(5, 0)), (Some(100_000), None));
+}

@@ -33,7 +33,8 @@ use crate::site::{Site, now_us};
 const CHILD: &str = "TIDEGATE_SLURM_DAY";
 /// How long a step is waited for: on a busy machine a killed process is slow to come back.
 pub const PATIENCE_S: u64 = 240;
-/// Every kind acts without waits: a day of minutes.
+/// Every kind acts without waits: a day of minutes. Bounds are taken as forecast, since demand comes
+/// in steps.
 const POLICY: &str = r#"
 name = "day"
 [modes]
@@ -49,6 +50,7 @@ least_net_gpu_hours = 0.0
 buffer_gpus = 0
 step_every_s = 0
 reclaim_within_s = 60
+promise_quantile = 0.99
 across_models = true
 [stability]
 dwell_s = 0

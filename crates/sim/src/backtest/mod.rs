@@ -59,14 +59,14 @@ pub enum Metric {
     UnmetGpuHours,
     /// Changes per day.
     ActionsPerDay,
-    /// Nodes lent per day.
-    NodesLentPerDay,
     /// Share of jobs finished before time ran out.
     Done,
     /// Cost of GPU time that was neither useful work nor served demand.
     WastedMoney,
     /// Cost of all GPU time per GPU-hour of useful work or served demand.
     MoneyPerUsefulGpuHour,
+    /// Nodes lent per day.
+    NodesLentPerDay,
 }
 
 impl Metric {
@@ -83,10 +83,10 @@ impl Metric {
         Self::UnmetMinutes,
         Self::UnmetGpuHours,
         Self::ActionsPerDay,
-        Self::NodesLentPerDay,
         Self::Done,
         Self::WastedMoney,
         Self::MoneyPerUsefulGpuHour,
+        Self::NodesLentPerDay,
     ];
 
     /// Value for a run; `None` if it needs an unknown price.

@@ -99,7 +99,7 @@ fn a_backtest_on_the_log_has_the_jobs_of_its_tables() {
     };
     assert_eq!(counted(&report) as f64, jobs - its);
     let policies = report["rows"].as_array().unwrap();
-    assert!(policies[0]["values"] != policies[1]["values"] && policies[1]["values"][14] != Value::Null);
+    assert!(policies[0]["values"] != policies[1]["values"] && policies[1]["values"][13] != Value::Null);
     let table = succeed(&mut backtest(
         &place,
         &["--from", FROM, "--to", TO, "--seeds", "0..1", "--policy", "static"],
