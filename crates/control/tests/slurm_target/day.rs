@@ -33,8 +33,8 @@ use crate::site::{Site, now_us};
 const CHILD: &str = "TIDEGATE_SLURM_DAY";
 /// How long a step is waited for: on a busy machine a killed process is slow to come back.
 pub const PATIENCE_S: u64 = 240;
-/// Every kind acts without waits: a day of minutes. Bounds are taken as forecast, since demand comes
-/// in steps.
+/// Every kind acts without waits: a day of minutes. Bounds are taken as forecast, since demand
+/// comes in steps.
 const POLICY: &str = r#"
 name = "day"
 [modes]
