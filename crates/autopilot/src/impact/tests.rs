@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::action::{Action, Adjustment, Change};
 use crate::executor::ExecutorState;
-use crate::fixture::{NOW, S, cluster, elastic, gang, loan, pending};
+use crate::fixture::{NOW, S, cluster, gang, loan, pending};
 use crate::guard::PastAction;
 use crate::intent::Transition;
 use crate::planner::{Decision, Plan, Predicted};
