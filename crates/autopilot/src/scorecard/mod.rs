@@ -275,7 +275,7 @@ pub fn summary(kind: Kind, scores: &[Score], window: u32) -> Summary {
 }
 
 /// Upper end of the 95 % interval of the median of sorted values: that of rank n/2 + 0.98 √n, which
-/// fewer than 2.5 % of samples have below their median. Six values are needed for one.
+/// lies below the true median in about 2.5 % of samples. Six values are needed for one.
 fn median_high_ppm(sorted: &[i64]) -> Option<i64> {
     let n = sorted.len() as f64;
     let rank = (n / 2.0 + 0.98 * n.sqrt()).ceil() as usize;
