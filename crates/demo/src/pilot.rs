@@ -117,9 +117,10 @@ impl Pilot {
     }
 }
 
-/// Loans wait for a person, and every other reversible action is done. The service, an owner named
-/// after its pool, accepts a few minutes in which it lacks what it lent: by the shipped promise its
-/// steep demand leaves nothing to lend.
+/// Loans wait for approval; all other reversible actions are carried out at once.
+///
+/// The service may be short of lent GPUs for a few minutes. Under the shipped promise it would lend
+/// nothing, because its demand jumps by more than its spare GPUs. Its owner is named after its pool.
 fn policy() -> Policy {
     let mut policy = Policy { name: "demo".into(), ..Policy::auto() };
     policy.modes.insert(Kind::Lend, Mode::Approve);

@@ -321,8 +321,9 @@ fn lend<'a>(
     Ok(())
 }
 
-/// Whether the loan that was just decided on can be expected to come about: nobody has to approve
-/// it, and no loan to the same borrower is left over from the parent plan, as after a rejection.
+/// Whether the loan just decided on will probably be made: it needs no approval, and the parent
+/// plan did not already want a loan to the same borrower that was never made, for example because
+/// a person rejected it.
 fn is_expected(builder: &PlanBuilder<'_>, of: Series<'_>, to: &OwnerName) -> bool {
     let is_left_over = |decision: &Decision| match &decision.action.change {
         Change::Lend { to: before, pool, extends: None, .. } => {

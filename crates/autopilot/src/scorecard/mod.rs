@@ -274,19 +274,19 @@ pub fn summary(kind: Kind, scores: &[Score], window: u32) -> Summary {
     }
 }
 
-/// Upper end of the 95 % interval of the median of sorted values: that of rank n/2 + 0.98 √n, which
-/// lies below the true median in about 2.5 % of samples. Six values are needed for one.
+/// Upper bound of the median's 95 % confidence interval: of n sorted values, the one of rank
+/// n/2 + 0.98 √n. `None` for fewer than six values, where even the largest is no such bound.
 fn median_high_ppm(sorted: &[i64]) -> Option<i64> {
     let n = sorted.len() as f64;
     let rank = (n / 2.0 + 0.98 * n.sqrt()).ceil() as usize;
     sorted.get(rank.checked_sub(1)?).copied().filter(|_| sorted.len() >= 6)
 }
 
-/// Realised over stated benefit of the last month, both summed, and its 95 % interval, millionths.
+/// Ratio of the benefits realised in the last month to those stated, and its 95 % confidence
+/// interval, millionths.
 ///
-/// The interval is that of a ratio of sums (Cochran, *Sampling Techniques*, 6.4): the deviations of
-/// single decisions from the ratio. Decisions of one hour have much in common, so it is too narrow
-/// rather than too wide.
+/// This is the ratio estimator of Cochran, *Sampling Techniques*, 6.4, which treats decisions as
+/// independent. Decisions made in the same hour are not, so the real uncertainty is larger.
 fn calibration_ppm(scores: &[&Score]) -> Option<(i64, Option<[i64; 2]>)> {
     let newest_us = scores.iter().map(|score| score.decided_us).max()?;
     let of_month = scores.iter().filter(|score| score.verified && newest_us - score.decided_us <= MONTH_US);

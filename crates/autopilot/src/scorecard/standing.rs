@@ -124,7 +124,7 @@ mod tests {
         let rules = Policy::shipped().record;
         let (mut standings, mut scores) = (Standings::default(), Vec::new());
         // Ten are predicted and seven come true on average: three, then eleven. 95 % are 0.46 to
-        // 0.94 after twelve decisions, 0.62 to 0.78 after a hundred.
+        // 0.94 after twelve decisions, 0.60 to 0.80 after sixty, and 0.61 to 0.79 after seventy.
         let mut add = |count: usize| {
             for _ in 0..count {
                 let decided_us = scores.len() as i64;
@@ -135,6 +135,7 @@ mod tests {
             standings.modes(|_| Mode::Act)[&Kind::Lend]
         };
         assert_eq!(add(12), Mode::Act);
-        assert_eq!(add(88), Mode::Approve);
+        assert_eq!(add(48), Mode::Act);
+        assert_eq!(add(10), Mode::Approve);
     }
 }
