@@ -119,8 +119,8 @@ impl Pilot {
 
 /// Loans wait for approval; all other reversible actions are carried out at once.
 ///
-/// The service may be short of lent GPUs for a few minutes. Under the shipped promise it would lend
-/// nothing, because its demand jumps by more than its spare GPUs. Its owner is named after its pool.
+/// The service may be short of GPUs that it lent for a few minutes. Under the shipped promise it
+/// lends nothing, because its demand rises too steeply. Its owner is named after its pool.
 fn policy() -> Policy {
     let mut policy = Policy { name: "demo".into(), ..Policy::auto() };
     policy.modes.insert(Kind::Lend, Mode::Approve);
