@@ -24,6 +24,7 @@
 
 mod accessors;
 mod audit;
+mod backfill;
 pub mod backtest;
 mod control;
 mod curve;

@@ -85,6 +85,14 @@ struct Group {
     size: u32,
 }
 
+/// Free GPUs of a pool, copied to try out what would fit at another time.
+#[derive(Debug, Clone)]
+pub(crate) struct Room {
+    groups: Vec<Group>,
+    /// Index of the first of them among all groups.
+    first: usize,
+}
+
 /// GPUs that a job holds: node, and number of GPUs on it.
 pub type Held = Vec<(u32, u32)>;
 
@@ -209,12 +217,16 @@ impl Nodes {
     /// gang takes whole nodes in order of their numbers, and so of racks, and best fit for the
     /// rest.
     pub(crate) fn fit(&self, pool: usize, model: Option<u16>, gpus: u32, loan: bool) -> Option<Held> {
-        let models = model.map_or(0..self.models, |m| usize::from(m)..usize::from(m) + 1);
-        models.into_iter().find_map(|m| self.fit_model((pool * self.models + m) * 2, gpus, loan))
+        fit_models(self.groups_of(pool), model, gpus, loan)
     }
 
-    fn fit_model(&self, first: usize, gpus: u32, loan: bool) -> Option<Held> {
-        fit_groups(&self.groups[first..first + 1 + usize::from(loan)], gpus)
+    /// A copy of a pool's free GPUs.
+    pub(crate) fn room(&self, pool: usize) -> Room {
+        Room { groups: self.groups_of(pool).to_vec(), first: pool * self.models * 2 }
+    }
+
+    fn groups_of(&self, pool: usize) -> &[Group] {
+        &self.groups[pool * self.models * 2..(pool + 1) * self.models * 2]
     }
 
     /// GPUs of the largest gang that fits an empty pool. A larger job would wait for ever.
@@ -228,6 +240,35 @@ impl Nodes {
     }
 }
 
+impl Room {
+    /// As [`Nodes::fit`].
+    pub(crate) fn fit(&self, model: Option<u16>, gpus: u32, loan: bool) -> Option<Held> {
+        fit_models(&self.groups, model, gpus, loan)
+    }
+
+    /// Free GPUs of a node; `None` if it takes no jobs of the pool.
+    pub(crate) fn free(&self, nodes: &Nodes, node: u32) -> Option<u32> {
+        let group = &self.groups[self.group_of(nodes, node)?];
+        group.by_free.iter().position(|free| free.contains(&node)).map(|free| free as u32)
+    }
+
+    /// Sets the free GPUs of a node, unless it takes no jobs of the pool.
+    pub(crate) fn set_free(&mut self, nodes: &Nodes, node: u32, free: u32) {
+        let (Some(group), Some(before)) = (self.group_of(nodes, node), self.free(nodes, node)) else {
+            return;
+        };
+        let group = &mut self.groups[group];
+        group.by_free[before as usize].remove(&node);
+        group.by_free[free as usize].insert(node);
+        group.free = group.free - before + free;
+    }
+
+    fn group_of(&self, nodes: &Nodes, node: u32) -> Option<usize> {
+        let group = nodes.group_of(nodes.get(node))?.checked_sub(self.first)?;
+        (group < self.groups.len()).then_some(group)
+    }
+}
+
 impl Group {
     fn insert(&mut self, node: u32, n: &Node) {
         if self.by_free.len() <= n.gpus as usize {
@@ -237,6 +278,13 @@ impl Group {
         self.by_free[n.free as usize].insert(node);
         self.free += n.free;
     }
+}
+
+/// Room for a gang on the nodes of a pool; `groups` has those of each model, own before borrowed.
+fn fit_models(groups: &[Group], model: Option<u16>, gpus: u32, loan: bool) -> Option<Held> {
+    let mut of_model = groups.chunks(2).enumerate();
+    let is_wanted = |m: usize| model.is_none_or(|model| usize::from(model) == m);
+    of_model.find_map(|(m, of)| is_wanted(m).then(|| fit_groups(&of[..1 + usize::from(loan)], gpus))?)
 }
 
 /// Room for a gang on nodes of one model: all of `groups`, the first of them first.

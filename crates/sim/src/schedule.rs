@@ -1,10 +1,14 @@
 //! The scheduler: which waiting job starts next.
 
-use crate::{Backfill, JobState, PPM, Sim, curve::relative_ppm, nodes::Held};
+use crate::{
+    Backfill, JobState, PPM, Sim,
+    curve::relative_ppm,
+    nodes::{Held, Room},
+};
 
 /// Result of trying to start a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StartAttempt {
+pub(crate) enum StartAttempt {
     Started,
     OverQuota,
     NoRoom,
@@ -35,7 +39,7 @@ impl Sim {
         loop {
             let heads = open.iter().filter_map(|t| self.queues[*t].first().map(|head| (*head, *t)));
             let Some(((_, job), team)) = heads.min() else { return };
-            match self.try_start(job) {
+            match self.try_start(job, None) {
                 StartAttempt::Started => {}
                 StartAttempt::OverQuota => {
                     open.retain(|t| *t != team);
@@ -61,22 +65,26 @@ impl Sim {
         const LOOKED_AT: usize = 100;
         let behind: Vec<u32> = self.queues[team].iter().skip(1).take(LOOKED_AT).map(|key| key.1).collect();
         for job in behind {
-            let _tried = self.try_start(job);
+            let _tried = self.try_start(job, None);
         }
     }
 
-    fn try_start(&mut self, job: u32) -> StartAttempt {
+    /// Starts a job if its team's quota and the free GPUs allow it; in `room` alone if given.
+    pub(crate) fn try_start(&mut self, job: u32, room: Option<&Room>) -> StartAttempt {
         let spec = &self.jobs[job as usize].spec;
         let (team, pool) = (spec.team, self.pool_of(job));
-        let room = self.limits[team].map_or(u32::MAX, |l| l.saturating_sub(self.held_by_team[team]));
+        let quota = self.limits[team].map_or(u32::MAX, |l| l.saturating_sub(self.held_by_team[team]));
         let smaller = self.spec.schedule.start_smaller;
         let least = if smaller { spec.sizes().0 } else { spec.gpus };
-        if least > room {
+        if least > quota {
             return StartAttempt::OverQuota;
         }
-        let mut size = spec.gpus.min(room);
+        let mut size = spec.gpus.min(quota);
         loop {
-            let free = self.nodes.fit(pool, spec.model, size, spec.loan);
+            let free = match room {
+                Some(room) => room.fit(spec.model, size, spec.loan),
+                None => self.nodes.fit(pool, spec.model, size, spec.loan),
+            };
             if let Some(held) = free.or_else(|| self.fit_before_reservations(job, size)) {
                 self.begin(job, held);
                 return StartAttempt::Started;
@@ -97,45 +105,6 @@ impl Sim {
         let (team, key) = (j.spec.team, (-j.spec.priority, job));
         self.queues[team].remove(&key);
         self.start(job, held, pause_us);
-    }
-
-    /// EASY backfill: starts jobs that end before the head could start, or leave it enough GPUs.
-    fn backfill(&mut self, pool: usize, head: u32, open: &[usize], depth: usize) {
-        let need = i64::from(self.jobs[head as usize].spec.gpus);
-        let (own, lent) = self.nodes.free(pool);
-        let mut free = i64::from(own + if self.jobs[head as usize].spec.loan { lent } else { 0 });
-        if own + lent == 0 {
-            return;
-        }
-        let mut shadow_us = i64::MAX;
-        for (end_us, job) in &self.ends {
-            if free >= need {
-                break;
-            }
-            if self.pool_of(*job) == pool {
-                free += i64::from(self.jobs[*job as usize].gpus());
-                shadow_us = (*end_us).max(self.now_us);
-            }
-        }
-        if free < need {
-            shadow_us = i64::MAX;
-        }
-        let mut spare = (free - need).max(0);
-        let waiting = open.iter().flat_map(|t| self.queues[*t].iter().take(depth + 1));
-        let mut waiting: Vec<(i32, u32)> = waiting.filter(|key| key.1 != head).copied().collect();
-        waiting.sort_unstable();
-        for (_, job) in waiting.into_iter().take(depth) {
-            let spec = &self.jobs[job as usize].spec;
-            let gpus = i64::from(spec.gpus);
-            let ends_before = self.now_us.saturating_add(spec.estimate_us) <= shadow_us;
-            if !ends_before && gpus > spare {
-                continue;
-            }
-            let started = self.try_start(job) == StartAttempt::Started;
-            if started && !ends_before {
-                spare -= i64::from(self.jobs[job as usize].gpus());
-            }
-        }
     }
 
     /// Preempts jobs of lower priority until there is room for `head`; those that lose least first.

@@ -128,8 +128,8 @@ pub enum Backfill {
     #[default]
     Off,
     /// EASY: jobs that do not delay the head, by the run times that users stated. At most `depth`
-    /// jobs of a queue are tried, like Slurm's `bf_max_job_test`. The reservation counts GPUs, not
-    /// nodes.
+    /// jobs of a queue are tried, like Slurm's `bf_max_job_test`. The head gets the nodes on which
+    /// it could start first.
     Easy {
         /// Jobs of a queue that are tried.
         depth: usize,

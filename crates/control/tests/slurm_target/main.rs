@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod backfill;
 mod capacity;
 mod day;
 mod evening;

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod backfill;
 mod dry_run;
 mod engine;
 mod executor;
