@@ -4,6 +4,7 @@
 mod calendar;
 mod direction;
 mod error;
+mod named;
 mod overlay;
 mod rollout;
 mod sections;

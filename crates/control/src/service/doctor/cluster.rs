@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_autopilot::action::Kind;
+use tidegate_autopilot::policy::Policy;
 
 use super::knowledge::SiteKnowledge;
 use super::{Check, listed};
@@ -13,6 +14,7 @@ use crate::slurm::{SlurmConfig, Survey};
 /// Checks the scheduler against the deployment file.
 pub(super) fn check(
     config: &ServiceConfig,
+    policy: Option<&Policy>,
     survey: &Survey,
     known: Option<&SiteKnowledge>,
     checks: &mut Vec<Check>,
@@ -24,6 +26,9 @@ pub(super) fn check(
     }
     pools(&slurm, survey, checks);
     owners(&slurm, survey, checks);
+    if let Some(policy) = policy {
+        named(policy, &slurm, survey, checks);
+    }
     notices(&slurm, survey, checks);
 }
 
@@ -142,6 +147,24 @@ fn owners(slurm: &SlurmConfig, survey: &Survey, checks: &mut Vec<Check>) {
     } else if checks.len() == before {
         let found = format!("{}: every account of a job has one", listed(slurm.owners.keys()));
         checks.push(Check::ok("owners", found));
+    }
+}
+
+/// Owners and pools that the policy names and the site does not have.
+fn named(policy: &Policy, slurm: &SlurmConfig, survey: &Survey, checks: &mut Vec<Check>) {
+    let accounts = survey.jobs.iter().map(|job| &job.owner);
+    let owners: BTreeSet<&String> = slurm.owners.keys().chain(accounts).collect();
+    let pools: BTreeSet<String> = survey.partitions.keys().filter_map(|name| slurm.pool_of(name)).collect();
+    let mut missing = |kind: &str, key: &str, name: &str, there: String| {
+        let found = format!("{key} names {kind} {name:?}, which is not on this site: it has no effect");
+        let fix = if there.is_empty() { "remove it".into() } else { format!("one of {there}, or remove it") };
+        checks.push(Check::missing("policy", found, fix));
+    };
+    for (key, owner) in policy.named_owners().into_iter().filter(|(_, owner)| !owners.contains(owner)) {
+        missing("owner", key, owner, listed(slurm.owners.keys()));
+    }
+    for (key, pool) in policy.named_pools().into_iter().filter(|(_, pool)| !pools.contains(*pool)) {
+        missing("pool", key, pool, listed(&pools));
     }
 }
 

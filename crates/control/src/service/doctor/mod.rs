@@ -84,7 +84,7 @@ pub fn examine(file: &Path, data: &Path, log: Result<&Arc<dyn EventLog>, &str>) 
         }
     };
     let known = knowledge::gather(&config, policy.as_ref(), data, log, target, &mut checks);
-    cluster::check(&config, &survey, known.as_ref(), &mut checks);
+    cluster::check(&config, policy.as_ref(), &survey, known.as_ref(), &mut checks);
     jobs::check(&config, &survey, known.as_ref(), &mut checks);
     if let Some(known) = &known {
         knowledge::check(known, &mut checks);

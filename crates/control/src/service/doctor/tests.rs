@@ -1,5 +1,6 @@
 use std::fs;
 
+use tidegate_autopilot::policy::Policy;
 use tidegate_autopilot::state::{ClusterState, Job, JobState};
 use tidegate_autopilot::target::Capabilities;
 
@@ -56,7 +57,8 @@ fn known() -> SiteKnowledge {
 
 fn cluster_checks(slurm: &str, survey: &Survey, known: &SiteKnowledge) -> Vec<Check> {
     let (config, mut checks) = (config(slurm), Vec::new());
-    cluster::check(&config, survey, Some(known), &mut checks);
+    let policy = config.policy().unwrap();
+    cluster::check(&config, Some(&policy), survey, Some(known), &mut checks);
     jobs::check(&config, survey, Some(known), &mut checks);
     checks
 }
@@ -92,6 +94,31 @@ fn what_lies_outside_of_pools_and_owners_is_named_with_what_to_add() {
     let elsewhere = OWNERS.replace("shares.train", "shares.infer");
     let checks = cluster_checks(&elsewhere, &all_mapped, &known());
     assert!(of(&checks, "owners")[0].starts_with("Missing: owner research has a share of pool infer"));
+}
+
+#[test]
+fn owners_and_pools_that_only_the_policy_knows_are_named_with_their_key() {
+    let text = "name = \"p\"\n[floors.owners]\nresearch = 8\n[floors.pools]\ngpu = 8\ntrain = 8\n\
+        [promise.owner_wait_p95_s]\nreserch = 60\n[lend.owner_promise_quantile]\nml = 0.99\nbatch = 0.99\n\
+        [[scopes]]\nowner = \"nobody\"\nmode = \"stop\"\n";
+    let policy = Policy::parse(text).unwrap();
+    let (config, mut checks) = (config(OWNERS), Vec::new());
+    // An account that no owner maps is an owner of its name.
+    cluster::check(&config, Some(&policy), &survey(vec![job("7", "ml", "ml")]), None, &mut checks);
+    let without = "which is not on this site: it has no effect -> one of";
+    assert_eq!(
+        of(&checks, "policy"),
+        [
+            format!(
+                "Missing: lend.owner_promise_quantile names owner \"batch\", {without} research, or remove it"
+            ),
+            format!(
+                "Missing: promise.owner_wait_p95_s names owner \"reserch\", {without} research, or remove it"
+            ),
+            format!("Missing: scopes names owner \"nobody\", {without} research, or remove it"),
+            format!("Missing: floors.pools names pool \"gpu\", {without} train, or remove it"),
+        ]
+    );
 }
 
 #[test]
