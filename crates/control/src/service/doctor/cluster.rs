@@ -155,16 +155,18 @@ fn named(policy: &Policy, slurm: &SlurmConfig, survey: &Survey, checks: &mut Vec
     let accounts = survey.jobs.iter().map(|job| &job.owner);
     let owners: BTreeSet<&String> = slurm.owners.keys().chain(accounts).collect();
     let pools: BTreeSet<String> = survey.partitions.keys().filter_map(|name| slurm.pool_of(name)).collect();
-    let mut missing = |kind: &str, key: &str, name: &str, there: String| {
-        let found = format!("{key} names {kind} {name:?}, which is not on this site: it has no effect");
-        let fix = if there.is_empty() { "remove it".into() } else { format!("one of {there}, or remove it") };
-        checks.push(Check::missing("policy", found, fix));
+    let fix = |there: String| match there.is_empty() {
+        true => "remove it".to_owned(),
+        false => format!("one of {there}, or remove it"),
     };
+    // An account without jobs may be right, so this is no more than a warning.
     for (key, owner) in policy.named_owners().into_iter().filter(|(_, owner)| !owners.contains(owner)) {
-        missing("owner", key, owner, listed(slurm.owners.keys()));
+        let found = format!("{key} names {owner:?}, which is no owner of the deployment file and has no job");
+        checks.push(Check::warning("policy", found, fix(listed(slurm.owners.keys()))));
     }
     for (key, pool) in policy.named_pools().into_iter().filter(|(_, pool)| !pools.contains(*pool)) {
-        missing("pool", key, pool, listed(&pools));
+        let found = format!("{key} names pool {pool:?}, which this site does not have");
+        checks.push(Check::missing("policy", found, fix(listed(&pools))));
     }
 }
 

@@ -105,18 +105,20 @@ fn owners_and_pools_that_only_the_policy_knows_are_named_with_their_key() {
     let (config, mut checks) = (config(OWNERS), Vec::new());
     // An account that no owner maps is an owner of its name.
     cluster::check(&config, Some(&policy), &survey(vec![job("7", "ml", "ml")]), None, &mut checks);
-    let without = "which is not on this site: it has no effect -> one of";
+    let unknown = |key: &str, name: &str| {
+        format!(
+            "Warning: {key} names \"{name}\", which is no owner of the deployment file and has no job -> one of \
+             research, or remove it"
+        )
+    };
     assert_eq!(
         of(&checks, "policy"),
         [
-            format!(
-                "Missing: lend.owner_promise_quantile names owner \"batch\", {without} research, or remove it"
-            ),
-            format!(
-                "Missing: promise.owner_wait_p95_s names owner \"reserch\", {without} research, or remove it"
-            ),
-            format!("Missing: scopes names owner \"nobody\", {without} research, or remove it"),
-            format!("Missing: floors.pools names pool \"gpu\", {without} train, or remove it"),
+            unknown("lend.owner_promise_quantile", "batch"),
+            unknown("promise.owner_wait_p95_s", "reserch"),
+            unknown("scopes", "nobody"),
+            "Missing: floors.pools names pool \"gpu\", which this site does not have -> one of train, or remove it"
+                .to_owned(),
         ]
     );
 }
