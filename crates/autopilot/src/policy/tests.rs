@@ -106,8 +106,8 @@ fn kinds_that_undo_need_the_mode_of_what_they_undo() {
     assert!(refused("[modes]\ndrain_node = \"approve\"").starts_with("modes.return_node"));
     Policy::parse("[modes]\nlend = \"act\"\nreclaim = \"act\"").unwrap();
     assert!(refused("[lend]\nreclaim_buffer_gpus = 9").contains("chase each other"));
-    assert!(refused("[lend]\nterm_s = 1800").contains("write less than half of lend.term_s (1800)"));
-    assert!(Policy::parse("[lend]\nterm_s = 1801").is_ok());
+    assert!(refused("[lend]\nterm_s = 2699").contains("write at most a third of lend.term_s (2699)"));
+    assert!(Policy::parse("[lend]\nterm_s = 2700").is_ok());
 }
 
 #[test]

@@ -185,10 +185,10 @@ fn relations(policy: &Policy) -> Result<(), PolicyError> {
             return Err(PolicyError::value(&key, promise, &mend));
         }
     }
-    if 2 * lend.reclaim_within_s >= lend.term_s {
+    if 3 * lend.reclaim_within_s > lend.term_s {
         let mend = format!(
-            "write less than half of lend.term_s ({}): a loan is renewed in its last two reclaim times, so \
-             it would be renewed all the time",
+            "write at most a third of lend.term_s ({}): a loan is renewed in its last two reclaim times, so \
+             it would be renewed nearly all the time",
             lend.term_s
         );
         return Err(PolicyError::value("lend.reclaim_within_s", lend.reclaim_within_s, &mend));
