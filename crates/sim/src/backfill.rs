@@ -1,9 +1,9 @@
 //! EASY backfill: jobs may overtake the head of the queue unless they delay it.
 //!
 //! The head is promised the nodes on which it could start first if all jobs ran until their time
-//! limits. As in Slurm's `sched/backfill` the promise names nodes: one of a number of GPUs would be
-//! kept by free GPUs that are scattered, and a head of whole nodes would wait for ever. Slurm
-//! promises nodes to all jobs that it tries, EASY to the head alone.
+//! limits. As in Slurm's `sched/backfill` the promise names nodes: a promised number of GPUs may be
+//! free but scattered, and a head of whole nodes would wait for ever. Slurm promises nodes to all
+//! jobs that it tries, EASY to the head alone.
 
 use std::collections::BTreeMap;
 
