@@ -1,26 +1,26 @@
-//! EASY backfill: jobs may overtake the head of the queue unless they delay it.
+//! EASY backfill: a job may overtake the head of the queue if that does not delay the head.
 //!
-//! The head is promised the nodes on which it could start first if all jobs ran until their time
-//! limits. As in Slurm's `sched/backfill` the promise names nodes: a promised number of GPUs may be
-//! free but scattered, and a head of whole nodes would wait for ever. Slurm promises nodes to all
-//! jobs that it tries, EASY to the head alone.
+//! If every running job ran to its time limit, there is a first moment at which the head fits. The
+//! nodes that it would take then are reserved for it. Counting GPUs is not enough: enough of them
+//! can be free but scattered, and a job that needs whole nodes would never start. Slurm's
+//! `sched/backfill` reserves nodes too, for every job that it considers; EASY only for the head.
 
 use std::collections::BTreeMap;
 
 use crate::{Sim, nodes::Room, schedule::StartAttempt};
 
-/// Start of the head, and what it leaves to others.
+/// What is reserved for the head, and what is left for other jobs.
 struct Promise {
     /// When the head could start, µs; `i64::MAX` if not even when all jobs have ended.
     start_us: i64,
-    /// By node promised to the head: GPUs that will be free beside it then.
+    /// Nodes reserved for the head: GPUs of each that stay free once it has started.
     left: BTreeMap<u32, u32>,
-    /// GPUs that are free now and when the head has started.
+    /// GPUs that are free now and stay free once the head has started.
     room: Room,
 }
 
 impl Sim {
-    /// Starts jobs that end before the head could start, or leave it its nodes.
+    /// Starts jobs that end before the head can start, and jobs that leave its nodes alone.
     pub(crate) fn backfill(&mut self, pool: usize, head: u32, open: &[usize], depth: usize) {
         let (own, lent) = self.nodes.free(pool);
         if own + lent == 0 {
@@ -40,7 +40,7 @@ impl Sim {
         }
     }
 
-    /// Lets the running jobs end in order until the head fits.
+    /// Finds when and where the head can start, by letting running jobs end one after the other.
     fn promise(&self, pool: usize, head: u32) -> Promise {
         let spec = &self.jobs[head as usize].spec;
         let (mut room, mut later) = (self.nodes.room(pool), self.nodes.room(pool));
@@ -66,7 +66,7 @@ impl Sim {
         Promise { start_us: i64::MAX, left, room }
     }
 
-    /// Takes the GPUs of a job that has started out of what the head leaves.
+    /// Updates what is left after a job has started.
     fn take(&self, promise: &mut Promise, job: u32, ends_before: bool) {
         for (node, gpus) in &self.jobs[job as usize].held {
             let mut free = self.nodes.get(*node).free;

@@ -85,11 +85,11 @@ struct Group {
     size: u32,
 }
 
-/// Free GPUs of a pool, copied to try out what would fit at another time.
+/// A copy of a pool's free GPUs, for working out what would fit if some were taken or released.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     groups: Vec<Group>,
-    /// Index of the first of them among all groups.
+    /// Index of the pool's first group among those of all pools.
     first: usize,
 }
 
@@ -280,7 +280,8 @@ impl Group {
     }
 }
 
-/// Room for a gang on the nodes of a pool; `groups` has those of each model, own before borrowed.
+/// Finds room for a gang in a pool. For each GPU model, `groups` holds the pool's own nodes and then
+/// the borrowed ones.
 fn fit_models(groups: &[Group], model: Option<u16>, gpus: u32, loan: bool) -> Option<Held> {
     let mut of_model = groups.chunks(2).enumerate();
     let is_wanted = |m: usize| model.is_none_or(|model| usize::from(model) == m);

@@ -127,9 +127,9 @@ pub enum Backfill {
     /// None: first come, first served.
     #[default]
     Off,
-    /// EASY: jobs that do not delay the head, by the run times that users stated. At most `depth`
-    /// jobs of a queue are tried, like Slurm's `bf_max_job_test`. The head gets the nodes on which
-    /// it could start first.
+    /// EASY: jobs that do not delay the head, going by the run times that users state. Nodes are
+    /// reserved for the head. At most `depth` jobs of a queue are considered, as with Slurm's
+    /// `bf_max_job_test`.
     Easy {
         /// Jobs of a queue that are tried.
         depth: usize,

@@ -321,9 +321,10 @@ fn lend<'a>(
     Ok(())
 }
 
-/// Whether the loan just decided on will probably be made: it needs no approval, and the parent
-/// plan did not already want a loan to the same borrower that was never made, for example because
-/// a person rejected it.
+/// Whether the loan just decided on is likely to be made.
+///
+/// It is not if it needs approval, or if the parent plan asked for a loan to the same borrower and
+/// that loan was never made, for example because a person rejected it.
 fn is_expected(builder: &PlanBuilder<'_>, of: Series<'_>, to: &OwnerName) -> bool {
     let is_left_over = |decision: &Decision| match &decision.action.change {
         Change::Lend { to: before, pool, extends: None, .. } => {

@@ -282,11 +282,12 @@ fn median_high_ppm(sorted: &[i64]) -> Option<i64> {
     sorted.get(rank.checked_sub(1)?).copied().filter(|_| sorted.len() >= 6)
 }
 
-/// Ratio of the benefits realised in the last month to those stated, and its 95 % confidence
-/// interval, millionths.
+/// Benefit realised in the last month divided by the benefit predicted, and the 95 % confidence
+/// interval of that ratio, both in millionths.
 ///
-/// This is the ratio estimator of Cochran, *Sampling Techniques*, 6.4, which treats decisions as
-/// independent. Decisions made in the same hour are not, so the real uncertainty is larger.
+/// The interval assumes that decisions are independent (ratio estimator; Cochran, *Sampling
+/// Techniques*, section 6.4). Decisions made in the same hour are correlated, so the true interval
+/// is wider.
 fn calibration_ppm(scores: &[&Score]) -> Option<(i64, Option<[i64; 2]>)> {
     let newest_us = scores.iter().map(|score| score.decided_us).max()?;
     let of_month = scores.iter().filter(|score| score.verified && newest_us - score.decided_us <= MONTH_US);

@@ -1,5 +1,5 @@
-//! How Slurm itself backfills, which the simulator claims to imitate (`tidegate-sim`,
-//! `tests/sim/backfill.rs`, has the same cluster).
+//! Checks on a real Slurm what the simulator assumes about its backfill. `tests/sim/backfill.rs` of
+//! `tidegate-sim` runs the same queue.
 
 use tidegate_testing::slurm::{Cluster, wait_for};
 
