@@ -280,8 +280,8 @@ impl Group {
     }
 }
 
-/// Finds room for a gang in a pool. For each GPU model, `groups` holds the pool's own nodes and then
-/// the borrowed ones.
+/// Finds room for a gang in a pool. For each GPU model, `groups` holds the pool's own nodes and
+/// then the borrowed ones.
 fn fit_models(groups: &[Group], model: Option<u16>, gpus: u32, loan: bool) -> Option<Held> {
     let mut of_model = groups.chunks(2).enumerate();
     let is_wanted = |m: usize| model.is_none_or(|model| usize::from(model) == m);
