@@ -56,6 +56,11 @@ impl Kind {
             Self::Preempt => "preempt",
         }
     }
+
+    /// Whether it gives back what the autopilot took. No record holds such a kind back: it is owed.
+    pub fn restores(self) -> bool {
+        matches!(self, Self::Reclaim | Self::ReturnNode)
+    }
 }
 
 impl std::fmt::Display for Kind {

@@ -129,7 +129,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
                 let loan = extends.as_ref().unwrap_or(&intent.decision.action.id);
                 let (from_us, over_us) =
                     (intent.at_us(), Millis(intent.decision.predicted.over_ms).to_micros().0);
-                Some(Interval::point(intents.lost_to_reclaim(loan, from_us, from_us + over_us)))
+                Some(intents.lost_to_reclaim(loan, from_us, from_us + over_us))
             }
             Change::DrainNode { node, .. } => {
                 let moves = intents.moved_off(node, intent.at_us());

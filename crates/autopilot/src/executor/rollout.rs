@@ -4,7 +4,7 @@
 use tidegate_units::Millis;
 
 use super::{Executor, Journal, JournalEvent, OnlineForecast, StepError};
-use crate::action::{Action, Kind};
+use crate::action::Action;
 use crate::guard::{self, History, KillSwitch, Refusal, Rule, Verdict};
 use crate::intent::{self, Intent, IntentEvent, POLICY_APPROVER, PersonApproval};
 use crate::planner::{Decision, Plan, Report};
@@ -109,8 +109,7 @@ impl<J: Journal, F: OnlineForecast> Executor<J, F> {
 
     /// Whether a decision restores capacity the autopilot took.
     pub(super) fn restores(&self, decision: &Decision, action: &Action) -> bool {
-        matches!(decision.kind, Kind::Reclaim | Kind::ReturnNode)
-            || self.journaled.intents.frees_a_loan(action)
+        decision.kind.restores() || self.journaled.intents.frees_a_loan(action)
     }
 
     fn rollback_reason(&self, canary: &Canary, began_us: i64, now_us: i64) -> Option<String> {

@@ -308,7 +308,7 @@ impl ExecutorState {
     fn earned_by(&self, policy: &Policy, standings: &Standings) -> BTreeMap<Kind, Mode> {
         let mut earned = standings.modes(|kind| most(policy, kind));
         // One mode down while its error budget burns fast.
-        for (kind, _) in self.slo.steps_down(&policy.slo) {
+        for (kind, _) in self.slo.steps_down(&policy.slo).filter(|(kind, _)| !kind.restores()) {
             let stepped = most(policy, kind).down();
             let mode = earned.entry(kind).or_insert(stepped);
             *mode = (*mode).min(stepped);

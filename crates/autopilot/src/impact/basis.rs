@@ -106,6 +106,10 @@ pub struct Stop {
     pub is_shrink: bool,
     /// Work expected to be lost by docs/control.md, 4.1, GPUs × ms.
     pub expected_gpu_ms: i64,
+    /// No checkpoint of the job is known, so it is expected to lose everything since its start. It
+    /// may have saved all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_no_save: bool,
 }
 
 /// A gang on a node.
@@ -123,6 +127,14 @@ pub struct Gang {
 }
 
 impl Stop {
+    /// Work expected to be lost when it was decided, GPUs × ms. Where no save is known, the
+    /// expectation is its upper end.
+    fn expected(&self) -> Interval {
+        let again = i64::from(self.gpus) * self.again_ms;
+        let least = if self.has_no_save { again } else { self.expected_gpu_ms };
+        Interval { low_gpu_ms: least.min(self.expected_gpu_ms), high_gpu_ms: self.expected_gpu_ms }
+    }
+
     /// Work lost by stopping at `stopped_us` what was last saved at `saved_us`, GPUs × ms. Where no
     /// save is known it lies between none and all since the start. `None`: nothing is known.
     pub(super) fn lost(&self, saved_us: Option<i64>, stopped_us: i64) -> Option<Interval> {
@@ -182,10 +194,11 @@ impl Basis {
         }
     }
 
-    /// Work that a part of another action was expected to lose, GPUs × ms. `None`: it is no part.
-    pub fn expected_loss_gpu_ms(&self) -> Option<i64> {
+    /// Work that a part of another action was expected to lose, GPUs × ms: a range if no checkpoint
+    /// of its job was known. `None`: it is no part.
+    pub fn expected_loss(&self) -> Option<Interval> {
         match self {
-            Self::Part { stop } => Some(stop.expected_gpu_ms),
+            Self::Part { stop } => Some(stop.expected()),
             _ => None,
         }
     }
@@ -263,15 +276,18 @@ fn stop(change: &Change, job: &Job, state: &ClusterState, policy: &Policy) -> St
             again_ms,
             is_shrink: true,
             expected_gpu_ms,
+            has_no_save: false,
         };
     }
     let gpus = job.held_gpus();
+    let loss = interruption(job, gpus, state.at_us, &policy.preempt);
     Stop {
         gpus,
         since_us: job.running_since_us(),
         again_ms: again_ms(job, policy),
         is_shrink: false,
-        expected_gpu_ms: interruption(job, gpus, state.at_us, &policy.preempt).planned_gpu_ms(),
+        expected_gpu_ms: loss.planned_gpu_ms(),
+        has_no_save: loss.noticed_gpu_ms.is_none() && job.checkpoint.last_us.is_none(),
     }
 }
 
@@ -291,6 +307,7 @@ fn drain(state: &ClusterState, policy: &Policy, name: &NodeName) -> Option<Basis
             again_ms: again_ms(job, policy),
             is_shrink: false,
             expected_gpu_ms: 0,
+            has_no_save: false,
         };
         stop.lost(job.checkpoint.last_us, state.at_us)
     };

@@ -3,7 +3,7 @@
 use super::amounts::{Amounts, hours, milli};
 use super::measured::{Companions, Findings, Measured, View};
 use crate::action::Change;
-use crate::scorecard::Realised;
+use crate::scorecard::{Interval, Realised};
 use crate::state::{Job, JobState};
 
 /// What jobs of others than the lender hold of the loan; without it these GPUs would be idle.
@@ -41,13 +41,24 @@ pub(super) fn realised(found: &Findings, of: &Measured<'_>, with: &Companions<'_
     let gained = found.sums.gpu_ms().gained;
     let (cost, without) = match of.change {
         Change::Lend { .. } => (
-            with.lost.and_then(|lost| lost.as_point()),
+            with.lost,
             format!("its GPUs would have stood idle for the {} GPU-hours that borrowers used", hours(gained)),
         ),
         _ => (
-            Some(of.predicted.cost_gpu_ms),
+            Some(Interval::point(of.predicted.cost_gpu_ms)),
             format!("at its old size the job would have done {} GPU-hours less", hours(gained)),
         ),
     };
-    Realised { without: Some(without), ..Realised::verified(Some(gained), cost) }
+    let Some(range) = cost.filter(|cost| cost.as_point().is_none()) else {
+        let cost = cost.and_then(Interval::as_point);
+        return Realised { without: Some(without), ..Realised::verified(Some(gained), cost) };
+    };
+    let (least, most) = (hours(range.low_gpu_ms), hours(range.high_gpu_ms));
+    let lost = format!("jobs of unknown checkpoints would not have lost {least} to {most} GPU-hours");
+    let (low_gpu_ms, high_gpu_ms) = (gained - range.high_gpu_ms, gained - range.low_gpu_ms);
+    Realised {
+        interval: Some(Interval { low_gpu_ms, high_gpu_ms }),
+        without: Some(format!("{without}, and {lost}")),
+        ..Realised::verified(Some(gained), None)
+    }
 }

@@ -173,11 +173,9 @@ fn range(interval: Interval) -> String {
 /// A benefit within bounds, less a known cost.
 fn bounded(benefit: Interval, point: Option<i64>, cost: i64, without: Option<String>) -> Realised {
     let net = benefit.plus(Interval::point(-cost));
-    Realised {
-        interval: net.as_point().is_none().then_some(net),
-        without,
-        ..Realised::verified(point, Some(cost))
-    }
+    let interval = net.as_point().is_none().then_some(net);
+    let is_estimate = interval.is_some();
+    Realised { interval, without, is_estimate, ..Realised::verified(point, Some(cost)) }
 }
 
 /// Gained: what jobs hold on the returned node and would not have found free elsewhere in its pool.
@@ -215,6 +213,7 @@ fn unsaved(job: &Job, at_us: i64) -> Option<Interval> {
         again_ms: job.checkpoint.restart_ms.unwrap_or(0),
         is_shrink: false,
         expected_gpu_ms: 0,
+        has_no_save: false,
     };
     stop.lost(job.checkpoint.last_us, at_us)
 }

@@ -190,6 +190,7 @@ fn between(most_gpu_ms: i64, cost_gpu_ms: i64, without: String) -> Realised {
     let benefit = (most_gpu_ms == 0).then_some(0);
     Realised {
         interval: benefit.is_none().then_some(interval),
+        is_estimate: benefit.is_none(),
         without: Some(without),
         ..Realised::verified(benefit, Some(cost_gpu_ms))
     }

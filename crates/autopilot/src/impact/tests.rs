@@ -19,6 +19,16 @@ const GPU_HOUR: i64 = 3_600_000;
 
 /// Measures `change` over two hours from NOW on. `states` hold from their minute on.
 fn measure(change: &Change, basis: Option<Basis>, states: &[(i64, ClusterState)]) -> Realised {
+    measure_with(change, basis, states, Interval::point(0))
+}
+
+/// The same, with the work that jobs lost to other actions for it, GPUs × ms.
+fn measure_with(
+    change: &Change,
+    basis: Option<Basis>,
+    states: &[(i64, ClusterState)],
+    lost: Interval,
+) -> Realised {
     let predicted = Predicted { over_ms: 2 * GPU_HOUR, ..Predicted::default() };
     let of = Measured {
         change,
@@ -44,7 +54,7 @@ fn measure(change: &Change, basis: Option<Basis>, states: &[(i64, ClusterState)]
         }
     }
     let suspects = Suspects::default();
-    let with = Companions { lost: Some(Interval::point(0)), suspects: &suspects };
+    let with = Companions { lost: Some(lost), suspects: &suspects };
     meter.unwrap().realised(&of, &with)
 }
 
@@ -181,6 +191,64 @@ fn a_stop_counts_the_job_it_was_made_for_and_what_the_stopped_one_lost_and_waite
     let Interval { low_gpu_ms, high_gpu_ms } = unknown.interval.unwrap();
     assert_eq!((unknown.cost_gpu_ms, high_gpu_ms - low_gpu_ms), (None, 16 * 2 * GPU_HOUR));
     assert_eq!(high_gpu_ms, 20 * 32 * GPU_HOUR - 16 * 61 * GPU_HOUR / 60);
+}
+
+#[test]
+fn a_stop_for_a_reclaim_is_expected_to_lose_a_range_only_where_no_checkpoint_is_known() {
+    let expected = |change: &dyn Fn(&mut Job)| {
+        let mut state = cluster();
+        let mut job = gang(&["t0", "t1"]);
+        change(&mut job);
+        state.jobs.insert("1".into(), job);
+        let (plan, mut decision) = decided(Change::Preempt { job: "1".into(), frees_gpus: 16 }, None);
+        decision.action.after = vec!["reclaim-1".into()];
+        let basis = Basis::of(&decision, &plan, &state, &Policy::shipped()).unwrap();
+        let lost = basis.expected_loss().unwrap();
+        (lost.low_gpu_ms * 60 / 16 / GPU_HOUR, lost.high_gpu_ms * 60 / 16 / GPU_HOUR)
+    };
+    // Minutes on 16 GPUs: ten since it saved, two hours since it began, one to start again.
+    assert_eq!(expected(&|_| {}), (11, 11));
+    assert_eq!(expected(&|job| job.checkpoint.last_us = None), (1, 121));
+    // It saves on notice within half a minute.
+    let saves = |job: &mut Job| {
+        job.checkpoint.last_us = None;
+        (job.checkpoint.on_notice, job.checkpoint.save_ms) = (true, Some(30_000));
+    };
+    assert_eq!(expected(&saves), (1, 1));
+}
+
+#[test]
+fn a_loan_whose_cost_is_a_range_has_an_exact_benefit() {
+    let mut state = cluster();
+    loan(&mut state, &["s00"]);
+    state.jobs.insert("1".into(), gang(&["s00"]));
+    let change = Change::Lend {
+        from: "serving".into(),
+        to: "research".into(),
+        pool: "serve".into(),
+        gpus: 8,
+        nodes: ["s00".to_owned()].into(),
+        extends: None,
+        expires_us: NOW + 2 * HOUR,
+        reclaim_within_ms: 900_000,
+    };
+    let lent = |low: i64, high: i64| {
+        let lost = Interval { low_gpu_ms: low * GPU_HOUR, high_gpu_ms: high * GPU_HOUR };
+        measure_with(&change, None, &[(0, state.clone())], lost)
+    };
+    let known = lent(3, 3);
+    assert_eq!(
+        (known.benefit_gpu_ms, net(&known), known.interval),
+        (Some(16 * GPU_HOUR), Some(13 * GPU_HOUR), None)
+    );
+    let range = lent(1, 40);
+    assert_eq!(
+        (range.benefit_gpu_ms, range.cost_gpu_ms, range.is_estimate),
+        (Some(16 * GPU_HOUR), None, false)
+    );
+    let bounds = Interval { low_gpu_ms: -24 * GPU_HOUR, high_gpu_ms: 15 * GPU_HOUR };
+    assert_eq!(range.interval, Some(bounds));
+    assert!(range.without.unwrap().ends_with("would not have lost 1.0 to 40.0 GPU-hours"));
 }
 
 #[test]
@@ -385,7 +453,14 @@ fn journals_and_snapshots_of_older_versions_are_read() {
     let text = serde_json::to_string(&event(None)).unwrap();
     assert!(!text.contains("basis") && !text.contains("serves"), "{text}");
     assert_eq!(serde_json::from_str::<Transition>(&text).unwrap(), event(None));
-    let stop = Stop { gpus: 8, since_us: None, again_ms: 60_000, is_shrink: false, expected_gpu_ms: 5 };
+    let stop = Stop {
+        gpus: 8,
+        since_us: None,
+        again_ms: 60_000,
+        is_shrink: false,
+        expected_gpu_ms: 5,
+        has_no_save: false,
+    };
     for basis in [reclaim_of(8, 8), Basis::Part { stop }] {
         let text = serde_json::to_string(&event(Some(Box::new(basis.clone())))).unwrap();
         assert_eq!(serde_json::from_str::<Transition>(&text).unwrap(), event(Some(Box::new(basis))));

@@ -9,6 +9,7 @@ use super::{FoldError, Intent, IntentEvent, POLICY_APPROVER, Stage, Transition};
 use crate::action::{Action, ActionId, Change};
 use crate::guard::{ActionStatus, Approval, History, KillSwitch, PastAction, Rejection};
 use crate::impact::Measured;
+use crate::scorecard::Interval;
 use crate::state::Object;
 
 const DAY_US: i64 = 86_400_000_000;
@@ -99,9 +100,9 @@ impl IntentLedger {
     }
 
     /// Work lost from `from_us` until `until_us` because `loan` was reclaimed, GPUs × ms, as
-    /// expected when each action began. An action that frees several loans is split evenly among
-    /// them.
-    pub fn lost_to_reclaim(&self, loan: &str, from_us: i64, until_us: i64) -> i64 {
+    /// expected when each action began: a range if no checkpoint of a stopped job was known. An
+    /// action that frees several loans is split evenly among them.
+    pub fn lost_to_reclaim(&self, loan: &str, from_us: i64, until_us: i64) -> Interval {
         let begun = self.intents.values().filter(|intent| outcome(&intent.stage).is_some());
         let lost = begun.filter(|intent| (from_us..until_us).contains(&intent.past().at_us)).map(|intent| {
             let after = intent.decision.action.after.iter();
@@ -110,11 +111,11 @@ impl IntentLedger {
                 loans.insert(loan);
             }
             // Older versions recorded only a sum with the time that the job would stand idle.
-            let lost = intent.basis.as_ref().and_then(|basis| basis.expected_loss_gpu_ms());
-            let lost = lost.unwrap_or(intent.past().lost_gpu_ms);
-            if loans.contains(loan) { lost / loans.len() as i64 } else { 0 }
+            let lost = intent.basis.as_ref().and_then(|basis| basis.expected_loss());
+            let lost = lost.unwrap_or(Interval::point(intent.past().lost_gpu_ms));
+            if loans.contains(loan) { lost.divided(loans.len() as i64) } else { Interval::point(0) }
         });
-        lost.sum()
+        lost.fold(Interval::point(0), Interval::plus)
     }
 
     /// Loan that an action takes back.

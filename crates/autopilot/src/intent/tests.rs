@@ -4,6 +4,7 @@ use super::*;
 use crate::action::{ActionId, Change, Precondition};
 use crate::fixture::{NOW, S, cluster};
 use crate::guard::{ActionStatus, KillSwitch};
+use crate::impact::{Basis, Stop};
 use crate::planner::Predicted;
 use crate::policy::{Footprint, Mode};
 use crate::target::{Effect, TargetError};
@@ -431,7 +432,8 @@ fn finished_intents_are_forgotten_and_open_ones_stay() {
 #[test]
 fn a_loans_cost_is_the_work_lost_to_its_reclaim_shared_among_loans() {
     let mut intents = IntentLedger::default();
-    let mut begin = |id: &str, change: Change, after: &[&str], lost_gpu_ms: i64, at_s: i64| {
+    let mut begin = |id: &str, change: Change, after: &[&str], lost: (i64, Option<Basis>), at_s: i64| {
+        let (lost_gpu_ms, basis) = lost;
         let mut begun = decision(Mode::Act, 0);
         begun.action.id = id.into();
         begun.action.change = change;
@@ -447,7 +449,7 @@ fn a_loans_cost_is_the_work_lost_to_its_reclaim_shared_among_loans() {
             decision: Box::new(begun),
             plan: "p".into(),
             past: Box::new(past),
-            basis: None,
+            basis: basis.map(Box::new),
         };
         for what in [proposed, approved(), leased(), Transition::Applying] {
             intents.fold(&of(at_s, what)).unwrap();
@@ -460,14 +462,36 @@ fn a_loans_cost_is_the_work_lost_to_its_reclaim_shared_among_loans() {
         nodes: std::collections::BTreeSet::new(),
     };
     let preempt = |job: &str| Change::Preempt { job: job.into(), frees_gpus: 8 };
-    begin("take-a", reclaim("a"), &[], 0, 1);
-    begin("take-b", reclaim("b"), &[], 0, 1);
-    begin("stop-1", preempt("1"), &["take-a", "take-b"], 100, 50);
-    begin("stop-2", preempt("2"), &["take-a"], 30, 70);
-    let lost =
-        |loan, from_s: i64, until_s: i64| intents.lost_to_reclaim(loan, NOW + from_s * S, NOW + until_s * S);
-    assert_eq!((lost("a", 0, 60), lost("a", 0, 100), lost("a", 60, 100)), (50, 80, 30));
-    assert_eq!((lost("b", 0, 100), lost("c", 0, 100)), (50, 0));
+    let part = |has_no_save: bool| {
+        let stop = Stop {
+            gpus: 8,
+            since_us: Some(NOW),
+            again_ms: 5,
+            is_shrink: false,
+            expected_gpu_ms: 240,
+            has_no_save,
+        };
+        Some(Basis::Part { stop })
+    };
+    begin("take-a", reclaim("a"), &[], (0, None), 1);
+    begin("take-b", reclaim("b"), &[], (0, None), 1);
+    begin("take-d", reclaim("d"), &[], (0, None), 1);
+    begin("stop-1", preempt("1"), &["take-a", "take-b"], (100, None), 50);
+    begin("stop-2", preempt("2"), &["take-a"], (30, None), 70);
+    begin("stop-3", preempt("3"), &["take-d"], (0, part(false)), 80);
+    begin("stop-4", preempt("4"), &["take-b", "take-d"], (0, part(true)), 90);
+    let lost = |loan, from_s: i64, until_s: i64| {
+        let lost = intents.lost_to_reclaim(loan, NOW + from_s * S, NOW + until_s * S);
+        (lost.low_gpu_ms, lost.high_gpu_ms)
+    };
+    assert_eq!((lost("a", 0, 60), lost("a", 0, 100), lost("a", 60, 100)), ((50, 50), (80, 80), (30, 30)));
+    assert_eq!((lost("b", 0, 85), lost("c", 0, 100)), ((50, 50), (0, 0)));
+    // No checkpoint of job 4 is known: half of what it lost, between its start alone (8 GPUs for 5
+    // ms) and everything, is the share of each loan.
+    assert_eq!(
+        (lost("d", 0, 85), lost("d", 0, 100), lost("b", 85, 100)),
+        ((240, 240), (260, 360), (20, 120))
+    );
 }
 
 #[test]

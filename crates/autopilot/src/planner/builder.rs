@@ -329,7 +329,7 @@ impl<'a> PlanBuilder<'a> {
         let footprint = footprint(&wanted.change, self.state);
         // Restoring actions, and those that follow another, are not held back by the kind's
         // scorecard.
-        let is_free = matches!(kind, Kind::Reclaim | Kind::ReturnNode) || !wanted.after.is_empty();
+        let is_free = kind.restores() || !wanted.after.is_empty();
         let mode = self.policy.mode(kind, &footprint);
         let most = self.policy.at_most.get(&kind).copied().filter(|_| !is_free);
         let mode = most.map_or(mode, |most| mode.min(most));

@@ -19,6 +19,9 @@ use crate::action::{Change, Kind, Precondition};
 use crate::forecast::Series;
 use crate::state::{Job, JobId, Loan, LoanId, NodeName, Object, Writer};
 
+/// Quantiles of the highest demand whose mean stands for what is expected.
+const USE_LEVELS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
+
 pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
     let state = builder.state;
     let part = builder.owners;
@@ -42,12 +45,11 @@ pub(super) fn plan(builder: &mut PlanBuilder<'_>) {
 /// What must come back, and why.
 struct Need {
     gpus: u32,
-    /// Of these, GPUs the owner lacks now.
-    short_now: u32,
+    /// Of these, GPUs that the owner is expected to use before the loans would have ended.
+    used: f64,
     /// Loans that end soon and are not renewed.
     ending: BTreeSet<LoanId>,
     why: String,
-    level: f64,
 }
 
 fn of_lender(builder: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)]) {
@@ -127,7 +129,30 @@ fn need(builder: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)
         promise_to_requests(service),
         ending.len()
     );
-    Some(Need { gpus, short_now: now.saturating_sub(have), ending, why, level })
+    let lasts_ms = loans.iter().map(|(_, loan)| lasts_ms(builder, loan)).max().unwrap_or(0);
+    let used = expected_use(builder, of, (have, now.saturating_sub(have).min(gpus), gpus), lasts_ms);
+    Some(Need { gpus, used, ending, why })
+}
+
+/// GPUs of the `gpus` that come back which the owner is expected to use at the peak of the next
+/// `within_ms`, if it has `have` without them and lacks `short` now. Without a forecast, what it
+/// lacks now.
+fn expected_use(
+    builder: &mut PlanBuilder<'_>,
+    of: Series<'_>,
+    (have, short, gpus): (u32, u32, u32),
+    within_ms: i64,
+) -> f64 {
+    if gpus == 0 {
+        return 0.0;
+    }
+    let mut sum = 0.0;
+    for level in USE_LEVELS {
+        let peak = builder.highest(of, level, within_ms);
+        let beyond = peak.map_or(0.0, |peak| peak - f64::from(have));
+        sum += beyond.clamp(f64::from(short), f64::from(gpus));
+    }
+    sum / USE_LEVELS.len() as f64
 }
 
 /// Fate of a loan that ends soon.
@@ -373,12 +398,11 @@ fn decide(
     }
 }
 
-/// Value to the owner of getting `gpus` back for `lasts_ms`, until the loan would have ended: what
-/// it lacks now for certain, the rest with the probability the level leaves.
+/// Value to the owner of getting `gpus` back for `lasts_ms`, until the loan would have ended: their
+/// share of what it is expected to use.
 fn owner_gain(builder: &PlanBuilder<'_>, need: &Need, gpus: u32, lasts_ms: i64) -> f64 {
-    let surely = f64::from(need.short_now.min(gpus));
-    let maybe = f64::from(gpus) - surely;
-    (surely + maybe * (1.0 - need.level)) * lasts_ms as f64 * builder.missing_ratio()
+    let share = (need.used / f64::from(need.gpus.max(1))).min(1.0);
+    share * f64::from(gpus) * lasts_ms as f64 * builder.missing_ratio()
 }
 
 /// Time for which the loan would go on, ms.
@@ -395,7 +419,9 @@ fn reclaim(
     nodes: BTreeSet<NodeName>,
 ) -> String {
     let lasts_ms = lasts_ms(builder, loan);
-    let predicted = builder.predict(owner_gain(builder, need, gpus, lasts_ms), 0.0, None, 0.95, lasts_ms);
+    // The peak does not last. How much of it does, the record says.
+    let effect = (owner_gain(builder, need, gpus, lasts_ms), 0.0);
+    let predicted = builder.predict_corrected(Kind::Reclaim, effect, 0.95, lasts_ms);
     builder.decide(ActionSpec {
         change: Change::Reclaim { loan: id.clone(), from_gpus: loan.gpus, to_gpus: loan.gpus - gpus, nodes },
         inverse: None,

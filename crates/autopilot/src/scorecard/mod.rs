@@ -28,6 +28,8 @@ pub struct Realised {
     /// Useful GPU time gained compared with doing nothing, from the log or a matched window.
     /// `None`: cannot be determined.
     pub benefit_gpu_ms: Option<i64>,
+    /// The benefit is an estimate, so it corrects no prediction.
+    pub is_estimate: bool,
     /// Useful GPU time it cost. `None`: cannot be determined.
     pub cost_gpu_ms: Option<i64>,
     /// Bounds of benefit less cost, where these are estimates. `None`: there are none but the point
@@ -40,7 +42,14 @@ pub struct Realised {
 impl Realised {
     /// A result that was read back as done, without bounds.
     pub fn verified(benefit_gpu_ms: Option<i64>, cost_gpu_ms: Option<i64>) -> Self {
-        Self { verified: true, benefit_gpu_ms, cost_gpu_ms, interval: None, without: None }
+        Self {
+            verified: true,
+            benefit_gpu_ms,
+            is_estimate: false,
+            cost_gpu_ms,
+            interval: None,
+            without: None,
+        }
     }
 
     /// A decision that did not take effect. What it cost is unknown.
@@ -109,11 +118,10 @@ impl Score {
     /// Realised over predicted, millionths: of the benefit, or where that is an estimate of the
     /// known net.
     fn known_ratio_ppm(&self) -> Option<i64> {
-        if self.interval.is_none() {
-            return self.benefit_ratio_ppm;
-        }
-        let net = self.known_net_gpu_ms().filter(|_| self.predicted_gpu_ms > 0)?;
-        Some(ratio_ppm(net, self.predicted_gpu_ms))
+        self.benefit_ratio_ppm.or_else(|| {
+            let net = self.interval.and(self.known_net_gpu_ms()).filter(|_| self.predicted_gpu_ms > 0)?;
+            Some(ratio_ppm(net, self.predicted_gpu_ms))
+        })
     }
 }
 
@@ -135,6 +143,12 @@ impl Interval {
     /// Its value, if it has only one.
     pub fn as_point(self) -> Option<i64> {
         (self.low_gpu_ms == self.high_gpu_ms).then_some(self.low_gpu_ms)
+    }
+
+    /// An equal part of it.
+    #[must_use]
+    pub fn divided(self, by: i64) -> Self {
+        Self { low_gpu_ms: self.low_gpu_ms / by, high_gpu_ms: self.high_gpu_ms / by }
     }
 
     /// Sum of two.
@@ -166,8 +180,7 @@ pub fn score(action: &str, kind: Kind, decided_us: i64, predicted: &Predicted, r
     let net = realised.benefit_gpu_ms.zip(realised.cost_gpu_ms).map(|(benefit, cost)| benefit - cost);
     let (expected, low) = (predicted.net_gpu_ms(), predicted.net_low_gpu_ms());
     let is_within = |net: i64| net >= low && net - expected <= expected - low;
-    // A benefit that is an estimate corrects no prediction.
-    let benefit = realised.benefit_gpu_ms.filter(|_| realised.interval.is_none());
+    let benefit = realised.benefit_gpu_ms.filter(|_| !realised.is_estimate);
     let within = match realised.interval {
         None => net.map(is_within),
         Some(interval) => {

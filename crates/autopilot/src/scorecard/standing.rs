@@ -54,10 +54,11 @@ impl Standings {
         }
     }
 
-    /// Mode of each kind with scores, from the policy's own.
+    /// Mode of each kind with scores, from the policy's own. No record lowers a kind that restores.
     pub fn modes(&self, most: impl Fn(Kind) -> Mode) -> BTreeMap<Kind, Mode> {
         let lowered = |(kind, standing): (&Kind, &Standing)| {
-            (*kind, (0..standing.below).fold(most(*kind), |mode, _| mode.down()))
+            let below = if kind.restores() { 0 } else { standing.below };
+            (*kind, (0..below).fold(most(*kind), |mode, _| mode.down()))
         };
         self.0.iter().map(lowered).collect()
     }
@@ -99,6 +100,18 @@ mod tests {
         assert_eq!(mode(&standings), Some(Mode::Observe), "never to stop");
         add(&mut standings, Score { decided_us: 9, ..scored(9, 2, true) }, 200);
         assert_eq!(mode(&standings), Some(Mode::Act));
+    }
+
+    #[test]
+    fn no_record_lowers_a_kind_that_restores() {
+        let rules = Policy::shipped().record;
+        for kind in Kind::ALL {
+            let mut standings = Standings::default();
+            let scores = vec![Score { kind, ..scored(0, 9, true) }; 200];
+            scores.iter().for_each(|_| standings.fold(kind, &scores, &rules));
+            let kept = standings.modes(|_| Mode::Act)[&kind] == Mode::Act;
+            assert_eq!(kept, matches!(kind, Kind::Reclaim | Kind::ReturnNode), "{kind}");
+        }
     }
 
     #[test]

@@ -68,6 +68,33 @@ fn between(low: i64, high: i64) -> Score {
 }
 
 #[test]
+fn losses_that_nobody_knows_cost_no_mode_and_hide_no_benefit() {
+    let rules = Policy::shipped().record;
+    // Nine of ten came true; stopped jobs lost between nothing and fifty.
+    let lent = |lost: Interval| {
+        let cost = lost.as_point();
+        let net =
+            Interval { low_gpu_ms: 9 * HOUR - lost.high_gpu_ms, high_gpu_ms: 9 * HOUR - lost.low_gpu_ms };
+        let interval = cost.is_none().then_some(net);
+        let realised = Realised { interval, ..Realised::verified(Some(9 * HOUR), cost) };
+        score("a", Kind::Lend, 0, &predicted(), &realised)
+    };
+    let unknown = lent(Interval { low_gpu_ms: 0, high_gpu_ms: 50 * HOUR });
+    let known = lent(Interval::point(50 * HOUR));
+    let mode = |of: &Score| {
+        let summary = summary(Kind::Lend, &vec![of.clone(); 40], rules.window);
+        (trust(Mode::Act, &summary, &rules).mode, summary.undecided, summary.calibration_ppm)
+    };
+    assert_eq!(mode(&unknown), (Mode::Act, 40, Some(900_000)));
+    assert_eq!(mode(&known), (Mode::Approve, 0, Some(900_000)));
+    // At least twelve were lost, which is a loss whatever else was.
+    let much = lent(Interval { low_gpu_ms: 12 * HOUR, high_gpu_ms: 50 * HOUR });
+    assert_eq!(mode(&much), (Mode::Approve, 0, Some(900_000)));
+    let corrected = |of: Score| correction_ppm(Kind::Lend, &vec![of; 40], 200, 0);
+    assert_eq!(corrected(unknown), corrected(known));
+}
+
+#[test]
 fn an_interval_counts_by_its_end_nearest_to_the_prediction_or_not_at_all() {
     // Predicted 8, at worst 4, at best 12.
     let known = |low, high| between(low, high).known_net_gpu_ms().map(|net| net / HOUR);
@@ -81,6 +108,7 @@ fn an_interval_counts_by_its_end_nearest_to_the_prediction_or_not_at_all() {
     // An estimate corrects no prediction.
     let point = Realised {
         interval: Some(Interval { low_gpu_ms: 0, high_gpu_ms: 4 * HOUR }),
+        is_estimate: true,
         ..Realised::verified(Some(3 * HOUR), Some(HOUR))
     };
     let point = score("d", Kind::DrainNode, 0, &predicted(), &point);

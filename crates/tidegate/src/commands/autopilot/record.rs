@@ -12,6 +12,9 @@ use super::promises;
 use crate::commands::plan::newest_plan;
 use crate::commands::{CommandError, DataArgs, block_on, committed};
 
+/// Why a kind that restores keeps its mode.
+const OWED: &str = "; it is owed, so no record holds it back";
+
 /// The record of one kind.
 #[derive(Debug, Serialize)]
 struct Line {
@@ -93,7 +96,7 @@ fn lines(policy: &Policy, entries: Vec<JournalEntry>) -> Vec<Line> {
             net_high_gpu_ms: of.net_bounds.map(|bounds| bounds.high_gpu_ms),
             worse_than_noop: of.worse_than_noop,
             mode: mode.name(),
-            why: trust(mode, &of, &policy.record).why,
+            why: trust(mode, &of, &policy.record).why + if kind.restores() { OWED } else { "" },
             newest: newest(kind, &known.scores),
             dry_runs: dry_runs(kind),
         }
