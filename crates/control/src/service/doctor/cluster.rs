@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::policy::Policy;
+use tidegate_autopilot::rollout::Rollout;
 
 use super::knowledge::SiteKnowledge;
 use super::{Check, listed};
@@ -27,9 +28,30 @@ pub(super) fn check(
     pools(&slurm, survey, checks);
     owners(&slurm, survey, checks);
     if let Some(policy) = policy {
-        named(policy, &slurm, survey, checks);
+        named(policy, None, &slurm, survey, checks);
     }
     notices(&slurm, survey, checks);
+}
+
+/// Checks the names in the policies that run beside the acting one.
+pub(super) fn candidates(
+    config: &ServiceConfig,
+    rollout: &Rollout,
+    survey: &Survey,
+    checks: &mut Vec<Check>,
+) {
+    let slurm = config.slurm.clone().unwrap_or_default();
+    if let Some(canary) = &rollout.canary {
+        let owners = known_owners(&slurm, survey);
+        for owner in canary.owners.iter().filter(|owner| !owners.contains(owner)) {
+            let found = format!("canary.owners names {owner:?}, and the autopilot does not start with it");
+            checks.push(Check::missing("policy", found, one_of(&listed(&owners))));
+        }
+        named(&canary.policy, Some("canary"), &slurm, survey, checks);
+    }
+    if let Some(shadow) = &rollout.shadow {
+        named(shadow, Some("shadow"), &slurm, survey, checks);
+    }
 }
 
 fn scheduler(config: &ServiceConfig, known: &SiteKnowledge, checks: &mut Vec<Check>) {
@@ -129,7 +151,7 @@ fn owners(slurm: &SlurmConfig, survey: &Survey, checks: &mut Vec<Check>) {
         );
         checks.push(Check::warning("owners", what, map_account(account)));
     }
-    let pools: BTreeSet<String> = survey.partitions.keys().filter_map(|name| slurm.pool_of(name)).collect();
+    let pools = known_pools(slurm, survey);
     for (owner, of) in &slurm.owners {
         for pool in of.shares.keys().filter(|pool| !pools.contains(*pool)) {
             let what = format!("owner {owner} has a share of pool {pool}, which has no nodes with GPUs");
@@ -150,23 +172,35 @@ fn owners(slurm: &SlurmConfig, survey: &Survey, checks: &mut Vec<Check>) {
     }
 }
 
-/// Owners and pools that the policy names and the site does not have.
-fn named(policy: &Policy, slurm: &SlurmConfig, survey: &Survey, checks: &mut Vec<Check>) {
-    let accounts = survey.jobs.iter().map(|job| &job.owner);
-    let owners: BTreeSet<&String> = slurm.owners.keys().chain(accounts).collect();
-    let pools: BTreeSet<String> = survey.partitions.keys().filter_map(|name| slurm.pool_of(name)).collect();
-    let fix = |there: String| match there.is_empty() {
-        true => "remove it".to_owned(),
-        false => format!("one of {there}, or remove it"),
-    };
+/// Owners and pools that a policy names and the site does not have. `role` is that of a candidate.
+fn named(policy: &Policy, role: Option<&str>, slurm: &SlurmConfig, survey: &Survey, checks: &mut Vec<Check>) {
+    let of = role.map_or_else(String::new, |role| format!("{role} {}: ", policy.name));
+    let (owners, pools) = (known_owners(slurm, survey), known_pools(slurm, survey));
     // An account without jobs may be right, so this is no more than a warning.
     for (key, owner) in policy.named_owners().into_iter().filter(|(_, owner)| !owners.contains(owner)) {
-        let found = format!("{key} names {owner:?}, which is no owner of the deployment file and has no job");
-        checks.push(Check::warning("policy", found, fix(listed(slurm.owners.keys()))));
+        let found =
+            format!("{of}{key} names {owner:?}, which is no owner of the deployment file and has no job");
+        checks.push(Check::warning("policy", found, one_of(&listed(slurm.owners.keys()))));
     }
     for (key, pool) in policy.named_pools().into_iter().filter(|(_, pool)| !pools.contains(*pool)) {
-        let found = format!("{key} names pool {pool:?}, which this site does not have");
-        checks.push(Check::missing("policy", found, fix(listed(&pools))));
+        let found = format!("{of}{key} names pool {pool:?}, which this site does not have");
+        checks.push(Check::missing("policy", found, one_of(&listed(&pools))));
+    }
+}
+
+/// Owners of the deployment file, and accounts of jobs that it maps to nobody.
+fn known_owners<'a>(slurm: &'a SlurmConfig, survey: &'a Survey) -> BTreeSet<&'a String> {
+    slurm.owners.keys().chain(survey.jobs.iter().map(|job| &job.owner)).collect()
+}
+
+fn known_pools(slurm: &SlurmConfig, survey: &Survey) -> BTreeSet<String> {
+    survey.partitions.keys().filter_map(|name| slurm.pool_of(name)).collect()
+}
+
+fn one_of(there: &str) -> String {
+    match there.is_empty() {
+        true => "remove it".to_owned(),
+        false => format!("one of {there}, or remove it"),
     }
 }
 

@@ -5,15 +5,20 @@ use std::path::Path;
 use tidegate_autopilot::action::Kind;
 use tidegate_autopilot::guard::KillSwitch;
 use tidegate_autopilot::policy::{Mode, Policy};
+use tidegate_autopilot::rollout::Rollout;
 
 use super::{Check, listed};
 use crate::control_folder::ControlFolder;
 use crate::service::config::ServiceConfig;
 
-/// Checks the policy, and returns it if it can be read.
-pub(super) fn policy(config: &ServiceConfig, checks: &mut Vec<Check>) -> Option<Policy> {
-    let policy = match config.policy().and_then(|mut policy| config.rollout(&mut policy).map(|_| policy)) {
-        Ok(policy) => policy,
+/// Checks the policy, and returns it and its candidates if they can be read.
+pub(super) fn policy(config: &ServiceConfig, checks: &mut Vec<Check>) -> Option<(Policy, Rollout)> {
+    let read = config.policy().and_then(|mut policy| {
+        let rollout = config.rollout(&mut policy)?;
+        Ok((policy, rollout))
+    });
+    let (policy, rollout) = match read {
+        Ok(read) => read,
         Err(error) => {
             let fix = "`tidegate policy check FILE` says what is wrong; `tidegate policy show` has every key";
             checks.push(Check::missing("policy", error.to_string(), fix));
@@ -30,7 +35,7 @@ pub(super) fn policy(config: &ServiceConfig, checks: &mut Vec<Check>) -> Option<
         );
         checks.push(Check::warning("policy", found, "reclaim = \"act\" in [modes] of the policy"));
     }
-    Some(policy)
+    Some((policy, rollout))
 }
 
 /// Which kinds the policy does what with.

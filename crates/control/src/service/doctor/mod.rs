@@ -71,7 +71,7 @@ pub fn examine(file: &Path, data: &Path, log: Result<&Arc<dyn EventLog>, &str>) 
         }
     };
     let mut checks = vec![Check::ok("deployment", file.display().to_string())];
-    let policy = deployment::policy(&config, &mut checks);
+    let (policy, rollout) = deployment::policy(&config, &mut checks).unzip();
     deployment::steering(&config, policy.as_ref(), data, &mut checks);
     let slurm = config.slurm.clone().unwrap_or_default();
     let opened = SlurmTarget::open(slurm.clone()).and_then(|target| Ok((target.survey()?, target)));
@@ -85,6 +85,7 @@ pub fn examine(file: &Path, data: &Path, log: Result<&Arc<dyn EventLog>, &str>) 
     };
     let known = knowledge::gather(&config, policy.as_ref(), data, log, target, &mut checks);
     cluster::check(&config, policy.as_ref(), &survey, known.as_ref(), &mut checks);
+    cluster::candidates(&config, &rollout.unwrap_or_default(), &survey, &mut checks);
     jobs::check(&config, &survey, known.as_ref(), &mut checks);
     if let Some(known) = &known {
         knowledge::check(known, &mut checks);

@@ -1,6 +1,7 @@
 use std::fs;
 
 use tidegate_autopilot::policy::Policy;
+use tidegate_autopilot::rollout::{Canary, Rollout};
 use tidegate_autopilot::state::{ClusterState, Job, JobState};
 use tidegate_autopilot::target::Capabilities;
 
@@ -119,6 +120,31 @@ fn owners_and_pools_that_only_the_policy_knows_are_named_with_their_key() {
             unknown("scopes", "nobody"),
             "Missing: floors.pools names pool \"gpu\", which this site does not have -> one of train, or remove it"
                 .to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn names_in_candidates_are_checked_too() {
+    let policy = |text: &str| Policy::parse(&format!("name = \"p\"\n{text}")).unwrap();
+    let canary = Canary {
+        policy: policy("[floors.owners]\nresearch = 8\nvison = 8\n"),
+        owners: ["ml", "resaerch"].map(str::to_owned).into(),
+        rollback: Policy::shipped().canary.rollback,
+    };
+    let shadow = policy("[floors.pools]\ngpu = 8\n");
+    let rollout = Rollout { canary: Some(canary), shadow: Some(shadow) };
+    let mut checks = Vec::new();
+    cluster::candidates(&config(OWNERS), &rollout, &survey(vec![job("7", "ml", "ml")]), &mut checks);
+    assert_eq!(
+        of(&checks, "policy"),
+        [
+            "Missing: canary.owners names \"resaerch\", and the autopilot does not start with it -> one of ml, \
+             research, or remove it",
+            "Warning: canary p: floors.owners names \"vison\", which is no owner of the deployment file and has no \
+             job -> one of research, or remove it",
+            "Missing: shadow p: floors.pools names pool \"gpu\", which this site does not have -> one of train, or \
+             remove it",
         ]
     );
 }
