@@ -79,6 +79,7 @@ pub(crate) fn gang(nodes: &[&str]) -> Job {
             resize_ms: Some(20_000),
             on_notice: false,
             step_us: None,
+            resumes: None,
         },
         curve: None,
         remaining_work_ms: None,

@@ -252,6 +252,7 @@ impl Making {
                 resize_ms: self.rng.random_bool(0.5).then_some(20_000),
                 on_notice: self.rng.random_bool(0.3),
                 step_us: None,
+                resumes: None,
             },
             curve: self.rng.random_bool(0.9).then(|| ScalingCurve::new(points.collect()).ok()).flatten(),
             remaining_work_ms: self

@@ -8,10 +8,15 @@ use tidegate_events::v1::{JobEvent, JobEventKind as Kind};
 use tidegate_events::{FinalState, GPU_MILLI, JobFamily, Micros, Millis};
 
 use crate::bounded::drop_silent;
+use crate::restarts::Restarts;
 use crate::run_times::RunTimes;
 
 /// Open jobs kept; beyond it a quarter goes, those silent longest.
 const MAX_OPEN: usize = 200_000;
+
+/// A restarted job ends early if its last attempt took less than this part of the one that was
+/// stopped. Nodes differ in speed, so not every shorter one does.
+const EARLY: (i64, i64) = (3, 4);
 
 /// What events said of a job so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -23,6 +28,12 @@ pub(crate) struct OpenJob {
     pub since_ms: Option<i64>,
     /// Run time of its earlier attempts.
     ran_ms: i64,
+    /// Run time of the longest of them after which it went back into the queue.
+    stopped_ms: i64,
+    /// GPUs of its first attempt, thousandths.
+    first_gpus_milli: Option<u64>,
+    /// It ran at several sizes, so its attempts do not compare.
+    is_resized: bool,
     gpus: u32,
     limit_ms: Option<i64>,
     newest_ms: i64,
@@ -34,6 +45,7 @@ pub(crate) struct OpenJob {
 pub(crate) struct Jobs {
     open: BTreeMap<String, OpenJob>,
     run_times: RunTimes,
+    restarts: Restarts,
 }
 
 impl Jobs {
@@ -43,15 +55,15 @@ impl Jobs {
         }
         let is_attempt = event.attempt_id.is_some();
         match event.kind() {
-            Kind::Ended if is_over(event) => self.end(&event.job_id, at_ms),
+            Kind::Ended if is_over(event) => self.end(event, at_ms),
             Kind::DeviceHeld | Kind::DeviceReleased | Kind::Observed | Kind::Unspecified => {}
             kind => {
                 drop_silent(&mut self.open, &event.job_id, MAX_OPEN, |job| job.newest_ms);
                 let job = self.open.entry(event.job_id.clone()).or_default();
                 job.learn(event, at_ms);
                 match kind {
-                    Kind::Started => job.since_ms = Some(at_ms),
-                    Kind::Ended if is_attempt => job.pause(at_ms),
+                    Kind::Started => job.start(event, at_ms),
+                    Kind::Ended if is_attempt => job.stop(event, at_ms),
                     _ => {}
                 }
             }
@@ -68,9 +80,13 @@ impl Jobs {
         self.open.get(job_id)
     }
 
-    /// Adds the expected end of a job that runs, and the work that one with a curve has left.
+    /// Adds the expected end of a job that runs, the work that one with a curve has left, and
+    /// whether such jobs resume.
     pub fn enrich(&self, id: &str, job: &mut Job, at_us: i64) {
         let Some(known) = self.open.get(id) else { return };
+        if job.checkpoint.resumes.is_none() {
+            job.checkpoint.resumes = self.restarts.resume(known.family.team.as_deref().unwrap_or_default());
+        }
         let running_since_us = job.running_since_us();
         if running_since_us.is_none() && job.curve.is_none() {
             return;
@@ -96,9 +112,17 @@ impl Jobs {
         }
     }
 
-    fn end(&mut self, job_id: &str, at_ms: i64) {
-        let Some(mut job) = self.open.remove(job_id) else { return };
+    fn end(&mut self, event: &JobEvent, at_ms: i64) {
+        let Some(mut job) = self.open.remove(&event.job_id) else { return };
+        let before_ms = job.ran_ms;
         job.pause(at_ms);
+        let is_comparable = job.stopped_ms > 0 && !job.is_resized;
+        if is_comparable && final_state(event) == Some(FinalState::Completed) {
+            let early_ms = job.stopped_ms / EARLY.1 * EARLY.0;
+            let probability = self.run_times.ends_within(&job.family, job.gpus, before_ms, early_ms);
+            let team = job.family.team.as_deref().unwrap_or_default();
+            self.restarts.add(team, job.ran_ms - before_ms < early_ms, probability, at_ms);
+        }
         if job.ran_ms > 0 && job.gpus > 0 {
             self.run_times.add(&job.family, job.gpus, job.ran_ms);
         }
@@ -116,6 +140,23 @@ impl OpenJob {
         let gpus = event.gpus_milli.map_or(0, |milli| milli.div_ceil(GPU_MILLI));
         if self.gpus == 0 || event.kind() == Kind::Submitted {
             self.gpus = u32::try_from(gpus).unwrap_or(u32::MAX).max(self.gpus);
+        }
+    }
+
+    fn start(&mut self, event: &JobEvent, at_ms: i64) {
+        self.since_ms = Some(at_ms);
+        if let Some(milli) = event.gpus_milli {
+            self.is_resized |= *self.first_gpus_milli.get_or_insert(milli) != milli;
+        }
+    }
+
+    fn stop(&mut self, event: &JobEvent, at_ms: i64) {
+        let before_ms = self.ran_ms;
+        self.pause(at_ms);
+        if is_requeued(event) {
+            self.stopped_ms = self.stopped_ms.max(self.ran_ms - before_ms);
+        } else {
+            self.is_resized = true;
         }
     }
 
@@ -177,6 +218,42 @@ mod tests {
             final_state: state.map(|state| state.to_string()),
             ..JobEvent::default()
         }
+    }
+
+    /// Jobs that were stopped after four hours, and completed `last_ms` after they started again.
+    fn restarted(state: FinalState, again_gpus: u64, last_ms: i64) -> Option<bool> {
+        const HOUR_MS: i64 = 3_600_000;
+        let mut jobs = Jobs::default();
+        // Others run for one to ten hours.
+        for n in 0..200 {
+            let id = format!("other-{n}");
+            jobs.observe(&event(Kind::Started, &id, None), 0);
+            jobs.observe(
+                &event(Kind::Ended, &id, Some(FinalState::Completed)),
+                HOUR_MS + n * HOUR_MS * 9 / 200,
+            );
+        }
+        for n in 0..20 {
+            let id = format!("{n}");
+            jobs.observe(&event(Kind::Started, &id, None), 0);
+            jobs.observe(&event(Kind::Ended, &id, Some(state)), 4 * HOUR_MS);
+            let again = JobEvent { gpus_milli: Some(again_gpus * 1_000), ..event(Kind::Started, &id, None) };
+            jobs.observe(&again, 5 * HOUR_MS);
+            jobs.observe(&event(Kind::Ended, &id, Some(FinalState::Completed)), 5 * HOUR_MS + last_ms);
+        }
+        jobs.restarts.resume("t")
+    }
+
+    #[test]
+    fn restarted_jobs_show_whether_they_resume() {
+        const HOUR_MS: i64 = 3_600_000;
+        use FinalState::{NodeFail, Preempted, Requeued, Resized};
+        assert_eq!(restarted(Preempted, 8, 2 * HOUR_MS), Some(true));
+        assert_eq!(restarted(Requeued, 8, 6 * HOUR_MS), Some(false));
+        assert_eq!(restarted(NodeFail, 8, 3 * HOUR_MS + 1), Some(false), "a faster node");
+        // On more GPUs it would end early anyway.
+        assert_eq!(restarted(Preempted, 16, 2 * HOUR_MS), None);
+        assert_eq!(restarted(Resized, 8, 2 * HOUR_MS), None);
     }
 
     #[test]

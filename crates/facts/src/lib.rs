@@ -7,6 +7,7 @@
 //! | module | from | adds |
 //! |---|---|---|
 //! | `run_times` | jobs that ended | expected end, with its uncertainty |
+//! | `restarts` | jobs that were stopped and completed later | whether a team's jobs resume |
 //! | `progress` | step reports | last checkpoint, time of a step, to save, restart and resize |
 //! | `curves` | scaling curves of job families | throughput by size, remaining work |
 //! | `node_health` | health and straggler signals | health of nodes |
@@ -24,6 +25,7 @@ mod node_health;
 mod places;
 mod progress;
 mod published;
+mod restarts;
 mod run_times;
 mod waits;
 

@@ -9,6 +9,7 @@
 //! wide interval: what a scale-free prior says of a lifetime seen at a random moment (J. R. Gott,
 //! Nature 363, 1993).
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,13 @@ pub struct RunTimes {
 }
 
 impl RunTimes {
+    /// Probability that a job which has run for `age_ms` ends within the next `within_ms`.
+    pub fn ends_within(&self, of: &JobFamily, gpus: u32, age_ms: i64, within_ms: i64) -> f64 {
+        let known = |class: &Class| self.classes.get(class)?.ends_within(age_ms, within_ms);
+        let scale_free = || within_ms as f64 / (age_ms.saturating_add(within_ms)).max(1) as f64;
+        classes(of, gpus).iter().find_map(known).unwrap_or_else(scale_free)
+    }
+
     /// Adds a job of `gpus` GPUs that ended after running for `ran_ms`.
     pub fn add(&mut self, of: &JobFamily, gpus: u32, ran_ms: i64) {
         for class in classes(of, gpus) {
@@ -137,24 +145,39 @@ impl Distribution {
         }
     }
 
-    fn remaining(&self, age_ms: i64) -> Option<Remaining> {
-        let age_bin = bin(age_ms);
-        // Of the bin in which the age lies, the part above it.
-        let part = if age_ms <= 1_000 { 0.0 } else { position(age_ms) - age_bin as f64 };
+    /// Jobs that reached an age, by the bin of their run time. Of the bin in which the age lies, the
+    /// part above it counts. `None`: too few.
+    fn survivors(&self, age_ms: i64) -> Option<Vec<(usize, f64)>> {
+        let (age_bin, part) = bin_and_part(age_ms);
         let above = |(at, jobs): (&u8, &u32)| {
-            let kept = if usize::from(*at) == age_bin { 1.0 - part.clamp(0.0, 1.0) } else { 1.0 };
+            let kept = if usize::from(*at) == age_bin { 1.0 - part } else { 1.0 };
             (usize::from(*at), f64::from(*jobs) * kept)
         };
         let survivors: Vec<(usize, f64)> = self.bins.range(age_bin as u8..).map(above).collect();
-        let sum: f64 = survivors.iter().map(|(_, jobs)| jobs).sum();
-        if sum < ENOUGH {
-            return None;
-        }
+        (sum(&survivors) >= ENOUGH).then_some(survivors)
+    }
+
+    fn ends_within(&self, age_ms: i64, within_ms: i64) -> Option<f64> {
+        let survivors = self.survivors(age_ms)?;
+        let later = age_ms.saturating_add(within_ms);
+        let (last, part) = bin_and_part(later);
+        let left = |(at, jobs): &(usize, f64)| match at.cmp(&last) {
+            Ordering::Less => 0.0,
+            Ordering::Equal => (jobs * (1.0 - part)).min(*jobs),
+            Ordering::Greater => *jobs,
+        };
+        Some(1.0 - survivors.iter().map(left).sum::<f64>() / sum(&survivors))
+    }
+
+    fn remaining(&self, age_ms: i64) -> Option<Remaining> {
+        let (age_bin, part) = bin_and_part(age_ms);
+        let survivors = self.survivors(age_ms)?;
+        let sum = sum(&survivors);
         let quantile = |level: f64| {
             let mut left = level * sum;
             for (at, jobs) in &survivors {
                 if left <= *jobs {
-                    let from = if *at == age_bin { part.clamp(0.0, 1.0) } else { 0.0 };
+                    let from = if *at == age_bin { part } else { 0.0 };
                     let within = from + (1.0 - from) * left / jobs.max(f64::MIN_POSITIVE);
                     return (time_ms(*at as f64 + within) - age_ms).max(0);
                 }
@@ -169,6 +192,17 @@ impl Distribution {
 /// Position of a run time on the scale of bins; 0 is a second.
 fn position(ran_ms: i64) -> f64 {
     (ran_ms.max(1_000) as f64 / 1e3).log2() * PER_DOUBLING
+}
+
+/// The bin of a run time, and how much of it lies below.
+fn bin_and_part(ran_ms: i64) -> (usize, f64) {
+    let bin = bin(ran_ms);
+    let part = if ran_ms <= 1_000 { 0.0 } else { position(ran_ms) - bin as f64 };
+    (bin, part.clamp(0.0, 1.0))
+}
+
+fn sum(jobs: &[(usize, f64)]) -> f64 {
+    jobs.iter().map(|(_, jobs)| jobs).sum()
 }
 
 fn bin(ran_ms: i64) -> usize {
@@ -210,6 +244,22 @@ mod tests {
         let wide = (2 * HOUR_MS, 18 * HOUR_MS, 162 * HOUR_MS);
         assert_eq!((outlasted.low_ms, outlasted.median_ms, outlasted.high_ms), wide);
         assert_eq!(RunTimes::default().remaining(&train, 8, 0, None), None);
+    }
+
+    #[test]
+    fn the_share_that_ends_soon_is_that_of_jobs_which_reached_the_age() {
+        let mut times = RunTimes::default();
+        let train = of("vision", "ann", "train");
+        let within = |times: &RunTimes, age: i64, within: i64| {
+            (times.ends_within(&train, 8, age * HOUR_MS, within * HOUR_MS) * 100.0).round()
+        };
+        assert_eq!(within(&times, 3, 1), 25.0, "of 3 hours, an hour more: scale-free");
+        for n in 0..40 {
+            times.add(&train, 8, HOUR_MS + n * 60_000);
+            times.add(&train, 8, 10 * HOUR_MS + n * 60_000);
+        }
+        // Half of them end within two hours; of those that reached three, none before ten.
+        assert_eq!((within(&times, 0, 3), within(&times, 3, 5), within(&times, 3, 9)), (50.0, 0.0, 100.0));
     }
 
     #[test]

@@ -106,10 +106,13 @@ pub struct Stop {
     pub is_shrink: bool,
     /// Work expected to be lost by docs/control.md, 4.1, GPUs × ms.
     pub expected_gpu_ms: i64,
-    /// No checkpoint of the job is known, so it is expected to lose everything since its start. It
-    /// may have saved all the same.
+    /// Least that it loses. `None`: as much as expected. It is less where no checkpoint is known,
+    /// since the job may have saved all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_gpu_ms: Option<i64>,
+    /// Jobs of its team start over after a stop: what is not known to be saved is lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub has_no_save: bool,
+    pub starts_over: bool,
 }
 
 /// A gang on a node.
@@ -127,16 +130,18 @@ pub struct Gang {
 }
 
 impl Stop {
-    /// Work expected to be lost when it was decided, GPUs × ms. Where no save is known, the
-    /// expectation is its upper end.
+    /// Work expected to be lost when it was decided, GPUs × ms.
     fn expected(&self) -> Interval {
-        let again = i64::from(self.gpus) * self.again_ms;
-        let least = if self.has_no_save { again } else { self.expected_gpu_ms };
-        Interval { low_gpu_ms: least.min(self.expected_gpu_ms), high_gpu_ms: self.expected_gpu_ms }
+        let high_gpu_ms = self.expected_gpu_ms;
+        Interval {
+            low_gpu_ms: self.least_gpu_ms.map_or(high_gpu_ms, |least| least.min(high_gpu_ms)),
+            high_gpu_ms,
+        }
     }
 
     /// Work lost by stopping at `stopped_us` what was last saved at `saved_us`, GPUs × ms. Where no
-    /// save is known it lies between none and all since the start. `None`: nothing is known.
+    /// save is known it lies between none and all since the start, unless its team's jobs start
+    /// over. `None`: nothing is known.
     pub(super) fn lost(&self, saved_us: Option<i64>, stopped_us: i64) -> Option<Interval> {
         let again = i64::from(self.gpus) * self.again_ms;
         if self.is_shrink {
@@ -146,6 +151,7 @@ impl Stop {
         let all = self.since_us.map(until);
         match (saved_us.map(until), all) {
             (Some(lost), all) => Some(Interval::point(all.map_or(lost, |all| lost.min(all)) + again)),
+            (None, Some(all)) if self.starts_over => Some(Interval::point(all + again)),
             (None, Some(all)) => Some(Interval { low_gpu_ms: again, high_gpu_ms: all + again }),
             (None, None) => None,
         }
@@ -276,19 +282,26 @@ fn stop(change: &Change, job: &Job, state: &ClusterState, policy: &Policy) -> St
             again_ms,
             is_shrink: true,
             expected_gpu_ms,
-            has_no_save: false,
+            least_gpu_ms: None,
+            starts_over: false,
         };
     }
-    let gpus = job.held_gpus();
+    let (gpus, again_ms, starts_over) = (job.held_gpus(), again_ms(job, policy), starts_over(job));
     let loss = interruption(job, gpus, state.at_us, &policy.preempt);
+    let may_have_saved = loss.noticed_gpu_ms.is_none() && job.checkpoint.last_us.is_none() && !starts_over;
     Stop {
         gpus,
         since_us: job.running_since_us(),
-        again_ms: again_ms(job, policy),
+        again_ms,
         is_shrink: false,
         expected_gpu_ms: loss.planned_gpu_ms(),
-        has_no_save: loss.noticed_gpu_ms.is_none() && job.checkpoint.last_us.is_none(),
+        least_gpu_ms: may_have_saved.then(|| i64::from(gpus) * again_ms),
+        starts_over,
     }
+}
+
+pub(super) fn starts_over(job: &Job) -> bool {
+    job.checkpoint.resumes == Some(false)
 }
 
 fn again_ms(job: &Job, policy: &Policy) -> i64 {
@@ -307,7 +320,8 @@ fn drain(state: &ClusterState, policy: &Policy, name: &NodeName) -> Option<Basis
             again_ms: again_ms(job, policy),
             is_shrink: false,
             expected_gpu_ms: 0,
-            has_no_save: false,
+            least_gpu_ms: None,
+            starts_over: starts_over(job),
         };
         stop.lost(job.checkpoint.last_us, state.at_us)
     };

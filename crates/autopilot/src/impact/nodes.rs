@@ -5,7 +5,7 @@
 //! evidence say how often such a node fails, so the result is an interval.
 
 use super::amounts::{Amounts, hours, milli};
-use super::basis::{Basis, Gang, Stop};
+use super::basis::{Basis, Gang, Stop, starts_over};
 use super::measured::{Companions, Findings, Measured, Sightings, View, unknown};
 use super::suspects::{Evidence, has_failed, wilson};
 use crate::action::Change;
@@ -213,7 +213,8 @@ fn unsaved(job: &Job, at_us: i64) -> Option<Interval> {
         again_ms: job.checkpoint.restart_ms.unwrap_or(0),
         is_shrink: false,
         expected_gpu_ms: 0,
-        has_no_save: false,
+        least_gpu_ms: None,
+        starts_over: starts_over(job),
     };
     stop.lost(job.checkpoint.last_us, at_us)
 }

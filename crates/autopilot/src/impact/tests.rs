@@ -156,12 +156,14 @@ fn decided(change: Change, serves: Option<Object>) -> (Plan, Decision) {
 }
 
 /// The gang on t0 and t1 was stopped for job 2, which runs for an hour.
-fn stopped(saved: bool, is_owed: bool) -> Realised {
+fn stopped(saved: bool, is_owed: bool, resumes: Option<bool>) -> Realised {
     let mut state = cluster();
     state.jobs.insert("1".into(), gang(&["t0", "t1"]));
     state.jobs.insert("2".into(), pending(32, 900));
+    let checkpoint = &mut state.jobs.get_mut("1").unwrap().checkpoint;
+    checkpoint.resumes = resumes;
     if !saved {
-        state.jobs.get_mut("1").unwrap().checkpoint.last_us = None;
+        checkpoint.last_us = None;
     }
     let change = Change::Preempt { job: "1".into(), frees_gpus: 16 };
     let (plan, mut decision) = decided(change.clone(), Some(Object::Job("2".into())));
@@ -179,18 +181,21 @@ fn stopped(saved: bool, is_owed: bool) -> Realised {
 
 #[test]
 fn a_stop_counts_the_job_it_was_made_for_and_what_the_stopped_one_lost_and_waited() {
-    let known = stopped(true, true);
+    let known = stopped(true, true, Some(false));
     // 32 GPUs for an hour, which were owed. Ten minutes since it saved, one to restart, an hour of
     // waiting, each on 16.
     assert_eq!(known.benefit_gpu_ms, Some(20 * 32 * GPU_HOUR));
     assert_eq!(known.cost_gpu_ms, Some(16 * (71 * GPU_HOUR / 60)));
     // A job that is not owed them.
-    assert_eq!(stopped(true, false).benefit_gpu_ms, Some(32 * GPU_HOUR));
+    assert_eq!(stopped(true, false, None).benefit_gpu_ms, Some(32 * GPU_HOUR));
     // Without a save it lost between the restart alone and its two hours.
-    let unknown = stopped(false, true);
+    let unknown = stopped(false, true, None);
     let Interval { low_gpu_ms, high_gpu_ms } = unknown.interval.unwrap();
     assert_eq!((unknown.cost_gpu_ms, high_gpu_ms - low_gpu_ms), (None, 16 * 2 * GPU_HOUR));
     assert_eq!(high_gpu_ms, 20 * 32 * GPU_HOUR - 16 * 61 * GPU_HOUR / 60);
+    // All of them, if its team's jobs start over.
+    let known = stopped(false, true, Some(false));
+    assert_eq!((known.interval, known.cost_gpu_ms), (None, Some(16 * 181 * GPU_HOUR / 60)));
 }
 
 #[test]
@@ -209,6 +214,9 @@ fn a_stop_for_a_reclaim_is_expected_to_lose_a_range_only_where_no_checkpoint_is_
     // Minutes on 16 GPUs: ten since it saved, two hours since it began, one to start again.
     assert_eq!(expected(&|_| {}), (11, 11));
     assert_eq!(expected(&|job| job.checkpoint.last_us = None), (1, 121));
+    // Restarted jobs of its team ran for as long as from their beginning.
+    let starts_over = |job: &mut Job| (job.checkpoint.last_us, job.checkpoint.resumes) = (None, Some(false));
+    assert_eq!(expected(&starts_over), (121, 121));
     // It saves on notice within half a minute.
     let saves = |job: &mut Job| {
         job.checkpoint.last_us = None;
@@ -459,7 +467,8 @@ fn journals_and_snapshots_of_older_versions_are_read() {
         again_ms: 60_000,
         is_shrink: false,
         expected_gpu_ms: 5,
-        has_no_save: false,
+        least_gpu_ms: None,
+        starts_over: false,
     };
     for basis in [reclaim_of(8, 8), Basis::Part { stop }] {
         let text = serde_json::to_string(&event(Some(Box::new(basis.clone())))).unwrap();

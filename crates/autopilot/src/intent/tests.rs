@@ -462,14 +462,15 @@ fn a_loans_cost_is_the_work_lost_to_its_reclaim_shared_among_loans() {
         nodes: std::collections::BTreeSet::new(),
     };
     let preempt = |job: &str| Change::Preempt { job: job.into(), frees_gpus: 8 };
-    let part = |has_no_save: bool| {
+    let part = |least_gpu_ms: Option<i64>| {
         let stop = Stop {
             gpus: 8,
             since_us: Some(NOW),
             again_ms: 5,
             is_shrink: false,
             expected_gpu_ms: 240,
-            has_no_save,
+            least_gpu_ms,
+            starts_over: false,
         };
         Some(Basis::Part { stop })
     };
@@ -478,16 +479,16 @@ fn a_loans_cost_is_the_work_lost_to_its_reclaim_shared_among_loans() {
     begin("take-d", reclaim("d"), &[], (0, None), 1);
     begin("stop-1", preempt("1"), &["take-a", "take-b"], (100, None), 50);
     begin("stop-2", preempt("2"), &["take-a"], (30, None), 70);
-    begin("stop-3", preempt("3"), &["take-d"], (0, part(false)), 80);
-    begin("stop-4", preempt("4"), &["take-b", "take-d"], (0, part(true)), 90);
+    begin("stop-3", preempt("3"), &["take-d"], (0, part(None)), 80);
+    begin("stop-4", preempt("4"), &["take-b", "take-d"], (0, part(Some(40))), 90);
     let lost = |loan, from_s: i64, until_s: i64| {
         let lost = intents.lost_to_reclaim(loan, NOW + from_s * S, NOW + until_s * S);
         (lost.low_gpu_ms, lost.high_gpu_ms)
     };
     assert_eq!((lost("a", 0, 60), lost("a", 0, 100), lost("a", 60, 100)), ((50, 50), (80, 80), (30, 30)));
     assert_eq!((lost("b", 0, 85), lost("c", 0, 100)), ((50, 50), (0, 0)));
-    // No checkpoint of job 4 is known: half of what it lost, between its start alone (8 GPUs for 5
-    // ms) and everything, is the share of each loan.
+    // No checkpoint of job 4 is known: half of what it lost, between its start alone and
+    // everything, is the share of each loan.
     assert_eq!(
         (lost("d", 0, 85), lost("d", 0, 100), lost("b", 85, 100)),
         ((240, 240), (260, 360), (20, 120))

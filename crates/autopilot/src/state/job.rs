@@ -132,6 +132,10 @@ pub struct Checkpoint {
     pub resize_ms: Option<i64>,
     /// It writes a checkpoint on notice and acknowledges it.
     pub on_notice: bool,
+    /// Whether jobs of its team resume where they were stopped, by how long restarted ones ran.
+    /// `None`: too few have shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resumes: Option<bool>,
     /// Time of a training step of this attempt, checkpoints apart, µs: the median of the last ones.
     /// `None`: it reports none.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -76,6 +76,16 @@ fn facts() -> Facts {
         let state = Some(FinalState::Completed.to_string());
         learn(910_000 + n, Event::Job(v1::JobEvent { final_state: state, ..job(JobEventKind::Ended, &id) }));
     }
+    for n in 0..20 {
+        let id = format!("again-{n}");
+        let attempts = [(920_000, 15_000, FinalState::Preempted), (940_000, 5_000, FinalState::Completed)];
+        for (start_s, ran_s, state) in attempts {
+            learn(start_s + n, Event::Job(job(JobEventKind::Started, &id)));
+            let (attempt_id, final_state) = (Some(0), Some(state.to_string()));
+            let end = v1::JobEvent { attempt_id, final_state, ..job(JobEventKind::Ended, &id) };
+            learn(start_s + ran_s + n, Event::Job(end));
+        }
+    }
     learn(996_400, Event::Job(job(JobEventKind::Started, "1")));
     learn(996_460, Event::Step(step("1", 0)));
     learn(999_000, Event::Job(job(JobEventKind::Resized, "1")));
@@ -187,9 +197,14 @@ fn what_can_be_known_on_slurm_is_listed() {
         std::fs::write(FIXTURE, &listed).unwrap();
     }
     assert_eq!(std::fs::read_to_string(FIXTURE).unwrap(), listed, "write it with TIDEGATE_BLESS=1");
-    for learned in
-        ["expected_end_us", "remaining_work_ms", "checkpoint.last_us", "checkpoint.save_ms", "curve"]
-    {
+    for learned in [
+        "expected_end_us",
+        "remaining_work_ms",
+        "checkpoint.last_us",
+        "checkpoint.save_ms",
+        "checkpoint.resumes",
+        "curve",
+    ] {
         assert!(listed.contains(&format!("jobs.*.{learned}\n")), "{learned} is not known in:\n{listed}");
     }
 }

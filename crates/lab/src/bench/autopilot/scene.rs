@@ -82,6 +82,7 @@ fn job(at: usize, nodes: &[String], gpus_each: u32) -> Job {
             resize_ms: Some(30_000),
             on_notice: at.is_multiple_of(4),
             step_us: None,
+            resumes: None,
         },
         curve: ScalingCurve::new(points.collect()).ok(),
         remaining_work_ms: Some(1_000_000_000),
