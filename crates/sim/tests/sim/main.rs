@@ -17,5 +17,6 @@ mod rollout;
 mod saved_state;
 mod schedulers;
 mod scores;
+mod silent_sites;
 mod soak;
 mod target;
