@@ -118,7 +118,10 @@ fn from_plan(data: &Path, mut state: ClusterState) -> ClusterState {
         }
     }
     for (id, job) in &mut state.jobs {
-        job.curve = job.curve.take().or_else(|| before.jobs.get(id).and_then(|job| job.curve.clone()));
+        if let Some(known) = before.jobs.get(id) {
+            job.curve = job.curve.take().or_else(|| known.curve.clone());
+            job.checkpoint.resumes = job.checkpoint.resumes.or(known.checkpoint.resumes);
+        }
     }
     state.forecast_origins = before.forecast_origins;
     state
@@ -187,6 +190,7 @@ pub(super) fn check(known: &SiteKnowledge, checks: &mut Vec<Check>) {
             "agents, and the signals: `tidegate up`, or `tidegate insight run` beside the log (guide/signals.md)",
         ),
     });
+    restarts(state, checks);
     forecasts(state, checks);
     let unpriced = listed(
         state.pools.iter().filter(|(_, pool)| pool.price_micros_per_gpu_hour.is_none()).map(|(name, _)| name),
@@ -212,6 +216,19 @@ pub(super) fn check(known: &SiteKnowledge, checks: &mut Vec<Check>) {
     if !state.disagreements.is_empty() {
         let found = format!("log and scheduler disagree about {}", listed(disagreements));
         checks.push(Check::warning("log", found, "is the watcher running, and of this cluster?"));
+    }
+}
+
+/// Owners whose jobs may be stopped and do not resume.
+fn restarts(state: &ClusterState, checks: &mut Vec<Check>) {
+    let lose = state.jobs.values().filter(|job| job.preemptible && job.checkpoint.resumes == Some(false));
+    let owners: BTreeSet<&String> = lose.map(|job| &job.owner).collect();
+    if !owners.is_empty() {
+        checks.push(Check::warning(
+            "restarts",
+            format!("jobs of {} start over after a stop: each loses all that it did", listed(owners)),
+            "write checkpoints and load them at the start, or do not declare the jobs preemptible",
+        ));
     }
 }
 

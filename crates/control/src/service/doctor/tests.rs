@@ -224,7 +224,13 @@ fn what_the_log_does_not_tell_is_said_for_whom() {
         "expected_end_us": null, "resized_us": null, "opt_in": true, "do_not_disrupt": false,
     }))
     .unwrap();
-    known.state.jobs.insert("7".into(), job);
+    let mut stopped = Job { preemptible: true, ..job.clone() };
+    stopped.checkpoint.resumes = Some(false);
+    known.state.jobs = [("7".to_owned(), job), ("8".to_owned(), stopped)].into();
+    let mut checks = Vec::new();
+    knowledge::check(&known, &mut checks);
+    assert!(of(&checks, "restarts")[0].starts_with("Warning: jobs of serving start over after a stop"));
+    known.state.jobs.remove("8");
     let scaling = of(&cluster_checks(OWNERS, &survey(vec![]), &known), "scaling");
     assert!(
         scaling[0].starts_with("Warning: elastic jobs 7 do not grow")
