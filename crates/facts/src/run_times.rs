@@ -145,8 +145,8 @@ impl Distribution {
         }
     }
 
-    /// Jobs that reached an age, by the bin of their run time. Of the bin in which the age lies, the
-    /// part above it counts. `None`: too few.
+    /// Jobs that reached an age, by the bin of their run time. Of the bin in which the age lies,
+    /// the part above it counts. `None`: too few.
     fn survivors(&self, age_ms: i64) -> Option<Vec<(usize, f64)>> {
         let (age_bin, part) = bin_and_part(age_ms);
         let above = |(at, jobs): (&u8, &u32)| {
