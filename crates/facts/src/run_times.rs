@@ -159,11 +159,13 @@ impl Distribution {
 
     fn ends_within(&self, age_ms: i64, within_ms: i64) -> Option<f64> {
         let survivors = self.survivors(age_ms)?;
-        let later = age_ms.saturating_add(within_ms);
-        let (last, part) = bin_and_part(later);
+        let ((first, skipped), (last, part)) =
+            (bin_and_part(age_ms), bin_and_part(age_ms.saturating_add(within_ms)));
         let left = |(at, jobs): &(usize, f64)| match at.cmp(&last) {
             Ordering::Less => 0.0,
-            Ordering::Equal => (jobs * (1.0 - part)).min(*jobs),
+            // Of the bin of the age, only a part is there.
+            Ordering::Equal if last == first => (jobs / (1.0 - skipped) * (1.0 - part)).min(*jobs),
+            Ordering::Equal => jobs * (1.0 - part),
             Ordering::Greater => *jobs,
         };
         Some(1.0 - survivors.iter().map(left).sum::<f64>() / sum(&survivors))
@@ -260,6 +262,12 @@ mod tests {
         }
         // Half of them end within two hours; of those that reached three, none before ten.
         assert_eq!((within(&times, 0, 3), within(&times, 3, 5), within(&times, 3, 9)), (50.0, 0.0, 100.0));
+        // Within the bin from 77,936 to 92,682 s, a job ends after half of what is left of it.
+        let mut long = RunTimes::default();
+        (0..40).for_each(|_| long.add(&train, 8, 80_000_000));
+        let soon = |age_s: i64, within_s: i64| long.ends_within(&train, 8, age_s * 1_000, within_s * 1_000);
+        let half = soon(84_990, 3_700);
+        assert!((0.45..0.55).contains(&half), "{half}");
     }
 
     #[test]
