@@ -64,6 +64,7 @@ impl Jobs {
                 match kind {
                     Kind::Started => job.start(event, at_ms),
                     Kind::Ended if is_attempt => job.stop(event, at_ms),
+                    Kind::Resized => job.is_resized = true,
                     _ => {}
                 }
             }
@@ -252,6 +253,10 @@ mod tests {
         assert_eq!(restarted(Requeued, 8, 6 * HOUR_MS), Some(false));
         assert_eq!(restarted(NodeFail, 8, 3 * HOUR_MS + 1), Some(false), "a faster node");
         // On more GPUs it would end early anyway.
+        let mut jobs = Jobs::default();
+        jobs.observe(&event(Kind::Started, "a", None), 0);
+        jobs.observe(&event(Kind::Resized, "a", None), 1);
+        assert!(jobs.open("a").unwrap().is_resized);
         assert_eq!(restarted(Preempted, 16, 2 * HOUR_MS), None);
         assert_eq!(restarted(Resized, 8, 2 * HOUR_MS), None);
     }
