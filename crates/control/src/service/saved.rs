@@ -16,8 +16,8 @@ use tidegate_log::{EventLog, LogError};
 use crate::journal::Chains;
 
 /// Version of the state's layout. Raise it with any change of what is saved that older programs, or
-/// this one in older snapshots, would read otherwise; the fixture in `tests/snapshots` shows it.
-const VERSION: u32 = 2;
+/// this one in older snapshots, would read otherwise; the fixture in `tests/fixtures` shows it.
+const VERSION: u32 = 3;
 /// How often the state is saved.
 const SAVE_EVERY: Duration = Duration::from_secs(600);
 

@@ -211,8 +211,8 @@ fn a_snapshot_of_another_cluster_or_version_is_not_this_ones() {
     }
 }
 
-/// The committed snapshot of version 2: a state with a lease, a plan, intents and read signals.
-const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/autopilot-v2.json");
+/// The committed snapshot of version 3: a state with a lease, a plan, intents and read signals.
+const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/autopilot-v3.json");
 
 #[test]
 fn the_committed_state_of_this_version_is_still_read_whole() {
