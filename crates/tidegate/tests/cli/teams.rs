@@ -50,7 +50,9 @@ fn rows_of_other_teams_are_not_there() {
         assert!(!cut.text().contains(OTHER), "{table}: {}", cut.text());
         let expected = if own.contains(table) { 200 } else { 400 };
         assert_eq!(cut.status, expected, "{table}: {}", cut.text());
+        assert_eq!(all.status, 200, "{table}: {}", all.text());
         if own.contains(table) {
+            assert_eq!(both.status, 200, "{table}: {}", both.text());
             assert_eq!(both.text().contains(OTHER), all.text().contains(OTHER), "{table}");
         }
     }
