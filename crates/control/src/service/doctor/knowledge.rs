@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_autopilot::forecast::SelectedForecast;
 use tidegate_autopilot::policy::Policy;
-use tidegate_autopilot::state::{ClusterState, ForecastOrigin};
+use tidegate_autopilot::state::{ClusterState, ForecastOrigin, Job};
 use tidegate_autopilot::target::{Capabilities, Target};
 use tidegate_events::{Event, Micros, SchemaId};
 use tidegate_log::{EventLog, LogError, TopicPartition};
@@ -219,15 +219,17 @@ pub(super) fn check(known: &SiteKnowledge, checks: &mut Vec<Check>) {
     }
 }
 
-/// Owners whose jobs may be stopped and do not resume.
+/// Owners whose jobs may be stopped, report no checkpoints, and do not resume.
 fn restarts(state: &ClusterState, checks: &mut Vec<Check>) {
-    let lose = state.jobs.values().filter(|job| job.preemptible && job.checkpoint.resumes == Some(false));
-    let owners: BTreeSet<&String> = lose.map(|job| &job.owner).collect();
+    let loses = |job: &&Job| {
+        job.preemptible && job.checkpoint.resumes == Some(false) && job.checkpoint.save_ms.is_none()
+    };
+    let owners: BTreeSet<&String> = state.jobs.values().filter(loses).map(|job| &job.owner).collect();
     if !owners.is_empty() {
         checks.push(Check::warning(
             "restarts",
             format!("jobs of {} start over after a stop: each loses all that it did", listed(owners)),
-            "write checkpoints and load them at the start, or do not declare the jobs preemptible",
+            "write checkpoints (more often, if they do) and load them at the start, or do not declare the jobs preemptible",
         ));
     }
 }

@@ -230,6 +230,11 @@ fn what_the_log_does_not_tell_is_said_for_whom() {
     let mut checks = Vec::new();
     knowledge::check(&known, &mut checks);
     assert!(of(&checks, "restarts")[0].starts_with("Warning: jobs of serving start over after a stop"));
+    // Its family reports saves: it was stopped before the first.
+    known.state.jobs.get_mut("8").unwrap().checkpoint.save_ms = Some(20_000);
+    let mut checks = Vec::new();
+    knowledge::check(&known, &mut checks);
+    assert!(of(&checks, "restarts").is_empty());
     known.state.jobs.remove("8");
     let scaling = of(&cluster_checks(OWNERS, &survey(vec![]), &known), "scaling");
     assert!(
