@@ -57,7 +57,8 @@ impl Kind {
         }
     }
 
-    /// Whether it gives back what the autopilot took. No record holds such a kind back: it is owed.
+    /// Whether this kind gives back capacity that the autopilot took. Such actions are owed, so a
+    /// bad record does not hold them back.
     pub fn restores(self) -> bool {
         matches!(self, Self::Reclaim | Self::ReturnNode)
     }

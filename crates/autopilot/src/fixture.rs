@@ -1,5 +1,6 @@
 //! Test states: a serving owner with nodes of its own, and a team that trains.
 
+use crate::action::Change;
 use crate::forecast::{DemandForecast, Series};
 use crate::state::{
     Checkpoint, ClusterState, CurvePoint, Job, JobKind, JobState, Loan, Node, NodeState, Owner, Pool,
@@ -51,6 +52,20 @@ pub(crate) fn node(pool: &str, rack: &str) -> Node {
         health: crate::state::Health::default(),
         drain: None,
         do_not_disrupt: false,
+    }
+}
+
+/// Lends node s00 to research for an hour.
+pub(crate) fn lend() -> Change {
+    Change::Lend {
+        from: "serving".into(),
+        to: "research".into(),
+        pool: "serve".into(),
+        gpus: 8,
+        nodes: ["s00".to_owned()].into(),
+        extends: None,
+        expires_us: NOW + 3_600 * S,
+        reclaim_within_ms: 900_000,
     }
 }
 

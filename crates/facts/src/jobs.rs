@@ -279,5 +279,13 @@ mod tests {
             jobs.observe(&event(Kind::Ended, "b", Some(FinalState::Completed)), to_ms);
         }
         assert!(jobs.open("b").is_none());
+        // Stopped and restarted at impossible times, and completed twice.
+        for (from_ms, to_ms) in [(i64::MIN, i64::MAX), (i64::MAX, i64::MIN)] {
+            for state in [FinalState::Preempted, FinalState::Completed, FinalState::Completed] {
+                jobs.observe(&event(Kind::Started, "c", None), from_ms);
+                jobs.observe(&event(Kind::Ended, "c", Some(state)), to_ms);
+            }
+        }
+        assert_eq!(jobs.restarts.resume("t"), None, "one restarted job shows nothing");
     }
 }

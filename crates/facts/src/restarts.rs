@@ -1,9 +1,10 @@
-//! Whether jobs that start again resume where they were stopped.
+//! Whether a team's jobs resume after a stop, or start from the beginning.
 //!
-//! Jobs show it without reporting checkpoints. One that lost everything runs at least as long after
-//! its restart as before the stop; one that resumed often ends earlier. How often it would, the run
-//! times of jobs like it say ([`crate::RunTimes`]). A team whose restarted jobs hardly ever end
-//! earlier, where many should, loses its work at each stop.
+//! No checkpoint has to be reported for this: it shows in how long jobs run once they are
+//! restarted. A job that starts from the beginning runs for at least as long as before the stop. A
+//! job that resumes often finishes sooner, with a probability that [`crate::RunTimes`] gives. If a
+//! team's restarted jobs should have finished sooner several times, and hardly ever did, they lose
+//! their work at each stop.
 
 use std::collections::BTreeMap;
 
@@ -28,9 +29,9 @@ pub(crate) struct Restarts(BTreeMap<String, Restarted>);
 
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Restarted {
-    /// Ended earlier than a job can that lost everything.
+    /// Jobs that finished sooner than one can that lost everything.
     early: u64,
-    /// As many would have, had they lost nothing; thousandths.
+    /// How many would have, on average, had they lost nothing; thousandths.
     expected_milli: u64,
     newest_ms: i64,
 }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::scorecard::Interval;
+
 /// Rates of an action at one observation, thousandths of a GPU; or their sums, GPU-µs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -40,4 +42,12 @@ pub(super) fn times_ppm(amount: i64, ppm: u64) -> i64 {
 /// GPUs × ms as GPU-hours in words.
 pub(super) fn hours(gpu_ms: i64) -> String {
     format!("{:.1}", gpu_ms as f64 / 3.6e6)
+}
+
+/// GPU-hours of an interval, as text.
+pub(super) fn range(interval: Interval) -> String {
+    match interval.as_point() {
+        Some(point) => format!("{} GPU-hours", hours(point)),
+        None => format!("{} to {} GPU-hours", hours(interval.low_gpu_ms), hours(interval.high_gpu_ms)),
+    }
 }

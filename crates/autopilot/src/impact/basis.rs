@@ -200,8 +200,8 @@ impl Basis {
         }
     }
 
-    /// Work that a part of another action was expected to lose, GPUs × ms: a range if no checkpoint
-    /// of its job was known. `None`: it is no part.
+    /// Work that a job was expected to lose to a stop or shrink which is part of another action,
+    /// GPUs × ms. A range if no checkpoint of the job was known. `None`: not part of another.
     pub fn expected_loss(&self) -> Option<Interval> {
         match self {
             Self::Part { stop } => Some(stop.expected()),
@@ -300,6 +300,7 @@ fn stop(change: &Change, job: &Job, state: &ClusterState, policy: &Policy) -> St
     }
 }
 
+/// Whether the job's team is known to lose everything at a stop.
 pub(super) fn starts_over(job: &Job) -> bool {
     job.checkpoint.resumes == Some(false)
 }

@@ -1,6 +1,6 @@
 //! Loans and resizes: useful work.
 
-use super::amounts::{Amounts, hours, milli};
+use super::amounts::{Amounts, hours, milli, range};
 use super::measured::{Companions, Findings, Measured, View};
 use crate::action::Change;
 use crate::scorecard::{Interval, Realised};
@@ -49,16 +49,11 @@ pub(super) fn realised(found: &Findings, of: &Measured<'_>, with: &Companions<'_
             format!("at its old size the job would have done {} GPU-hours less", hours(gained)),
         ),
     };
-    let Some(range) = cost.filter(|cost| cost.as_point().is_none()) else {
-        let cost = cost.and_then(Interval::as_point);
-        return Realised { without: Some(without), ..Realised::verified(Some(gained), cost) };
+    let without = match cost.filter(|cost| cost.as_point().is_none()) {
+        Some(lost) => {
+            format!("{without}, and jobs of unknown checkpoints would not have lost {}", range(lost))
+        }
+        None => without,
     };
-    let (least, most) = (hours(range.low_gpu_ms), hours(range.high_gpu_ms));
-    let lost = format!("jobs of unknown checkpoints would not have lost {least} to {most} GPU-hours");
-    let (low_gpu_ms, high_gpu_ms) = (gained - range.high_gpu_ms, gained - range.low_gpu_ms);
-    Realised {
-        interval: Some(Interval { low_gpu_ms, high_gpu_ms }),
-        without: Some(format!("{without}, and {lost}")),
-        ..Realised::verified(Some(gained), None)
-    }
+    Realised { without: Some(without), ..Realised::less(gained, cost) }
 }

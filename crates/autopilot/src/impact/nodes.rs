@@ -4,7 +4,7 @@
 //! it says by its own steps how much faster it is. For one that seemed to fail, nodes with like
 //! evidence say how often such a node fails, so the result is an interval.
 
-use super::amounts::{Amounts, hours, milli};
+use super::amounts::{Amounts, hours, milli, range};
 use super::basis::{Basis, Gang, Stop, starts_over};
 use super::measured::{Companions, Findings, Measured, Sightings, View, unknown};
 use super::suspects::{Evidence, has_failed, wilson};
@@ -163,13 +163,6 @@ fn suspect(
     bounded(bounds, point, idle, without)
 }
 
-fn range(interval: Interval) -> String {
-    match interval.as_point() {
-        Some(point) => format!("{} GPU-hours", hours(point)),
-        None => format!("{} to {} GPU-hours", hours(interval.low_gpu_ms), hours(interval.high_gpu_ms)),
-    }
-}
-
 /// A benefit within bounds, less a known cost.
 fn bounded(benefit: Interval, point: Option<i64>, cost: i64, without: Option<String>) -> Realised {
     let net = benefit.plus(Interval::point(-cost));
@@ -230,9 +223,5 @@ pub(super) fn return_realised(found: &Findings) -> Realised {
         return Realised { without, ..Realised::verified(Some(gained), None) };
     };
     let without = Some(format!("{used}, and not lost {} when it failed or was drained again", range(lost)));
-    if let Some(lost) = lost.as_point() {
-        return Realised { without, ..Realised::verified(Some(gained), Some(lost)) };
-    }
-    let interval = Interval { low_gpu_ms: gained - lost.high_gpu_ms, high_gpu_ms: gained - lost.low_gpu_ms };
-    Realised { interval: Some(interval), without, ..Realised::verified(Some(gained), None) }
+    Realised { without, ..Realised::less(gained, Some(lost)) }
 }

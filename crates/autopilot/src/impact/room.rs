@@ -65,14 +65,9 @@ pub(super) fn realised(found: &Findings, of: &Measured<'_>) -> Realised {
         let without = without("its work since an unknown time".to_owned());
         return Realised { without, ..Realised::verified(Some(benefit), None) };
     };
-    if let Some(lost) = lost.as_point() {
-        let without = without(hours(lost));
-        return Realised { without, ..Realised::verified(Some(benefit), Some(lost + sums.forgone)) };
-    }
-    let interval = Interval {
-        low_gpu_ms: benefit - sums.forgone - lost.high_gpu_ms,
-        high_gpu_ms: benefit - sums.forgone - lost.low_gpu_ms,
-    };
-    let without = without(format!("{} to {}", hours(lost.low_gpu_ms), hours(lost.high_gpu_ms)));
-    Realised { interval: Some(interval), without, ..Realised::verified(Some(benefit), None) }
+    let without = without(match lost.as_point() {
+        Some(lost) => hours(lost),
+        None => format!("{} to {}", hours(lost.low_gpu_ms), hours(lost.high_gpu_ms)),
+    });
+    Realised { without, ..Realised::less(benefit, Some(lost.plus(Interval::point(sums.forgone)))) }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::action::{Action, Adjustment, Change};
 use crate::executor::ExecutorState;
-use crate::fixture::{NOW, S, cluster, gang, loan, pending};
+use crate::fixture::{NOW, S, cluster, gang, lend, loan, pending};
 use crate::guard::PastAction;
 use crate::intent::Transition;
 use crate::planner::{Decision, Plan, Predicted};
@@ -230,16 +230,7 @@ fn a_loan_whose_cost_is_a_range_has_an_exact_benefit() {
     let mut state = cluster();
     loan(&mut state, &["s00"]);
     state.jobs.insert("1".into(), gang(&["s00"]));
-    let change = Change::Lend {
-        from: "serving".into(),
-        to: "research".into(),
-        pool: "serve".into(),
-        gpus: 8,
-        nodes: ["s00".to_owned()].into(),
-        extends: None,
-        expires_us: NOW + 2 * HOUR,
-        reclaim_within_ms: 900_000,
-    };
+    let change = lend();
     let lent = |low: i64, high: i64| {
         let lost = Interval { low_gpu_ms: low * GPU_HOUR, high_gpu_ms: high * GPU_HOUR };
         measure_with(&change, None, &[(0, state.clone())], lost)

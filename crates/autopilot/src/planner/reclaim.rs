@@ -134,9 +134,9 @@ fn need(builder: &mut PlanBuilder<'_>, of: Series<'_>, loans: &[(&LoanId, &Loan)
     Some(Need { gpus, used, ending, why })
 }
 
-/// GPUs of the `gpus` that come back which the owner is expected to use at the peak of the next
-/// `within_ms`, if it has `have` without them and lacks `short` now. Without a forecast, what it
-/// lacks now.
+/// How many of the `gpus` that come back the owner is expected to use, at the peak of its demand in
+/// the next `within_ms`. It has `have` GPUs without them and lacks `short` now. Without a forecast
+/// only what it lacks now counts.
 fn expected_use(
     builder: &mut PlanBuilder<'_>,
     of: Series<'_>,
@@ -398,8 +398,8 @@ fn decide(
     }
 }
 
-/// Value to the owner of getting `gpus` back for `lasts_ms`, until the loan would have ended: their
-/// share of what it is expected to use.
+/// What the owner gains if `gpus` come back now instead of at the end of the loan, `lasts_ms` from
+/// now: their share of what it is expected to use.
 fn owner_gain(builder: &PlanBuilder<'_>, need: &Need, gpus: u32, lasts_ms: i64) -> f64 {
     let share = (need.used / f64::from(need.gpus.max(1))).min(1.0);
     share * f64::from(gpus) * lasts_ms as f64 * builder.missing_ratio()

@@ -12,7 +12,7 @@ use super::summary::{KindComparison, summary};
 use super::*;
 use crate::action::{Change, Kind};
 use crate::executor::{JournalEntry, JournalEvent, PlanRecord};
-use crate::fixture::{FixedForecast, NOW, S, cluster, elastic, gang, loan, node, pending};
+use crate::fixture::{FixedForecast, NOW, S, cluster, elastic, gang, lend, loan, node, pending};
 use crate::guard::{KillSwitch, PastAction, Rule};
 use crate::intent::{IntentEvent, IntentLedger, Transition};
 use crate::planner::{Decision, Predicted, plan, plan_with_canary};

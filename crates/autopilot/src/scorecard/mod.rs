@@ -52,6 +52,15 @@ impl Realised {
         }
     }
 
+    /// A known benefit, less a cost that may lie between two bounds. `None`: the cost is unknown.
+    pub fn less(benefit_gpu_ms: i64, cost: Option<Interval>) -> Self {
+        let point = cost.and_then(Interval::as_point);
+        let interval = cost.filter(|_| point.is_none()).map(|Interval { low_gpu_ms, high_gpu_ms }| {
+            Interval { low_gpu_ms: benefit_gpu_ms - high_gpu_ms, high_gpu_ms: benefit_gpu_ms - low_gpu_ms }
+        });
+        Self { interval, ..Self::verified(Some(benefit_gpu_ms), point) }
+    }
+
     /// A decision that did not take effect. What it cost is unknown.
     pub fn without_effect() -> Self {
         Self { verified: false, ..Self::verified(Some(0), None) }

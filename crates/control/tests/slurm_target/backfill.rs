@@ -1,5 +1,5 @@
-//! Checks on a real Slurm what the simulator assumes about its backfill. `tests/sim/backfill.rs` of
-//! `tidegate-sim` runs the same queue.
+//! Runs on a real Slurm the queue that `tests/sim/backfill.rs` of `tidegate-sim` simulates. Both
+//! must let the same jobs overtake the head.
 
 use tidegate_testing::slurm::{Cluster, wait_for};
 

@@ -135,21 +135,7 @@ fn free_nodes_come_back_first_then_what_loses_least() {
 #[test]
 fn a_reclaim_is_worth_what_its_owner_is_expected_to_use() {
     // 64 of 128 are left. Demand peaks at 60, 68, 76, 84 or 92 with the same probability.
-    struct Peaks;
-    impl crate::forecast::DemandForecast for Peaks {
-        fn highest_gpus(&self, _: crate::forecast::Series<'_>, level: f64, _: i64) -> Option<f64> {
-            Some(if level > 0.95 { 100.0 } else { 56.0 + 40.0 * level })
-        }
-        fn typical_gpus(&self, _: crate::forecast::Series<'_>, _: f64, _: i64) -> Option<f64> {
-            None
-        }
-        fn coverage(&self, _: crate::forecast::Series<'_>) -> Option<f64> {
-            Some(0.95)
-        }
-        fn as_of_us(&self, _: crate::forecast::Series<'_>) -> Option<i64> {
-            Some(NOW)
-        }
-    }
+    const PEAKS: Peak = Peak(|level, _| if level > 0.95 { 100.0 } else { 56.0 + 40.0 * level });
     let mut state = lent();
     // In useful GPU-hours; one of the owner counts twenty times.
     let benefit = |state: &ClusterState, forecast: &dyn crate::forecast::DemandForecast| {
@@ -159,16 +145,16 @@ fn a_reclaim_is_worth_what_its_owner_is_expected_to_use() {
     };
     // 36 GPUs are needed; 0, 4, 12, 20 and 28 of them are used, 12.8 in the mean. Five whole nodes
     // come back, 40 minutes before the loan ends: 12.8 / 36 x 40 x 2 / 3.
-    assert_eq!(benefit(&state, &Peaks), "9.48");
+    assert_eq!(benefit(&state, &PEAKS), "9.48");
     // It lacks 16 now: 16, 16, 16, 20 and 28 are used, 19.2 in the mean.
     state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap().demand_gpus = Some(80);
-    assert_eq!(benefit(&state, &Peaks), "14.22");
+    assert_eq!(benefit(&state, &PEAKS), "14.22");
     // Without a forecast these 16 come back, and are all used.
     let silent = FixedForecast { highest: None, typical: None, coverage: None, as_of_us: None };
     assert_eq!(benefit(&state, &silent), "10.67");
     // Half of what was predicted has come true so far.
     state.corrections_ppm.insert("reclaim".into(), 500_000);
-    assert_eq!(benefit(&state, &Peaks), "7.11");
+    assert_eq!(benefit(&state, &PEAKS), "7.11");
 }
 
 #[test]
@@ -290,12 +276,16 @@ fn an_ending_loan_gives_back_nodes_that_nobody_needs() {
     assert_eq!(of_kind(&planned(&state, &FixedForecast::highest(50.0)).0, Kind::Reclaim).len(), 1);
 }
 
-/// Sudden rises are predicted only at the promised level, and grow with the horizon.
-struct Sudden;
+/// Answers a level and a horizon in ms with the highest demand.
+struct Peak(fn(f64, i64) -> f64);
 
-impl crate::forecast::DemandForecast for Sudden {
+/// Sudden rises are predicted only at the promised level, and grow with the horizon.
+const SUDDEN: Peak =
+    Peak(|level, within_ms| if level >= 0.99 { 40.0 + within_ms as f64 / 15_000.0 } else { 40.0 });
+
+impl crate::forecast::DemandForecast for Peak {
     fn highest_gpus(&self, _: crate::forecast::Series<'_>, level: f64, within_ms: i64) -> Option<f64> {
-        Some(if level >= 0.99 { 40.0 + within_ms as f64 / 15_000.0 } else { 40.0 })
+        Some((self.0)(level, within_ms))
     }
 
     fn typical_gpus(&self, _: crate::forecast::Series<'_>, _: f64, _: i64) -> Option<f64> {
@@ -315,7 +305,7 @@ impl crate::forecast::DemandForecast for Sudden {
 fn promised_demand_is_kept_back_over_the_reclaim_time() {
     let mut state = cluster();
     many_wait(&mut state);
-    let lent = |state: &ClusterState| lends(&plan(&without_margin(""), state, &Sudden, None, NOW, 7).0);
+    let lent = |state: &ClusterState| lends(&plan(&without_margin(""), state, &SUDDEN, None, NOW, 7).0);
     // 900 s promised: 40 + 60 and 8 are kept of 128, leaving 20, two nodes. In 300 s, as measured:
     // 40 + 20 and 8, leaving 60, seven nodes.
     assert_eq!(lent(&state), [(16, 2)]);
@@ -331,7 +321,7 @@ fn promised_demand_is_kept_back_over_the_reclaim_time() {
     // node comes back.
     loan(&mut state, &LENT[..5]);
     let back = |state: &ClusterState| {
-        of_kind(&plan(&without_margin(""), state, &Sudden, None, NOW, 7).0, Kind::Reclaim).len()
+        of_kind(&plan(&without_margin(""), state, &SUDDEN, None, NOW, 7).0, Kind::Reclaim).len()
     };
     assert_eq!(back(&state), 0);
     for name in ["s12", "s13"] {
@@ -348,7 +338,7 @@ fn a_promise_at_level_1_is_of_more_than_the_steepest_rise() {
         let text = format!("[lend]\nreclaim_within_s = 600\npromise_quantile = {level:?}");
         Policy::parse(&text).unwrap()
     };
-    let lent = |state: &ClusterState, level| lends(&plan(&policy(level), state, &Sudden, None, NOW, 7).0);
+    let lent = |state: &ClusterState, level| lends(&plan(&policy(level), state, &SUDDEN, None, NOW, 7).0);
     // Demand is 40 and rises by 40 in 600 s. 80 and 8 are kept of 128, leaving five nodes; at level
     // 1 another 10 are, leaving 30, three nodes.
     assert_eq!(lent(&state, 0.99), [(40, 5)]);
@@ -356,7 +346,7 @@ fn a_promise_at_level_1_is_of_more_than_the_steepest_rise() {
     // The level of one owner comes before that of all.
     let mut single = policy(1.0);
     single.lend.owner_promise_quantile = [("serving".to_owned(), 0.99), ("other".to_owned(), 1.0)].into();
-    assert_eq!(lends(&plan(&single, &state, &Sudden, None, NOW, 7).0), [(40, 5)]);
+    assert_eq!(lends(&plan(&single, &state, &SUDDEN, None, NOW, 7).0), [(40, 5)]);
     // It lasts as long as the policy allows, however fast reclaims were.
     let share = state.owners.get_mut("serving").unwrap().shares.get_mut("serve").unwrap();
     share.reclaim_took_ms = Some(300_000);
@@ -364,7 +354,7 @@ fn a_promise_at_level_1_is_of_more_than_the_steepest_rise() {
     assert_eq!(lent(&state, 1.0), [(24, 3)]);
     // With five nodes lent 88 are left. That loan returns within 900 s, so 100 and 15 are promised.
     loan(&mut state, &LENT[..5]);
-    let back = |level| of_kind(&plan(&policy(level), &state, &Sudden, None, NOW, 7).0, Kind::Reclaim).len();
+    let back = |level| of_kind(&plan(&policy(level), &state, &SUDDEN, None, NOW, 7).0, Kind::Reclaim).len();
     assert_eq!((back(0.99), back(1.0)), (0, 1));
 }
 

@@ -81,19 +81,6 @@ fn acted(intents: &mut IntentLedger, at: i64, change: Change, ends: &[Transition
     }
 }
 
-fn lend() -> Change {
-    Change::Lend {
-        from: "serving".into(),
-        to: "research".into(),
-        pool: "serve".into(),
-        gpus: 8,
-        nodes: ["s00".to_owned()].into(),
-        extends: None,
-        expires_us: NOW + 3_600 * S,
-        reclaim_within_ms: 900_000,
-    }
-}
-
 #[test]
 fn a_canary_ends_by_failures_in_a_row_by_the_breaker_and_by_a_broken_promise() {
     let rules = RollbackRules { failures: 3, ..RollbackRules::default() };
