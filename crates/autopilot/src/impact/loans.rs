@@ -51,7 +51,7 @@ pub(super) fn realised(found: &Findings, of: &Measured<'_>, with: &Companions<'_
     };
     let without = match cost.filter(|cost| cost.as_point().is_none()) {
         Some(lost) => {
-            format!("{without}, and jobs of unknown checkpoints would not have lost {}", range(lost))
+            format!("{without}; taking it back cost jobs that report no checkpoints {}", range(lost))
         }
         None => without,
     };

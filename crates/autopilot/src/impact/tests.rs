@@ -247,7 +247,7 @@ fn a_loan_whose_cost_is_a_range_has_an_exact_benefit() {
     );
     let bounds = Interval { low_gpu_ms: -24 * GPU_HOUR, high_gpu_ms: 15 * GPU_HOUR };
     assert_eq!(range.interval, Some(bounds));
-    assert!(range.without.unwrap().ends_with("would not have lost 1.0 to 40.0 GPU-hours"));
+    assert!(range.without.unwrap().ends_with("that report no checkpoints 1.0 to 40.0 GPU-hours"));
 }
 
 #[test]

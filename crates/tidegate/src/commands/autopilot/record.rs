@@ -13,7 +13,7 @@ use crate::commands::plan::newest_plan;
 use crate::commands::{CommandError, DataArgs, block_on, committed};
 
 /// Why a kind that restores keeps its mode.
-const OWED: &str = "; it is owed, so no record holds it back";
+const OWED: &str = "; it gives back what is owed, so its record never holds it back";
 
 /// The record of one kind.
 #[derive(Debug, Serialize)]
